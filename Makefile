@@ -1,0 +1,62 @@
+# Takt's commands. `make help` lists them.
+#
+# DuckDB is linked as a prebuilt library (scripts/libduckdb.sh); where that cannot be had, or with BUNDLED=1, it is
+# compiled from source instead, which takes about 25 minutes on two cores.
+
+CARGO_TARGET_DIR ?= target
+export CARGO_TARGET_DIR
+
+ifneq ($(BUNDLED),1)
+DUCKDB_LIB_DIR := $(shell scripts/libduckdb.sh)
+endif
+ifneq ($(DUCKDB_LIB_DIR),)
+export DUCKDB_LIB_DIR
+FEATURES := --no-default-features
+endif
+
+PROFILE := --release
+BIN := $(CARGO_TARGET_DIR)/release
+CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
+
+.PHONY: help up build test test-deps check soak bench test-bundled clean library
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+up: build ## build, then monitor this machine into ./takt-data (TAKT_ARGS for more flags)
+	$(BIN)/takt up $(TAKT_ARGS)
+
+build: library ## build takt and takt-exporter
+	cargo build $(CARGO_FLAGS) -p takt -p takt-exporter
+
+# The programs look for the library beside them (build.rs).
+library:
+ifneq ($(DUCKDB_LIB_DIR),)
+	@mkdir -p $(BIN)
+	@cmp -s $(DUCKDB_LIB_DIR)/libduckdb.so $(BIN)/libduckdb.so || cp $(DUCKDB_LIB_DIR)/libduckdb.so $(BIN)/
+endif
+
+test-deps: ## install what the tests need (apt, when root), or say what is missing
+	scripts/test-deps.sh
+
+test: test-deps library ## every test but the long runs
+	cargo build $(CARGO_FLAGS) --workspace
+	cargo test $(CARGO_FLAGS) --workspace
+
+check: library ## format, lints, banned crates, the SQL lint
+	cargo fmt --all --check
+	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	scripts/check-bans.sh
+	scripts/check-sql.sh
+
+soak: build ## long runs: hours, at an accelerated clock
+	scripts/soak.sh
+
+bench: build ## ours and the peers' side by side; figures go to docs/performance.md
+	bench/run.sh
+
+test-bundled: ## the tests with DuckDB compiled from source, before a release
+	$(MAKE) test BUNDLED=1
+
+clean: ## remove what was built
+	cargo clean

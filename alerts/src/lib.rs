@@ -1,0 +1,1 @@
+//! Rules, alert state, grouping and notifiers.

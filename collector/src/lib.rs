@@ -1,0 +1,7 @@
+//! Scraping, job records, the DuckDB store, queries and accounting.
+//!
+//! Data flows one way: `scrape` and `jobs` write into `store`; `query` and `accounting` read from it; `api` answers
+//! over HTTP. Accounting is arithmetic over plain values: no I/O, no SQL, no clock. Nothing here sends a message to
+//! a person.
+
+pub mod store;

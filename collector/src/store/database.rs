@@ -1,0 +1,189 @@
+//! One DuckDB instance: an in-memory catalog of views with the two files of a data directory attached.
+
+use super::migrate::{HOT, RECORDS, Schema, migrate};
+use super::{DataDir, StoreError};
+use duckdb::{Config, Connection};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What DuckDB may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Memory for DuckDB's buffers and operators, in MiB.
+    pub memory_limit_mib: u64,
+    /// Threads a query may use.
+    pub threads: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, |n| u32::try_from(n.get()).unwrap_or(2));
+        Self { memory_limit_mib: 1024, threads: cores.div_ceil(2).max(2) }
+    }
+}
+
+/// A file that could not be read and was put aside under another name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damaged {
+    /// Where it lies now.
+    pub moved_to: PathBuf,
+    /// What DuckDB said of it.
+    pub reason: String,
+}
+
+/// The open database. Connections are cheap and share it; each belongs to one thread at a time.
+#[derive(Debug)]
+pub struct Database {
+    root: Mutex<Connection>,
+    damaged: Vec<Damaged>,
+}
+
+impl Database {
+    /// Opens the files of a data directory, sets a damaged one aside, and brings their schemas up to date.
+    ///
+    /// # Errors
+    /// A file that cannot be opened though it is not damaged, or one written by a newer takt.
+    pub fn open(dir: &DataDir, settings: &Settings) -> Result<Self, StoreError> {
+        let open = |source| StoreError::Open { path: dir.path().to_owned(), source };
+        let root = Connection::open_in_memory_with_flags(config(settings, dir.path()).map_err(open)?).map_err(open)?;
+        let mut damaged = Vec::new();
+        for schema in [&RECORDS, &HOT] {
+            let file = dir.path().join(format!("{}.duckdb", schema.catalog));
+            attach_or_set_aside(&root, schema, &file, &mut damaged)?;
+            migrate(&root, schema, &file)?;
+        }
+        root.execute_batch(include_str!("views.sql")).map_err(StoreError::sql("make the views"))?;
+        // From here on SQL that a user sends cannot leave the data directory, nor undo this. Which statements it may
+        // hold at all is the query module's business.
+        root.execute_batch(&format!(
+            "SET allowed_directories = [{}]; SET enable_external_access = false; SET lock_configuration = true;",
+            quoted(&dir.path().to_string_lossy())
+        ))
+        .map_err(StoreError::sql("lock the database's configuration"))?;
+        Ok(Self { root: Mutex::new(root), damaged })
+    }
+
+    /// A new connection; unqualified names mean the views.
+    ///
+    /// # Errors
+    /// When DuckDB refuses, which it does once the instance is invalid.
+    pub fn connect(&self) -> Result<Connection, StoreError> {
+        let root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        root.try_clone().map_err(StoreError::sql("open a connection"))
+    }
+
+    /// What was set aside while opening.
+    pub fn damaged(&self) -> &[Damaged] {
+        &self.damaged
+    }
+}
+
+fn config(settings: &Settings, dir: &Path) -> Result<Config, duckdb::Error> {
+    Config::default()
+        .enable_autoload_extension(false)?
+        .max_memory(&format!("{}MiB", settings.memory_limit_mib))?
+        .threads(i64::from(settings.threads))?
+        .with("wal_autocheckpoint", "64MiB")?
+        .with("temp_directory", dir.join("tmp").to_string_lossy())?
+        .with("max_temp_directory_size", "4GiB")
+}
+
+/// Attaches a file. If its log is damaged the log is put aside, then if need be the file: a server that starts with
+/// what it has, and says what it lost, beats one that restarts for ever.
+fn attach_or_set_aside(
+    db: &Connection,
+    schema: &Schema,
+    file: &Path,
+    damaged: &mut Vec<Damaged>,
+) -> Result<(), StoreError> {
+    let attach = || db.execute_batch(&format!("ATTACH {} AS {}", quoted(&file.to_string_lossy()), schema.catalog));
+    let suspects = [with_suffix(file, ".wal"), file.to_owned()];
+    let mut suspects = suspects.iter().filter(|path| path.exists());
+    while let Err(source) = attach() {
+        let suspect = suspects.next().filter(|_| is_damage(&source));
+        let Some(path) = suspect else {
+            return Err(StoreError::Open { path: file.to_owned(), source });
+        };
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let moved_to = with_suffix(path, &format!(".damaged-{seconds}"));
+        fs::rename(path, &moved_to).map_err(|source| StoreError::Directory { path: path.clone(), source })?;
+        tracing::error!(file = %path.display(), moved_to = %moved_to.display(), error = %source, "set a damaged file aside");
+        damaged.push(Damaged { moved_to, reason: source.to_string() });
+    }
+    Ok(())
+}
+
+/// Whether DuckDB says that the bytes are wrong, rather than that it may not have them.
+fn is_damage(error: &duckdb::Error) -> bool {
+    const ACCESS: &[&str] =
+        &["Permission denied", "No space left", "Read-only file system", "Could not set lock", "Too many open files"];
+    let text = error.to_string();
+    !ACCESS.iter().any(|cause| text.contains(cause))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// A string as a SQL literal.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(root: &Path) -> Result<Database, StoreError> {
+        Database::open(&DataDir::claim(root)?, &Settings::default())
+    }
+
+    #[test]
+    fn opens_twice_and_keeps_what_was_written() {
+        let root = tempfile::tempdir().unwrap();
+        for expected in [0_i64, 1] {
+            let db = open(root.path()).unwrap().connect().unwrap();
+            let count: i64 = db.query_row("SELECT count(*) FROM hot.series", [], |row| row.get(0)).unwrap();
+            assert_eq!(count, expected);
+            db.execute_batch("INSERT INTO hot.series (id, metric, labels) VALUES (1, 'up', '{}')").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_the_other_stays() {
+        let root = tempfile::tempdir().unwrap();
+        drop(open(root.path()).unwrap());
+        fs::write(root.path().join("hot.duckdb"), vec![7; 20_000]).unwrap();
+        let database = open(root.path()).unwrap();
+        let [damaged] = database.damaged() else { panic!("{:?}", database.damaged()) };
+        assert!(damaged.moved_to.exists() && damaged.moved_to.to_string_lossy().contains("hot.duckdb.damaged-"));
+    }
+
+    #[test]
+    fn a_newer_schema_is_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let db = open(root.path()).unwrap().connect().unwrap();
+        db.execute_batch("INSERT INTO records.schema_version VALUES (99, TIMESTAMP '2026-01-01')").unwrap();
+        drop(db);
+        assert!(matches!(open(root.path()), Err(StoreError::Newer { found: 99, .. })));
+    }
+
+    #[test]
+    fn sql_cannot_leave_the_data_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let database = open(root.path()).unwrap();
+        let db = database.connect().unwrap();
+        for attempt in [
+            "SELECT * FROM read_csv('/etc/passwd')",
+            "COPY (SELECT 1) TO '/tmp/takt-escape.csv'",
+            "SET enable_external_access = true",
+            "INSTALL httpfs",
+        ] {
+            assert!(db.execute_batch(attempt).is_err(), "{attempt}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What can go wrong with a data directory.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of the store; each names the file or directory and what to do where there is something to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The directory cannot be made, read or written.
+    #[error("cannot use the data directory {path}")]
+    Directory {
+        /// The data directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The directory lies on a network file system, where DuckDB's locks and its log are not safe.
+    #[error("the data directory {path} is on {filesystem}; choose a local disk (--data-dir)")]
+    Network {
+        /// The data directory.
+        path: PathBuf,
+        /// The file system's usual name.
+        filesystem: &'static str,
+    },
+    /// Another process has the directory open.
+    #[error("the data directory {path} is held by another takt (process {pid}{at})", at = .address.as_deref().map(|a| format!(", {a}")).unwrap_or_default())]
+    Held {
+        /// The data directory.
+        path: PathBuf,
+        /// The process that holds it.
+        pid: u32,
+        /// Where that process answers, if it is a server.
+        address: Option<String>,
+    },
+    /// A database file cannot be opened and is not damaged: permissions, a full disk.
+    #[error("cannot open {path}")]
+    Open {
+        /// The database file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: duckdb::Error,
+    },
+    /// A file was written by a newer takt.
+    #[error("{path} has schema version {found}, this takt knows {known}: it was written by a newer takt")]
+    Newer {
+        /// The database file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version this program knows.
+        known: i64,
+    },
+    /// A statement failed.
+    #[error("cannot {what}")]
+    Sql {
+        /// What was attempted.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: duckdb::Error,
+    },
+}
+
+impl StoreError {
+    /// For `map_err`: names what was attempted.
+    pub(crate) fn sql(what: &'static str) -> impl FnOnce(duckdb::Error) -> Self {
+        move |source| Self::Sql { what, source }
+    }
+}

@@ -1,0 +1,49 @@
+//! Numbered SQL files bring a database file to the schema this program knows.
+//!
+//! Every file may be run twice (`IF NOT EXISTS`), so a crash between a file and its note in `schema_version` does no
+//! harm. DDL in the write-ahead log is DuckDB's weakest point at replay, so each migration ends with a checkpoint.
+
+use super::StoreError;
+use duckdb::Connection;
+use std::path::Path;
+
+/// The schema of one database file.
+pub(crate) struct Schema {
+    /// The name it is attached under, and its file's stem.
+    pub catalog: &'static str,
+    /// SQL files in order; version N is the Nth.
+    pub migrations: &'static [&'static str],
+}
+
+pub(crate) const RECORDS: Schema =
+    Schema { catalog: "records", migrations: &[include_str!("migrations/records/0001_jobs.sql")] };
+
+pub(crate) const HOT: Schema =
+    Schema { catalog: "hot", migrations: &[include_str!("migrations/hot/0001_samples.sql")] };
+
+/// Runs what is missing. The connection's current catalog is changed.
+pub(crate) fn migrate(db: &Connection, schema: &Schema, file: &Path) -> Result<(), StoreError> {
+    let failed = StoreError::sql("bring the schema up to date");
+    (|| -> Result<_, duckdb::Error> {
+        db.execute_batch(&format!(
+            "USE {};
+             CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL, applied_at TIMESTAMP_S NOT NULL);",
+            schema.catalog
+        ))?;
+        let found: i64 = db.query_row("SELECT coalesce(max(version), 0) FROM schema_version", [], |row| row.get(0))?;
+        let known = schema.migrations.len() as i64;
+        if found > known {
+            return Ok(Err(StoreError::Newer { path: file.to_owned(), found, known }));
+        }
+        for (version, sql) in (1..).zip(schema.migrations).skip(usize::try_from(found).unwrap_or(0)) {
+            db.execute_batch(&format!(
+                "BEGIN; {sql}
+                 INSERT INTO schema_version VALUES ({version}, make_timestamp(epoch_us(now()))::TIMESTAMP_S);
+                 COMMIT; CHECKPOINT {};",
+                schema.catalog
+            ))?;
+        }
+        Ok(Ok(()))
+    })()
+    .map_err(failed)?
+}

@@ -1,0 +1,10 @@
+-- The tables that people query, kept in memory: made anew at every start, so they always fit the program.
+USE memory;
+
+CREATE VIEW jobs AS SELECT * FROM records.jobs;
+
+CREATE VIEW series AS SELECT * FROM hot.series;
+
+CREATE VIEW samples AS
+SELECT s.metric, s.labels, h.ts, h.value
+FROM hot.samples AS h JOIN hot.series AS s ON s.id = h.series;

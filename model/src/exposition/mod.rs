@@ -1,0 +1,65 @@
+//! The exposition text: what `/metrics` answers and what a scrape reads.
+//!
+//! Written by our own code: `prometheus-client` encodes OpenMetrics only and wants every series registered, while an
+//! exporter's series come and go with the hardware. Formats: text 0.0.4
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>) and OpenMetrics 1.0.
+
+mod write;
+
+pub use write::write_page;
+pub(crate) use write::{push_escaped_label, push_value};
+
+/// The two text formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus text 0.0.4.
+    Text,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// The value of the `Content-Type` header.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    /// The format that an `Accept` header prefers; text 0.0.4 where it names neither or is absent.
+    pub fn negotiate(accept: Option<&str>) -> Self {
+        let mut best = (0.0, Self::Text);
+        for range in accept.unwrap_or_default().split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            let format = match parts.next() {
+                Some("application/openmetrics-text") => Self::OpenMetrics,
+                Some("text/plain") => Self::Text,
+                _ => continue,
+            };
+            let quality =
+                parts.find_map(|part| part.strip_prefix("q=")).map_or(1.0, |q| q.trim().parse().unwrap_or(0.0));
+            if quality > best.0 {
+                best = (quality, format);
+            }
+        }
+        best.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prometheus_gets_openmetrics_and_a_browser_gets_text() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        assert_eq!(Format::negotiate(Some(prometheus)), Format::OpenMetrics);
+        assert_eq!(
+            Format::negotiate(Some("text/plain;version=0.0.4;q=0.8,application/openmetrics-text;q=0.2")),
+            Format::Text
+        );
+        assert_eq!(Format::negotiate(Some("text/html,*/*;q=0.1")), Format::Text);
+        assert_eq!(Format::negotiate(None), Format::Text);
+    }
+}

@@ -1,0 +1,138 @@
+//! Writing a page.
+
+use super::Format;
+use crate::Kind;
+use crate::samples::{Group, Samples};
+
+/// Writes one page from the samples of several collectors. Each metric must come from one of them only.
+pub fn write_page<'a>(format: Format, parts: impl IntoIterator<Item = &'a Samples>, out: &mut String) {
+    for group in parts.into_iter().flat_map(Samples::groups) {
+        write_metadata(format, group, out);
+        out.push_str(&group.lines);
+    }
+    if format == Format::OpenMetrics {
+        out.push_str("# EOF\n");
+    }
+}
+
+fn write_metadata(format: Format, group: &Group, out: &mut String) {
+    let (name, kind) = match (format, group.kind) {
+        (Format::Text, Kind::Counter) => (group.name.as_ref(), "counter"),
+        (Format::Text, Kind::Unknown) => (group.name.as_ref(), "untyped"),
+        (_, Kind::Gauge) => (group.name.as_ref(), "gauge"),
+        (Format::OpenMetrics, Kind::Unknown) => (group.name.as_ref(), "unknown"),
+        // OpenMetrics names the family without the suffix that its sample must have. A counter named otherwise,
+        // as DCGM's are, cannot be declared as one.
+        (Format::OpenMetrics, Kind::Counter) => match group.name.strip_suffix("_total") {
+            Some(family) => (family, "counter"),
+            None => (group.name.as_ref(), "unknown"),
+        },
+    };
+    out.push_str("# HELP ");
+    out.push_str(name);
+    out.push(' ');
+    push_escaped(out, &group.help, format == Format::OpenMetrics);
+    out.push_str("\n# TYPE ");
+    out.push_str(name);
+    out.push(' ');
+    out.push_str(kind);
+    out.push('\n');
+}
+
+/// Appends a label's value with `\`, `"` and line feed escaped.
+pub(crate) fn push_escaped_label(out: &mut String, value: &str) {
+    push_escaped(out, value, true);
+}
+
+fn push_escaped(out: &mut String, text: &str, quotes: bool) {
+    let needs = |c: char| c == '\\' || c == '\n' || (quotes && c == '"');
+    if !text.contains(needs) {
+        return out.push_str(text);
+    }
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '"' if quotes => out.push_str("\\\""),
+            _ => out.push(c),
+        }
+    }
+}
+
+/// Appends a value in its shortest form that reads back as the same number.
+pub(crate) fn push_value(out: &mut String, value: f64) {
+    // Every whole number below 2^53 is exact, and most samples are whole.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if value.trunc() == value && value.abs() < EXACT && !(value == 0.0 && value.is_sign_negative()) {
+        out.push_str(itoa::Buffer::new().format(value as i64));
+    } else if value.is_nan() {
+        out.push_str("NaN");
+    } else if value.is_infinite() {
+        out.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
+    } else {
+        out.push_str(ryu::Buffer::new().format_finite(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Family, Metric};
+    use proptest::prelude::*;
+
+    const SENT: Metric = Metric::counter("sent_bytes_total", "Bytes sent.\nAll of \"them\".", &["device"]);
+    const NAMED: Family = Family { prefix: "node_memory_", help: "Field {}.", kind: Kind::Gauge, labels: &[] };
+    const NONE: &[&str] = &[];
+
+    fn page(format: Format) -> String {
+        let mut samples = Samples::new();
+        samples.push(&SENT, &["eth0"], 1.0);
+        samples.push_field(&NAMED, "MemFree_bytes", NONE, 0.5);
+        samples.push(&SENT, &["a\"b\\c\nd"], f64::INFINITY);
+        let mut out = String::new();
+        write_page(format, [&samples], &mut out);
+        out
+    }
+
+    #[test]
+    fn text_page() {
+        assert_eq!(
+            page(Format::Text),
+            "# HELP sent_bytes_total Bytes sent.\\nAll of \"them\".\n# TYPE sent_bytes_total counter\n\
+             sent_bytes_total{device=\"eth0\"} 1\nsent_bytes_total{device=\"a\\\"b\\\\c\\nd\"} +Inf\n\
+             # HELP node_memory_MemFree_bytes Field MemFree_bytes.\n# TYPE node_memory_MemFree_bytes gauge\n\
+             node_memory_MemFree_bytes 0.5\n"
+        );
+    }
+
+    #[test]
+    fn openmetrics_page() {
+        assert_eq!(
+            page(Format::OpenMetrics),
+            "# HELP sent_bytes Bytes sent.\\nAll of \\\"them\\\".\n# TYPE sent_bytes counter\n\
+             sent_bytes_total{device=\"eth0\"} 1\nsent_bytes_total{device=\"a\\\"b\\\\c\\nd\"} +Inf\n\
+             # HELP node_memory_MemFree_bytes Field MemFree_bytes.\n# TYPE node_memory_MemFree_bytes gauge\n\
+             node_memory_MemFree_bytes 0.5\n# EOF\n"
+        );
+    }
+
+    #[test]
+    fn clearing_leaves_nothing_behind() {
+        let mut samples = Samples::new();
+        samples.push(&SENT, &["eth0"], 1.0);
+        samples.clear();
+        let mut out = String::new();
+        write_page(Format::Text, [&samples], &mut out);
+        assert_eq!((out.as_str(), samples.len()), ("", 0));
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_reads_back_as_the_same_number(value: f64) {
+            let mut out = String::new();
+            push_value(&mut out, value);
+            let read: f64 = out.parse().expect("a number");
+            prop_assert!(read.to_bits() == value.to_bits() || (read.is_nan() && value.is_nan()));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Label sets.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The label that holds a series' metric name.
+pub const METRIC_NAME: &str = "__name__";
+
+/// The labels of one series: names unique, in byte order; a label with an empty value is the same as none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Labels(Vec<(String, String)>);
+
+impl Labels {
+    /// No labels at all.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The value of the label `name`, if it is set.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.position(name).ok().map(|at| self.0[at].1.as_str())
+    }
+
+    /// Sets a label, replacing an earlier value. An empty value removes the label.
+    pub fn set(&mut self, name: &str, value: &str) {
+        match (self.position(name), value.is_empty()) {
+            (Ok(at), true) => drop(self.0.remove(at)),
+            (Ok(at), false) => self.0[at].1 = value.to_owned(),
+            (Err(_), true) => {}
+            (Err(at), false) => self.0.insert(at, (name.to_owned(), value.to_owned())),
+        }
+    }
+
+    /// Removes a label and returns its value.
+    pub fn remove(&mut self, name: &str) -> Option<String> {
+        self.position(name).ok().map(|at| self.0.remove(at).1)
+    }
+
+    /// The metric's name, or `""` where there is none.
+    pub fn metric(&self) -> &str {
+        self.get(METRIC_NAME).unwrap_or_default()
+    }
+
+    /// All labels in the order of their names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// How many labels there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no label.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| known.as_str().cmp(name))
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Labels {
+    /// Later pairs win over earlier ones of the same name.
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+        let mut labels = Self::new();
+        for (name, value) in pairs {
+            labels.set(name.as_ref(), value.as_ref());
+        }
+        labels
+    }
+}
+
+impl fmt::Display for Labels {
+    /// As Prometheus prints a series: `up{job="node"}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.metric())?;
+        let mut rest = self.iter().filter(|(name, _)| *name != METRIC_NAME).peekable();
+        if rest.peek().is_none() && !self.metric().is_empty() {
+            return Ok(());
+        }
+        f.write_str("{")?;
+        for (at, (name, value)) in rest.enumerate() {
+            write!(f, "{}{name}={value:?}", if at == 0 { "" } else { ", " })?;
+        }
+        f.write_str("}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn prints_as_prometheus_does() {
+        let up: Labels = [("job", "node"), (METRIC_NAME, "up"), ("instance", "a\"b")].into_iter().collect();
+        assert_eq!(up.to_string(), r#"up{instance="a\"b", job="node"}"#);
+        assert_eq!(Labels::new().to_string(), "{}");
+        assert_eq!([(METRIC_NAME, "up")].into_iter().collect::<Labels>().to_string(), "up");
+    }
+
+    #[test]
+    fn an_empty_value_is_no_label() {
+        let mut labels: Labels = [("a", "1"), ("b", "")].into_iter().collect();
+        assert_eq!(labels.len(), 1);
+        labels.set("a", "");
+        assert!(labels.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_setting_does_not_matter(mut pairs in proptest::collection::btree_map("[a-z]{1,3}", "[a-z]{1,3}", 0..8)) {
+            let forwards: Labels = pairs.iter().collect();
+            let backwards: Labels = pairs.iter().rev().collect();
+            prop_assert_eq!(&forwards, &backwards);
+            if let Some((name, value)) = pairs.pop_first() {
+                prop_assert_eq!(forwards.get(&name), Some(value.as_str()));
+            }
+        }
+    }
+}

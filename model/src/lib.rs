@@ -1,0 +1,17 @@
+//! What every part of Takt shares: labels, metric declarations, samples, events and the exposition text.
+//!
+//! Plain values only. Nothing here reads a file, opens a socket or asks for the time.
+
+mod event;
+mod labels;
+mod metric;
+mod samples;
+mod time;
+
+pub mod exposition;
+
+pub use event::{Event, EventKind};
+pub use labels::{Labels, METRIC_NAME};
+pub use metric::{Family, Kind, Metric};
+pub use samples::Samples;
+pub use time::Timestamp;

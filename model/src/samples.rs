@@ -1,0 +1,112 @@
+//! The samples of one reading, kept as the text that will be sent.
+
+use crate::exposition::{push_escaped_label, push_value};
+use crate::metric::{Family, Kind, Metric};
+use std::borrow::Cow;
+
+/// The samples one collector gathered, grouped by metric in the order of first use.
+///
+/// A sample is rendered when it is pushed: both text formats write it alike, and the buffers are kept from one
+/// reading to the next, so a reading allocates nothing once it has settled.
+#[derive(Debug, Clone, Default)]
+pub struct Samples {
+    groups: Vec<Group>,
+    last: usize,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    pub name: Cow<'static, str>,
+    pub help: Cow<'static, str>,
+    pub kind: Kind,
+    pub lines: String,
+}
+
+impl Samples {
+    /// An empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets the samples and keeps the memory.
+    pub fn clear(&mut self) {
+        self.last = 0;
+        self.groups.iter_mut().for_each(|group| group.lines.clear());
+    }
+
+    /// Adds a sample of a declared metric; `values` are its labels' values, one each, in the order declared.
+    pub fn push<V: AsRef<str>>(&mut self, metric: &Metric, values: &[V], value: f64) {
+        let group = self.group(&[metric.name], metric.kind, || metric.help.into());
+        render(group, metric.labels, values, value);
+    }
+
+    /// Adds a sample of the metric `family.prefix` + `field`.
+    pub fn push_field<V: AsRef<str>>(&mut self, family: &Family, field: &str, values: &[V], value: f64) {
+        let group = self.group(&[family.prefix, field], family.kind, || family.help_of(field));
+        render(group, family.labels, values, value);
+    }
+
+    /// Adds a sample of a metric that somebody else declared, such as a textfile's: all its names come at run time.
+    pub fn push_foreign(&mut self, name: &str, kind: Kind, help: &str, labels: &[(&str, &str)], value: f64) {
+        let group = self.group(&[name], kind, || help.to_owned().into());
+        let (names, values): (Vec<&str>, Vec<&str>) = labels.iter().copied().unzip();
+        render(group, &names, &values, value);
+    }
+
+    /// How many samples there are.
+    pub fn len(&self) -> usize {
+        self.groups.iter().map(|group| group.lines.matches('\n').count()).sum()
+    }
+
+    /// Whether there is no sample.
+    pub fn is_empty(&self) -> bool {
+        self.groups.iter().all(|group| group.lines.is_empty())
+    }
+
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter(|group| !group.lines.is_empty())
+    }
+
+    /// The group of the name made of `parts`. Readings push in the same order each time, so the search begins at
+    /// the group used last and mostly ends there or one further.
+    fn group(&mut self, parts: &[&str], kind: Kind, help: impl FnOnce() -> Cow<'static, str>) -> &mut Group {
+        let count = self.groups.len();
+        let found =
+            (0..count).map(|step| (self.last + step) % count).find(|&at| is_made_of(&self.groups[at].name, parts));
+        self.last = found.unwrap_or_else(|| {
+            self.groups.push(Group { name: parts.concat().into(), help: help(), kind, lines: String::new() });
+            count
+        });
+        &mut self.groups[self.last]
+    }
+}
+
+fn is_made_of(name: &str, parts: &[&str]) -> bool {
+    let mut rest = name;
+    for part in parts {
+        match rest.strip_prefix(part) {
+            Some(behind) => rest = behind,
+            None => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+fn render<V: AsRef<str>>(group: &mut Group, names: &[&str], values: &[V], value: f64) {
+    debug_assert_eq!(names.len(), values.len(), "labels of {}", group.name);
+    let out = &mut group.lines;
+    out.push_str(&group.name);
+    for (at, (name, value)) in names.iter().zip(values).enumerate() {
+        out.push(if at == 0 { '{' } else { ',' });
+        out.push_str(name);
+        out.push_str("=\"");
+        push_escaped_label(out, value.as_ref());
+        out.push('"');
+    }
+    if !names.is_empty() {
+        out.push('}');
+    }
+    out.push(' ');
+    push_value(out, value);
+    out.push('\n');
+}

@@ -1,0 +1,53 @@
+//! Instants, as Prometheus counts them.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// An instant: milliseconds since 1970-01-01T00:00:00Z, the resolution of every sample in Takt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// Seconds since the epoch, with the fraction.
+    pub fn as_seconds(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+
+    /// Whole seconds since the epoch, rounded towards the past.
+    pub fn whole_seconds(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+
+    /// The instant of `seconds` since the epoch.
+    pub fn from_seconds(seconds: i64) -> Self {
+        Self(seconds.saturating_mul(1000))
+    }
+
+    /// This instant moved into the future by `by`.
+    pub fn plus(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// This instant moved into the past by `by`.
+    pub fn minus(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(by.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(at: SystemTime) -> Self {
+        Self(match at.duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_millis()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
+        })
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// Seconds with three decimals, as Prometheus' API writes an instant.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}", self.as_seconds())
+    }
+}
