@@ -6,6 +6,7 @@
 use super::StoreError;
 use duckdb::Connection;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The schema of one database file.
 pub(crate) struct Schema {
@@ -38,12 +39,18 @@ pub(crate) fn migrate(db: &Connection, schema: &Schema, file: &Path) -> Result<(
         for (version, sql) in (1..).zip(schema.migrations).skip(usize::try_from(found).unwrap_or(0)) {
             db.execute_batch(&format!(
                 "BEGIN; {sql}
-                 INSERT INTO schema_version VALUES ({version}, make_timestamp(epoch_us(now()))::TIMESTAMP_S);
+                 INSERT INTO schema_version VALUES ({version}, make_timestamp({}));
                  COMMIT; CHECKPOINT {};",
+                microseconds_now(),
                 schema.catalog
             ))?;
         }
         Ok(Ok(()))
     })()
     .map_err(failed)?
+}
+
+/// DuckDB's own `now()` is a TIMESTAMPTZ, which needs an extension that a build from source has not.
+fn microseconds_now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros())
 }

@@ -1,0 +1,3 @@
+//! Asking the store, in SQL (and, when it comes, PromQL).
+
+pub mod sql;
