@@ -4,4 +4,5 @@
 //! over HTTP. Accounting is arithmetic over plain values: no I/O, no SQL, no clock. Nothing here sends a message to
 //! a person.
 
+pub mod query;
 pub mod store;

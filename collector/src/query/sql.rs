@@ -96,7 +96,7 @@ pub fn run(database: &Database, sql: &str, limits: Limits) -> Result<Rows, SqlEr
 /// Refuses whatever is not one `SELECT` over tables and harmless functions.
 fn admit(db: &Connection, sql: &str) -> Result<(), SqlError> {
     let text: String = db
-        .query_row("SELECT json_serialize_sql(?)", [sql], |row| row.get(0))
+        .query_row("SELECT json_serialize_sql(?::VARCHAR)", [sql], |row| row.get(0))
         .map_err(|error| SqlError::Statement(first_line(&error)))?;
     let tree: Value = serde_json::from_str(&text).map_err(|error| SqlError::Statement(error.to_string()))?;
     if tree["error"] == true {
