@@ -4,8 +4,10 @@
 //! exporter's series come and go with the hardware. Formats: text 0.0.4
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>) and OpenMetrics 1.0.
 
+mod read;
 mod write;
 
+pub use read::{Fact, Help, Line, Metadata, MetricType, Page, ReadError, Sample};
 pub use write::write_page;
 pub(crate) use write::{push_escaped_label, push_value};
 
