@@ -1,0 +1,91 @@
+//! A stand-in for NVIDIA's `libnvidia-ml.so.1`: NVML's C interface over simulated GPUs, steered by a text file, so
+//! that everything which reads GPUs can be tested where there are none. For tests, demonstrations and benchmarks only.
+//!
+//! The library is built as `target/<profile>/libnvml_stand_in.so`. Point a program at it by path (`takt-exporter
+//! --nvml.library …`, or nvml-wrapper's `lib_path`) and name the script in `NVML_STAND_IN_SCRIPT`. Without a script
+//! there is one RTX 5090. The script is read again when it changes; changes show within 10 ms.
+//!
+//! # What moves by itself
+//!
+//! Each GPU carries a load that swells and ebbs between 0 and 100 % over some minutes, each in its own phase, as a
+//! function of the wall clock. Power, temperature, clocks, performance state, fan, memory, PCIe and NVLink traffic
+//! follow the load; energy, bytes and throttle times integrate what is shown. A scripted value stands still.
+//! What a model does not have is NotSupported (a GeForce: ECC, serial, remapped rows, memory temperature, MIG, NVLink …).
+//!
+//! # The script
+//!
+//! One statement a line, words separated by blanks, `#` starts a comment. A script with a mistake is no script: every
+//! call answers 999 (unknown error), and the line is named on stderr. NVML's own names and codes are used throughout.
+//!
+//! | statement | meaning |
+//! |---|---|
+//! | `profile MODEL [COUNT]` | adds GPUs: `rtx5090`, `h100`, `a100` (MIG-capable). May be repeated: GPUs number on. |
+//! | `driver VERSION` | driver version, `580.95.05` unless told. Decides the numbering of field ids 251 to 273. |
+//! | `init CODE` | initialisation fails so: 9 no driver, 18 versions differ, … |
+//! | `hide FUNCTION` | the symbol is missing, as in an older driver. Read only when the library is loaded. |
+//! | `fail FUNCTION CODE` | the call fails; a trailing `*` matches the rest, `*` alone every call but `nvmlInit*`, `nvmlShutdown` and `nvmlErrorString`. |
+//! | `sleep FUNCTION MILLISECONDS` | the call takes so long; other calls go on meanwhile. `*` as above. |
+//! | `xid GPU CODE` | one XID event, delivered once. A line added later is a new event, also when it repeats an old one. |
+//! | `event GPU TYPE DATA` | any other event, by NVML's event type bit. |
+//! | `gpu GPU STATEMENT` | something about one GPU, numbered from 0 in the order of the profiles: |
+//!
+//! | `gpu N …` | meaning |
+//! |---|---|
+//! | `lost` | fallen off the bus: every call with its handle says GpuLost; it is still counted |
+//! | `gone` | not enumerated at all; the GPUs behind it move up |
+//! | `fail FUNCTION CODE`, `sleep FUNCTION MILLISECONDS` | as above, for calls on this GPU |
+//! | `unsupported FUNCTION` | short for `fail FUNCTION 3` |
+//! | `field ID CODE` | a field value (in the numbering before 580.82) fails with its own return code |
+//! | `name TEXT…`, `uuid TEXT`, `serial TEXT`, `pci BUSID`, `minor N` | identity |
+//! | `utilization GPU MEMORY` | percent |
+//! | `encoder PERCENT`, `decoder PERCENT` | |
+//! | `temperature CELSIUS`, `memory-temperature CELSIUS` | |
+//! | `power WATTS`, `power-limit WATTS`, `energy JOULES` | energy is the counter's value now; it goes on from there (`energy 0`: the driver was loaded anew) |
+//! | `memory-used SIZE`, `memory-total SIZE` | sizes are bytes, or with `KiB`, `MiB`, `GiB` |
+//! | `clocks GRAPHICS MEMORY` | MHz |
+//! | `pstate N`, `throttle BITS` | bits decimal or `0x…`, as in `nvmlClocksEventReason*` |
+//! | `pcie GENERATION WIDTH`, `pcie-replay COUNT` | the current link |
+//! | `ecc corrected\|uncorrected volatile\|aggregate COUNT` | |
+//! | `remapped CORRECTED UNCORRECTED PENDING FAILED` | rows, and two flags 0 or 1 |
+//! | `fan PERCENT…` | one for each fan, or one for all |
+//! | `recovery-action N` | 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset |
+//! | `mig on\|off` | MIG mode; utilization is then NotSupported, as on a real GPU |
+//! | `nvlink LINK up\|down` | |
+//! | `process PID SIZE\|unknown compute\|graphics\|both [SM]` | a process, its GPU memory (which counts as used), its share of the SMs in percent |
+//!
+//! ```text
+//! profile rtx5090 2
+//! driver 570.86
+//! gpu 0 utilization 97 40
+//! gpu 0 process 1234 512MiB compute
+//! gpu 1 lost
+//! xid 1 79
+//! sleep nvmlDeviceGetTemperature 30000
+//! ```
+//!
+//! # Known limits
+//!
+//! MIG instances, vGPU, units and everything that sets something are absent: such a symbol is missing.
+
+mod gpu;
+mod hide;
+mod interface;
+mod profile;
+mod script;
+mod world;
+
+/// NVML's return codes that this library gives.
+mod code {
+    pub use nvml_wrapper_sys::bindings::{
+        nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH as ARGUMENT_VERSION_MISMATCH,
+        nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST as GPU_IS_LOST,
+        nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE as INSUFFICIENT_SIZE,
+        nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT as INVALID_ARGUMENT,
+        nvmlReturn_enum_NVML_ERROR_NOT_FOUND as NOT_FOUND, nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED,
+        nvmlReturn_enum_NVML_ERROR_TIMEOUT as TIMEOUT, nvmlReturn_enum_NVML_ERROR_UNINITIALIZED as UNINITIALIZED,
+        nvmlReturn_enum_NVML_ERROR_UNKNOWN as UNKNOWN, nvmlReturn_enum_NVML_SUCCESS as SUCCESS,
+    };
+}
+
+/// What a call ends with: nothing, or one of NVML's return codes.
+type Answer<T = ()> = Result<T, u32>;
