@@ -4,5 +4,7 @@
 //! over HTTP. Accounting is arithmetic over plain values: no I/O, no SQL, no clock. Nothing here sends a message to
 //! a person.
 
+pub mod accounting;
+pub mod jobs;
 pub mod query;
 pub mod store;

@@ -38,6 +38,8 @@ pub struct Damaged {
 pub struct Database {
     root: Mutex<Connection>,
     damaged: Vec<Damaged>,
+    /// Held while job records are written.
+    pub(super) writing: Mutex<()>,
 }
 
 impl Database {
@@ -62,7 +64,7 @@ impl Database {
             quoted(&dir.path().to_string_lossy())
         ))
         .map_err(StoreError::sql("lock the database's configuration"))?;
-        Ok(Self { root: Mutex::new(root), damaged })
+        Ok(Self { root: Mutex::new(root), damaged, writing: Mutex::new(()) })
     }
 
     /// A new connection; unqualified names mean the views.

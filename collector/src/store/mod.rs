@@ -8,7 +8,9 @@ mod database;
 mod directory;
 mod error;
 mod migrate;
+mod records;
 
 pub use database::{Damaged, Database, Settings};
 pub use directory::{DataDir, Holder};
 pub use error::StoreError;
+pub use records::{ImportError, ImportSummary, JobFilter, KnownCluster, OpenRun, Origin, Records};

@@ -4,6 +4,13 @@ CREATE TABLE IF NOT EXISTS clusters (
     timezone VARCHAR NOT NULL
 );
 
+-- Up to when a source has told everything, each time it did: live polling goes on from there.
+CREATE TABLE IF NOT EXISTS polls (
+    cluster VARCHAR NOT NULL,
+    source VARCHAR NOT NULL,             -- sacct, …
+    told_until TIMESTAMP_S NOT NULL
+);
+
 -- One row a run: (cluster, job_id, submit_time) is its identity. Instants are UTC. NULL is unknown, never zero.
 CREATE TABLE IF NOT EXISTS jobs (
     cluster VARCHAR NOT NULL,
@@ -18,7 +25,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     "partition" VARCHAR NOT NULL,
     qos VARCHAR,
     job_name VARCHAR,
-    nodes BIGINT,                        -- what it held
+    nodes BIGINT,                        -- nodes to billing: what it held; NULL where it never got a node
     cpus BIGINT,
     gpus BIGINT,                         -- NULL: nobody saw how many
     gpu_model VARCHAR,

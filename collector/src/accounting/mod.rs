@@ -1,0 +1,7 @@
+//! Arithmetic over what jobs held: no I/O, no SQL, no clock.
+
+mod period;
+mod usage;
+
+pub use period::{Period, PeriodError};
+pub use usage::{Figures, Group, GroupBy, Row, Usage, UsageReport, usage};

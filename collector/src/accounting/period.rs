@@ -1,0 +1,179 @@
+//! A period of a report: from one local midnight to another.
+//!
+//! Months and days are the cluster's: in most zones one day of the year has 23 hours and one 25.
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan, Zoned};
+
+/// A half-open period `[from, to)` in a cluster's time zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Period {
+    from: Zoned,
+    to: Zoned,
+}
+
+/// What is no period that a report can be made of.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PeriodError {
+    /// Not `YYYY-MM`.
+    #[error("'{0}' is no month (expected one such as 2026-10)")]
+    Month(String),
+    /// Not `YYYY-MM-DD`.
+    #[error("'{0}' is no date (expected one such as 2026-10-31)")]
+    Date(String),
+    /// It ends where or before it begins.
+    #[error("the period from {from} to {to} is empty: 'to' is the first day that does not belong to it")]
+    Empty {
+        /// Its first day.
+        from: Date,
+        /// The day after its last.
+        to: Date,
+    },
+    /// Nothing can have been used in it.
+    #[error("{what} has not begun: it begins at {begins}")]
+    NotBegun {
+        /// The month or day as it was asked for.
+        what: String,
+        /// Its beginning, RFC 3339.
+        begins: String,
+    },
+}
+
+impl Period {
+    /// A calendar month, `2026-10`.
+    ///
+    /// # Errors
+    /// What is no month, and one that begins after `now`.
+    pub fn month(text: &str, zone: &TimeZone, now: Timestamp) -> Result<Self, PeriodError> {
+        let invalid = || PeriodError::Month(text.to_owned());
+        let first = text.split_once('-').filter(|(year, month)| year.len() == 4 && month.len() == 2);
+        let (year, month) = first.ok_or_else(invalid)?;
+        let first = Date::new(year.parse().map_err(|_| invalid())?, month.parse().map_err(|_| invalid())?, 1)
+            .map_err(|_| invalid())?;
+        let next = first.checked_add(1.month()).map_err(|_| invalid())?;
+        Self::between(first, next, zone, text, now).ok_or_else(invalid)?
+    }
+
+    /// From the beginning of one day to that of another, `2026-10-01` and `2026-11-01`.
+    ///
+    /// # Errors
+    /// What is no date, an empty period, and one that begins after `now`.
+    pub fn days(from: &str, to: &str, zone: &TimeZone, now: Timestamp) -> Result<Self, PeriodError> {
+        let invalid = |text: &str| PeriodError::Date(text.to_owned());
+        let date = |text: &str| match text.len() {
+            10 => text.parse::<Date>().map_err(|_| invalid(text)),
+            _ => Err(invalid(text)),
+        };
+        let (first, next) = (date(from)?, date(to)?);
+        if next <= first {
+            return Err(PeriodError::Empty { from: first, to: next });
+        }
+        Self::between(first, next, zone, from, now).ok_or_else(|| invalid(to))?
+    }
+
+    /// `None` where the days lie beyond the years that can be counted.
+    fn between(
+        first: Date,
+        next: Date,
+        zone: &TimeZone,
+        what: &str,
+        now: Timestamp,
+    ) -> Option<Result<Self, PeriodError>> {
+        let midnight = |date: Date| date.to_zoned(zone.clone()).ok();
+        let period = Self { from: midnight(first)?, to: midnight(next)? };
+        Some(if period.from.timestamp() > now {
+            Err(PeriodError::NotBegun { what: what.to_owned(), begins: rfc3339(&period.from) })
+        } else {
+            Ok(period)
+        })
+    }
+
+    /// Its first second, UTC since 1970.
+    pub fn from(&self) -> i64 {
+        self.from.timestamp().as_second()
+    }
+
+    /// The first second after it, UTC since 1970.
+    pub fn to(&self) -> i64 {
+        self.to.timestamp().as_second()
+    }
+
+    /// Its beginning in the zone's own time, RFC 3339.
+    pub fn from_text(&self) -> String {
+        rfc3339(&self.from)
+    }
+
+    /// Its end in the zone's own time, RFC 3339.
+    pub fn to_text(&self) -> String {
+        rfc3339(&self.to)
+    }
+
+    /// The zone's IANA name, or its offset where it has none.
+    pub fn zone_name(&self) -> String {
+        let zone = self.from.time_zone();
+        zone.iana_name().map_or_else(|| self.from.offset().to_string(), str::to_owned)
+    }
+}
+
+fn rfc3339(instant: &Zoned) -> String {
+    instant.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zone(name: &str) -> TimeZone {
+        TimeZone::get(name).unwrap()
+    }
+
+    fn now() -> Timestamp {
+        "2026-11-21T10:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn months_are_the_zones_own() {
+        const HOUR: i64 = 3600;
+        for (month, name, hours, from, to) in [
+            ("2026-10", "UTC", 744, "2026-10-01T00:00:00+00:00", "2026-11-01T00:00:00+00:00"),
+            ("2026-10", "Europe/Oslo", 745, "2026-10-01T00:00:00+02:00", "2026-11-01T00:00:00+01:00"),
+            ("2026-03", "Europe/Oslo", 743, "2026-03-01T00:00:00+01:00", "2026-04-01T00:00:00+02:00"),
+            ("2010-05", "Asia/Tokyo", 744, "2010-05-01T00:00:00+09:00", "2010-06-01T00:00:00+09:00"),
+            ("2024-02", "America/New_York", 696, "2024-02-01T00:00:00-05:00", "2024-03-01T00:00:00-05:00"),
+            ("2026-11", "UTC", 720, "2026-11-01T00:00:00+00:00", "2026-12-01T00:00:00+00:00"),
+        ] {
+            let period = Period::month(month, &zone(name), now()).unwrap();
+            assert_eq!((period.to() - period.from()) / HOUR, hours, "{month} {name}");
+            assert_eq!((period.from_text().as_str(), period.to_text().as_str()), (from, to));
+            assert_eq!(period.zone_name(), name);
+        }
+    }
+
+    #[test]
+    fn days_have_23_24_or_25_hours() {
+        for (from, to, hours) in
+            [("2026-10-25", "2026-10-26", 25), ("2026-03-29", "2026-03-30", 23), ("2026-10-01", "2026-10-02", 24)]
+        {
+            let period = Period::days(from, to, &zone("Europe/Oslo"), now()).unwrap();
+            assert_eq!(period.to() - period.from(), hours * 3600, "{from}");
+        }
+        // A day whose midnight the clock skips begins at the first instant that it has.
+        let period = Period::days("2018-11-04", "2018-11-05", &zone("America/Sao_Paulo"), now()).unwrap();
+        assert_eq!(period.from_text(), "2018-11-04T01:00:00-02:00");
+    }
+
+    #[test]
+    fn what_is_no_period() {
+        for text in ["2026-13", "2026-00", "2026", "2026-1", "26-10", "october", "2026-10-01", "", "-026-10"] {
+            assert_eq!(Period::month(text, &zone("UTC"), now()), Err(PeriodError::Month(text.to_owned())));
+        }
+        let error = Period::month("2026-12", &zone("Europe/Oslo"), now()).unwrap_err();
+        assert_eq!(error.to_string(), "2026-12 has not begun: it begins at 2026-12-01T00:00:00+01:00");
+        let days = |from, to| Period::days(from, to, &zone("UTC"), now()).unwrap_err().to_string();
+        assert_eq!(days("2026-02-30", "2026-03-01"), "'2026-02-30' is no date (expected one such as 2026-10-31)");
+        assert_eq!(days("2026-02-01", "20260301"), "'20260301' is no date (expected one such as 2026-10-31)");
+        assert!(days("2026-03-01", "2026-03-01").starts_with("the period from 2026-03-01 to 2026-03-01 is empty"));
+        assert!(days("2027-01-01", "2027-01-02").starts_with("2027-01-01 has not begun"));
+    }
+}

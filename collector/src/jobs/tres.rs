@@ -1,0 +1,156 @@
+//! Trackable resources (TRES) as Slurm prints them: `billing=19,cpu=1,gres/gpu:a100=1,gres/gpu=1,mem=32G,node=1`.
+//!
+//! `gres/gpu:a100` and `gres/gpu` are one and the same GPU, in either order: Slurm tracks the type beside the sum. The
+//! types of one run add up; they never add to the untyped count.
+
+/// What a TRES string says. A resource that it does not name is `None`, except GPUs: Slurm names what was allocated, so
+/// a string without `gres/gpu` says that there was none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tres {
+    /// `cpu`
+    pub cpus: Option<u64>,
+    /// `node`
+    pub nodes: Option<u64>,
+    /// `mem`, in bytes
+    pub mem_bytes: Option<u64>,
+    /// `gres/gpu`, or its types together
+    pub gpus: u64,
+    /// The types, joined with `+` in byte order
+    pub gpu_model: Option<String>,
+    /// `billing`
+    pub billing: Option<u64>,
+}
+
+/// A TRES string that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("TRES '{0}' is not NAME=AMOUNT")]
+pub struct TresError(pub String);
+
+const MIB: u64 = 1 << 20;
+
+impl Tres {
+    /// Reads a TRES string; an empty one is `None`.
+    ///
+    /// # Errors
+    /// An entry that is not `NAME=AMOUNT`. Names that accounting does not use (`energy`, `fs/disk`, licenses) are
+    /// passed over with whatever they hold.
+    pub fn parse(text: &str) -> Result<Option<Self>, TresError> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let mut tres = Self::default();
+        let (mut untyped, mut typed) = (0, 0_u64);
+        let mut models = Vec::new();
+        for entry in text.split(',') {
+            let invalid = || TresError(entry.to_owned());
+            let (name, amount) = entry.split_once('=').ok_or_else(invalid)?;
+            let count = || scaled(amount, 1).ok_or_else(invalid);
+            match name {
+                "cpu" => tres.cpus = Some(count()?),
+                "node" => tres.nodes = Some(count()?),
+                "billing" => tres.billing = Some(count()?),
+                "mem" => tres.mem_bytes = Some(scaled(amount, MIB).ok_or_else(invalid)?),
+                "gres/gpu" => untyped = count()?,
+                _ => {
+                    if let Some(model) = name.strip_prefix("gres/gpu:") {
+                        typed = typed.saturating_add(count()?);
+                        models.push(model);
+                    }
+                }
+            }
+        }
+        models.sort_unstable();
+        models.dedup();
+        tres.gpu_model = (!models.is_empty()).then(|| models.join("+"));
+        tres.gpus = untyped.max(typed);
+        Ok(Some(tres))
+    }
+}
+
+/// Largest amount believed: a count beyond it is damage, and sums of what is below it cannot overflow.
+const MAX_AMOUNT: u128 = 1 << 62;
+
+/// Reads `1000`, `4K` or `93.75G`: suffixes are powers of 1,024 (`K` = 1,024 counts or KiB), and an amount without one
+/// counts in `unit`. Decimals are cut.
+pub(crate) fn scaled(text: &str, unit: u64) -> Option<u64> {
+    let shift = match text.as_bytes().last()? {
+        b'K' | b'k' => 10,
+        b'M' | b'm' => 20,
+        b'G' | b'g' => 30,
+        b'T' | b't' => 40,
+        b'P' | b'p' => 50,
+        _ => 0,
+    };
+    let number = if shift == 0 { text } else { &text[..text.len() - 1] };
+    let factor = if shift == 0 { u128::from(unit) } else { 1 << shift };
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || whole.len() > 20 || decimals.len() > 9 || !digits(whole) || !digits(decimals) {
+        return None;
+    }
+    let fraction = match decimals {
+        "" => 0,
+        _ => decimals.parse::<u128>().ok()? * factor / 10_u128.pow(u32::try_from(decimals.len()).ok()?),
+    };
+    let amount = whole.parse::<u128>().ok()?.checked_mul(factor)? + fraction;
+    (amount <= MAX_AMOUNT).then(|| u64::try_from(amount).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpus(text: &str) -> (u64, Option<String>) {
+        let tres = Tres::parse(text).unwrap().unwrap();
+        (tres.gpus, tres.gpu_model)
+    }
+
+    #[test]
+    fn a_typed_gpu_and_its_untyped_count_are_one_gpu() {
+        for (text, expected) in [
+            ("billing=19,cpu=1,gres/gpu:a100=1,gres/gpu=1,mem=32G,node=1", (1, Some("a100"))),
+            ("gres/gpu=1,gres/gpu:a100=1", (1, Some("a100"))),
+            ("gres/gpu:l40s=2", (2, Some("l40s"))),
+            ("gres/gpu=4", (4, None)),
+            ("gres/gpu:l40s=2,gres/gpu:a100=1,gres/gpu=3", (3, Some("a100+l40s"))),
+            ("gres/gpu:l40s=2,gres/gpu:a100=1", (3, Some("a100+l40s"))),
+            ("gres/gpu:1g.10gb=3,gres/gpu=3", (3, Some("1g.10gb"))),
+            // Shards, and the GPU's own memory and utilization as TRES, are no GPUs.
+            ("cpu=1,gres/shard=4,gres/gpumem=7G,gres/gpuutil=50", (0, None)),
+        ] {
+            assert_eq!(gpus(text), (expected.0, expected.1.map(str::to_owned)), "{text}");
+        }
+    }
+
+    #[test]
+    fn amounts() {
+        let tres = Tres::parse("billing=80,cpu=80,mem=93750M,node=10,energy=18446744073709551614").unwrap().unwrap();
+        assert_eq!((tres.cpus, tres.nodes, tres.billing), (Some(80), Some(10), Some(80)));
+        assert_eq!(tres.mem_bytes, Some(93_750 << 20));
+        for (text, expected) in [
+            ("32G", Some(32 << 30)),
+            ("93.75G", Some(96_000 << 20)),
+            ("1T", Some(1 << 40)),
+            ("2P", Some(2 << 50)),
+            ("512K", Some(512 << 10)),
+            ("1000", Some(1000 << 20)),
+            ("", None),
+            ("G", None),
+            ("1X", None),
+            ("-1", None),
+            ("1.2.3G", None),
+            ("9999999999999P", None),
+        ] {
+            assert_eq!(scaled(text, MIB), expected, "{text}");
+        }
+        assert_eq!(scaled("4K", 1), Some(4096));
+    }
+
+    #[test]
+    fn what_is_no_tres() {
+        assert_eq!(Tres::parse(""), Ok(None));
+        for (text, entry) in [("cpu", "cpu"), ("cpu=1,mem=lots", "mem=lots"), ("cpu=1,,mem=1G", "")] {
+            assert_eq!(Tres::parse(text), Err(TresError(entry.to_owned())), "{text}");
+        }
+    }
+}

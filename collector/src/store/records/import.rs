@@ -1,0 +1,329 @@
+//! Import: runs are upserted by identity, all of a text in one transaction.
+//!
+//! Runs are staged in a temporary table; then sets are compared, not rows, and there is no index to keep. What a text
+//! does not tell (NULL, an empty account) leaves what was known, and one that is older than what was known (the run
+//! still waits or runs, though it has ended) changes nothing.
+
+use super::Records;
+use crate::jobs::{Entry, JobRun, Reject};
+use crate::store::StoreError;
+use duckdb::arrow::array::{ArrayRef, Int64Builder, RecordBatch, StringBuilder, TimestampSecondBuilder};
+use duckdb::{Appender, Connection, params};
+use serde::{Deserialize, Serialize};
+use std::sync::{Arc, PoisonError};
+
+/// Where runs come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin<'a> {
+    /// The kind of source: `sacct`.
+    pub source: &'a str,
+    /// The file, or whatever else tells rejected rows apart.
+    pub name: &'a str,
+    /// Remembered as the time zone of every cluster the text has runs of.
+    pub timezone: Option<&'a str>,
+    /// The instant up to which the source has now told everything of this cluster (UTC seconds), to go on from.
+    pub told_until: Option<(&'a str, i64)>,
+}
+
+/// What an import did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportSummary {
+    /// Rows read: runs (an array's tasks may share one), steps and rejected rows.
+    pub rows: u64,
+    /// Runs read.
+    pub runs: u64,
+    /// Runs that were not known.
+    pub runs_inserted: u64,
+    /// Runs that were known otherwise.
+    pub runs_updated: u64,
+    /// Runs that were known as they are, or better.
+    pub unchanged: u64,
+    /// Runs that the text told again later on; the last, and latest, counts.
+    pub duplicates: u64,
+    /// Steps, which hold nothing beyond their job's allocation.
+    pub steps_skipped: u64,
+    /// Rows that could not be understood and were set aside in `rejects`.
+    pub rejected: u64,
+    /// The first of them.
+    pub first_rejects: Vec<Reject>,
+}
+
+/// Most rejected rows that a summary shows.
+const FIRST_REJECTS: usize = 10;
+
+/// Why nothing was imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError<E> {
+    /// The source broke off.
+    #[error(transparent)]
+    Source(E),
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Records<'_> {
+    /// Imports what a source tells, or nothing at all if the source or the store fails on the way.
+    ///
+    /// # Errors
+    /// The source's own, or the store's.
+    pub fn import<E>(
+        &self,
+        origin: &Origin<'_>,
+        entries: impl IntoIterator<Item = Result<Entry, E>>,
+    ) -> Result<ImportSummary, ImportError<E>> {
+        // Two imports at a time could both find a run unknown: nothing but this lock keeps identities unique.
+        let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let db = self.database.connect()?;
+        let mut summary = ImportSummary::default();
+        stage(&db, origin, entries, &mut summary)?;
+        merge(&db, origin, &mut summary).map_err(StoreError::sql("store the job records"))?;
+        Ok(summary)
+    }
+}
+
+/// Reads everything into the temporary tables `incoming` and `refused`.
+fn stage<E>(
+    db: &Connection,
+    origin: &Origin<'_>,
+    entries: impl IntoIterator<Item = Result<Entry, E>>,
+    summary: &mut ImportSummary,
+) -> Result<(), ImportError<E>> {
+    let failed = || StoreError::sql("stage the job records");
+    let columns: Vec<String> = COLUMNS.iter().map(|(name, kind)| format!("\"{name}\" {}", kind.sql_type())).collect();
+    db.execute_batch(&format!(
+        "CREATE TEMP TABLE incoming ({}, precedence BIGINT NOT NULL);
+         CREATE TEMP TABLE refused (line BIGINT, reason VARCHAR NOT NULL, text VARCHAR NOT NULL);",
+        columns.join(", ")
+    ))
+    .map_err(failed())?;
+    let appender = |table| db.appender_to_catalog_and_db(table, "temp", "main").map_err(failed());
+    let mut runs = appender("incoming")?;
+    let mut rejects = appender("refused")?;
+    let mut batch = Batch::new();
+    for entry in entries {
+        summary.rows += 1;
+        match entry.map_err(ImportError::Source)? {
+            Entry::Run(run) => batch.push(&run, &mut runs).map_err(failed())?,
+            Entry::Tasks(tasks) => tasks.iter().try_for_each(|run| batch.push(run, &mut runs)).map_err(failed())?,
+            Entry::Step => summary.steps_skipped += 1,
+            Entry::Rejected(reject) => {
+                rejects.append_row(params![reject.line, reject.reason, reject.text]).map_err(failed())?;
+                summary.rejected += 1;
+                if summary.first_rejects.len() < FIRST_REJECTS {
+                    summary.first_rejects.push(reject);
+                }
+            }
+        }
+    }
+    summary.runs = batch.pushed;
+    batch.flush(&mut runs).and_then(|()| runs.flush()).and_then(|()| rejects.flush()).map_err(failed())?;
+    tracing::debug!(source = origin.name, runs = summary.runs, "staged the job records");
+    Ok(())
+}
+
+/// Brings what was staged into the records, in one transaction.
+fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> duckdb::Result<()> {
+    let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, u64>(0));
+    let identity = "i.cluster = j.cluster AND i.job_id = j.job_id AND i.submit_time = j.submit_time";
+
+    db.execute_batch(
+        "CREATE TEMP TABLE latest AS
+             SELECT max(precedence) AS precedence FROM incoming GROUP BY cluster, job_id, submit_time",
+    )?;
+    summary.duplicates = summary.runs - count("SELECT count(*) FROM latest")?;
+    if summary.duplicates > 0 {
+        db.execute_batch("DELETE FROM incoming WHERE precedence NOT IN (SELECT precedence FROM latest)")?;
+    }
+
+    db.execute_batch("BEGIN")?;
+    // A text without runs has nothing to compare.
+    let told_otherwise: Vec<String> = told().map(|(_, incoming)| incoming).collect();
+    db.execute_batch(&format!(
+        "CREATE TEMP TABLE known AS
+             SELECT i.precedence,
+                    NOT (i.end_time IS NULL AND j.end_time IS NOT NULL)
+                    AND NOT (i.start_time IS NULL AND i.end_time IS NULL AND j.start_time IS NOT NULL)
+                    AND ({}) AS changed
+             FROM incoming AS i JOIN records.jobs AS j ON {identity}",
+        told_otherwise.join(" OR ")
+    ))?;
+    let known = count("SELECT count(*) FROM known")?;
+    summary.runs_inserted = summary.runs - summary.duplicates - known;
+    summary.runs_updated = count("SELECT count(*) FROM known WHERE changed")?;
+    summary.unchanged = known - summary.runs_updated;
+
+    let names: Vec<String> = COLUMNS.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+    let names = names.join(", ");
+    let stamp = "?, make_timestamp(epoch_us(now()))::TIMESTAMP_S";
+    let target = format!("INSERT INTO records.jobs ({names}, source, recorded_at)");
+    if summary.runs_updated > 0 {
+        let merged: Vec<String> = told().map(|(merged, _)| merged).collect();
+        db.execute_batch(&format!(
+            "CREATE TEMP TABLE corrected AS
+                 SELECT {} FROM incoming AS i JOIN records.jobs AS j ON {identity}
+                 WHERE i.precedence IN (SELECT precedence FROM known WHERE changed);
+             DELETE FROM records.jobs AS j USING corrected AS i WHERE {identity};",
+            merged.join(", ")
+        ))?;
+        db.execute(&format!("{target} SELECT {names}, {stamp} FROM corrected"), [origin.source])?;
+    }
+    if summary.runs_inserted > 0 {
+        let new = "SELECT precedence FROM known";
+        let sql = format!("{target} SELECT {names}, {stamp} FROM incoming WHERE precedence NOT IN ({new})");
+        db.execute(&sql, [origin.source])?;
+    }
+    note(db, origin, summary)?;
+    db.execute_batch("COMMIT")
+}
+
+/// Rejected rows, the clusters' time zone, and how far the source has told.
+fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb::Result<()> {
+    if summary.rejected > 0 {
+        db.execute(
+            "INSERT INTO records.rejects (source, line, reason, text, recorded_at)
+             SELECT ?, line, reason, text, make_timestamp(epoch_us(now()))::TIMESTAMP_S FROM
+                 (SELECT DISTINCT line, reason, text FROM refused
+                  EXCEPT SELECT line, reason, text FROM records.rejects WHERE source = ?)",
+            [origin.name, origin.name],
+        )?;
+    }
+    if let Some(timezone) = origin.timezone {
+        db.execute_batch("DELETE FROM records.clusters WHERE cluster IN (SELECT DISTINCT cluster FROM incoming)")?;
+        db.execute("INSERT INTO records.clusters SELECT DISTINCT cluster, ? FROM incoming", [timezone])?;
+    }
+    if let Some((cluster, instant)) = origin.told_until {
+        db.execute(
+            "INSERT INTO records.polls VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)",
+            params![cluster, origin.source, super::micros(instant)],
+        )?;
+    }
+    Ok(())
+}
+
+/// For each column beyond the identity: its value after a correction, and whether the text tells another than is known.
+fn told() -> impl Iterator<Item = (String, String)> {
+    COLUMNS.iter().map(|(name, kind)| {
+        let told = match kind {
+            Kind::Word(_) => format!("nullif(i.\"{name}\", '')"),
+            _ => format!("i.\"{name}\""),
+        };
+        let merged = format!("coalesce({told}, j.\"{name}\") AS \"{name}\"");
+        (merged, format!("coalesce({told} IS DISTINCT FROM j.\"{name}\" AND {told} IS NOT NULL, false)"))
+    })
+}
+
+/// How a column is filled.
+enum Kind {
+    /// Always there; empty where the text does not have it.
+    Word(fn(&JobRun) -> &str),
+    Text(fn(&JobRun) -> Option<&str>),
+    Time(fn(&JobRun) -> Option<i64>),
+    Amount(fn(&JobRun) -> Option<u64>),
+}
+
+impl Kind {
+    fn sql_type(&self) -> &'static str {
+        match self {
+            Self::Word(_) => "VARCHAR NOT NULL",
+            Self::Text(_) => "VARCHAR",
+            Self::Time(_) => "TIMESTAMP_S",
+            Self::Amount(_) => "BIGINT",
+        }
+    }
+}
+
+/// The columns of `records.jobs` that a run fills.
+const COLUMNS: &[(&str, Kind)] = &[
+    ("cluster", Kind::Word(|run| &run.cluster)),
+    ("job_id", Kind::Word(|run| &run.job_id)),
+    ("submit_time", Kind::Time(|run| Some(run.submit))),
+    ("eligible_time", Kind::Time(|run| run.eligible)),
+    ("start_time", Kind::Time(|run| run.start)),
+    ("end_time", Kind::Time(|run| run.end)),
+    ("state", Kind::Word(|run| &run.state)),
+    ("user", Kind::Word(|run| &run.user)),
+    ("account", Kind::Word(|run| &run.account)),
+    ("partition", Kind::Word(|run| &run.partition)),
+    ("qos", Kind::Text(|run| run.qos.as_deref())),
+    ("job_name", Kind::Text(|run| run.name.as_deref())),
+    ("nodes", Kind::Amount(|run| run.nodes)),
+    ("cpus", Kind::Amount(|run| run.cpus)),
+    ("gpus", Kind::Amount(|run| run.gpus)),
+    ("gpu_model", Kind::Text(|run| run.gpu_model.as_deref())),
+    ("mem_bytes", Kind::Amount(|run| run.mem_bytes)),
+    ("billing", Kind::Amount(|run| run.billing)),
+    ("alloc_tres", Kind::Text(|run| run.alloc_tres.as_deref())),
+    ("req_tres", Kind::Text(|run| run.req_tres.as_deref())),
+    ("node_list", Kind::Text(|run| run.node_list.as_deref())),
+    ("elapsed_seconds", Kind::Amount(|run| run.elapsed)),
+    ("suspended_seconds", Kind::Amount(|run| run.suspended)),
+    ("timelimit_seconds", Kind::Amount(|run| run.timelimit)),
+    ("exit_code", Kind::Text(|run| run.exit_code.as_deref())),
+];
+
+/// Runs on their way into `incoming`, a vector of DuckDB's at a time.
+struct Batch {
+    columns: Vec<Builder>,
+    precedence: Int64Builder,
+    rows: usize,
+    pushed: u64,
+}
+
+enum Builder {
+    Text(StringBuilder),
+    Time(TimestampSecondBuilder),
+    Amount(Int64Builder),
+}
+
+/// DuckDB's vector size: larger batches are cut, smaller ones cost a call each.
+const BATCH_ROWS: usize = 2048;
+
+/// Of two rows of one run the later row counts, but first the one that is further on: waiting, running, over.
+const STAGE: i64 = 1 << 48;
+
+impl Batch {
+    fn new() -> Self {
+        let builder = |(_, kind): &(&str, Kind)| match kind {
+            Kind::Word(_) | Kind::Text(_) => Builder::Text(StringBuilder::new()),
+            Kind::Time(_) => Builder::Time(TimestampSecondBuilder::new()),
+            Kind::Amount(_) => Builder::Amount(Int64Builder::new()),
+        };
+        Self { columns: COLUMNS.iter().map(builder).collect(), precedence: Int64Builder::new(), rows: 0, pushed: 0 }
+    }
+
+    fn push(&mut self, run: &JobRun, into: &mut Appender<'_>) -> duckdb::Result<()> {
+        for ((_, kind), builder) in COLUMNS.iter().zip(&mut self.columns) {
+            match (kind, builder) {
+                (Kind::Word(of), Builder::Text(column)) => column.append_value(of(run)),
+                (Kind::Text(of), Builder::Text(column)) => column.append_option(of(run)),
+                (Kind::Time(of), Builder::Time(column)) => column.append_option(of(run)),
+                (Kind::Amount(of), Builder::Amount(column)) => column.append_option(of(run).map(u64::cast_signed)),
+                _ => unreachable!("each column has the builder of its kind"),
+            }
+        }
+        let stage = i64::from(run.start.is_some()) + 2 * i64::from(run.end.is_some());
+        self.precedence.append_value(stage * STAGE + self.pushed.cast_signed());
+        self.pushed += 1;
+        self.rows += 1;
+        if self.rows == BATCH_ROWS { self.flush(into) } else { Ok(()) }
+    }
+
+    fn flush(&mut self, into: &mut Appender<'_>) -> duckdb::Result<()> {
+        self.rows = 0;
+        let finish = |builder: &mut Builder| -> ArrayRef {
+            match builder {
+                Builder::Text(column) => Arc::new(column.finish()),
+                Builder::Time(column) => Arc::new(column.finish()),
+                Builder::Amount(column) => Arc::new(column.finish()),
+            }
+        };
+        let names = COLUMNS.iter().map(|(name, _)| *name).chain(["precedence"]);
+        let arrays = self.columns.iter_mut().map(finish).collect::<Vec<_>>();
+        let arrays = arrays.into_iter().chain([Arc::new(self.precedence.finish()) as ArrayRef]);
+        let batch =
+            RecordBatch::try_from_iter_with_nullable(names.zip(arrays).map(|(name, array)| (name, array, true)))
+                .expect("columns of one length");
+        into.append_record_batch(batch)
+    }
+}
