@@ -4,7 +4,11 @@
 //! over HTTP. Accounting is arithmetic over plain values: no I/O, no SQL, no clock. Nothing here sends a message to
 //! a person.
 
+mod config_error;
+
 pub mod accounting;
 pub mod jobs;
 pub mod query;
 pub mod store;
+
+pub use config_error::ConfigError;

@@ -52,6 +52,33 @@ pub enum StoreError {
         /// The newest version this program knows.
         known: i64,
     },
+    /// DuckDB met an error that it cannot continue after. Every later statement fails until the process opens the
+    /// files again; what was committed is safe.
+    #[error("DuckDB stopped after a fatal error; restart takt")]
+    Invalidated {
+        /// What DuckDB said.
+        #[source]
+        source: duckdb::Error,
+    },
+    /// The disk has too little room left.
+    #[error("{path} has {free} bytes free, less than min_free_bytes = {floor}: samples wait until there is room")]
+    DiskLow {
+        /// The data directory.
+        path: PathBuf,
+        /// What is free.
+        free: u64,
+        /// What must stay free.
+        floor: u64,
+    },
+    /// A stored series has labels that are no JSON object.
+    #[error("series {id} in hot.duckdb has unreadable labels")]
+    SeriesLabels {
+        /// The series' number.
+        id: i64,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
     /// A statement failed.
     #[error("cannot {what}")]
     Sql {
@@ -66,6 +93,15 @@ pub enum StoreError {
 impl StoreError {
     /// For `map_err`: names what was attempted.
     pub(crate) fn sql(what: &'static str) -> impl FnOnce(duckdb::Error) -> Self {
-        move |source| Self::Sql { what, source }
+        move |source| match is_fatal(&source) {
+            true => Self::Invalidated { source },
+            false => Self::Sql { what, source },
+        }
     }
+}
+
+/// Whether the whole database instance is lost, not just the statement.
+fn is_fatal(error: &duckdb::Error) -> bool {
+    let text = error.to_string();
+    text.contains("FATAL Error") || text.contains("database has been invalidated")
 }

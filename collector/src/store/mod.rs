@@ -4,13 +4,33 @@
 //! alert transitions and the outbox); `hot.duckdb` has the samples of the last hours. Each has its own write-ahead log,
 //! so that neither a stall nor a damage of samples reaches the records.
 
+mod config;
 mod database;
 mod directory;
 mod error;
+mod head;
+mod hot;
+mod intake;
+mod matcher;
+mod metrics;
 mod migrate;
+mod open;
+mod queue;
+mod select;
+mod series;
+mod watermark;
 mod records;
 
+pub use config::StoreConfig;
 pub use database::{Damaged, Database, Settings};
 pub use directory::{DataDir, Holder};
 pub use error::StoreError;
+pub use head::{Column, STALE, is_stale};
+pub use hot::Health;
+pub use intake::{Committed, Group};
+pub use matcher::{MatchOp, Matcher, MatcherError};
+pub use open::Store;
+pub use select::{Sample, SeriesData};
+pub use series::SeriesId;
+pub use watermark::{ClockWentBack, Ticket};
 pub use records::{ImportError, ImportSummary, JobFilter, KnownCluster, OpenRun, Origin, Records};

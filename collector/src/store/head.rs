@@ -1,0 +1,580 @@
+//! The last minutes of every series, in memory.
+//!
+//! Series that are scraped together are a group: each scrape is one row with one timestamp and a column for every
+//! series. About half the values of a node stay the same from one scrape to the next, so a row keeps only what changed:
+//! a bit for every column, and the new values in the order of the columns. A chunk is a full first row and the changes
+//! after it; old chunks are dropped whole.
+//!
+//! Samples that carry a timestamp of their own are kept beside the rows.
+
+use super::{Sample, SeriesId};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+use takt_model::Timestamp;
+
+/// A value that says "no longer there" (Prometheus' staleness marker). It exists in memory only; DuckDB has NULL.
+pub const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
+
+/// Whether `value` is [`STALE`], which is a NaN and so equals nothing.
+pub fn is_stale(value: f64) -> bool {
+    value.to_bits() == STALE.to_bits()
+}
+
+/// A window is cut into this many chunks, so the head holds up to 1/8 more than it must.
+const CHUNKS_PER_WINDOW: u32 = 8;
+
+/// All groups, and where each series is.
+#[derive(Debug)]
+pub(crate) struct Head {
+    window: Duration,
+    groups: RwLock<HashMap<u32, Arc<RwLock<Rows>>>>,
+    places: RwLock<Places>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    /// By series; `None` where the head has nothing.
+    by_series: Vec<Option<Place>>,
+    next_group: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    group: u32,
+    column: u32,
+}
+
+/// The column of a series in its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Column(pub(crate) u32);
+
+/// What the head knows of one series.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    /// From here on the head has every sample; `None` where it has none at all.
+    pub complete_from: Option<Timestamp>,
+    pub samples: Vec<Sample>,
+}
+
+impl Head {
+    pub fn new(window: Duration) -> Self {
+        Self { window, groups: RwLock::default(), places: RwLock::default() }
+    }
+
+    /// A new group without series; `from` is the instant before which it cannot know anything.
+    pub fn open_group(&self, from: Timestamp) -> (u32, Arc<RwLock<Rows>>) {
+        let id = {
+            let mut places = write(&self.places);
+            places.next_group += 1;
+            places.next_group
+        };
+        let rows = Arc::new(RwLock::new(Rows::new(from, self.window)));
+        write(&self.groups).insert(id, Arc::clone(&rows));
+        (id, rows)
+    }
+
+    /// Forgets a group. What it had is found in the database.
+    pub fn close_group(&self, id: u32) {
+        write(&self.groups).remove(&id);
+        for place in &mut write(&self.places).by_series {
+            place.take_if(|place| place.group == id);
+        }
+    }
+
+    /// Gives a series a column in a group; `None` if another group has it.
+    pub fn column(&self, group: u32, rows: &RwLock<Rows>, series: SeriesId) -> Option<Column> {
+        let mut places = write(&self.places);
+        let index = series.0 as usize;
+        if places.by_series.len() <= index {
+            places.by_series.resize(index + 1, None);
+        }
+        match places.by_series[index] {
+            Some(place) if place.group == group => Some(Column(place.column)),
+            Some(_) => None,
+            None => {
+                let column = write(rows).add_column(series);
+                places.by_series[index] = Some(Place { group, column });
+                Some(Column(column))
+            }
+        }
+    }
+
+    /// Forgets where series are that their group has dropped.
+    pub fn forget(&self, dropped: &[(SeriesId, Column)]) {
+        let mut places = write(&self.places);
+        for (series, _) in dropped {
+            places.by_series[series.0 as usize] = None;
+        }
+    }
+
+    /// The samples of each series in `[from, to]`, in order of time.
+    pub fn range(&self, ids: &[SeriesId], from: Timestamp, to: Timestamp) -> Vec<Recent> {
+        self.each(ids, |rows, column| rows.range(column, from, to))
+    }
+
+    /// The last sample of each series in `[from, to]`, which may be [`STALE`].
+    pub fn last(&self, ids: &[SeriesId], from: Timestamp, to: Timestamp) -> Vec<Recent> {
+        self.each(ids, |rows, column| rows.last(column, from, to))
+    }
+
+    fn each(&self, ids: &[SeriesId], read_one: impl Fn(&Rows, u32) -> Vec<Sample>) -> Vec<Recent> {
+        let places: Vec<Option<Place>> = {
+            let places = read(&self.places);
+            ids.iter().map(|id| places.by_series.get(id.0 as usize).copied().flatten()).collect()
+        };
+        let groups = read(&self.groups);
+        let recent = |(&series, place): (&SeriesId, &Option<Place>)| {
+            let Some((place, rows)) = place.and_then(|place| Some((place, groups.get(&place.group)?))) else {
+                return Recent::default();
+            };
+            let rows = read(rows);
+            // The column may have been given to another series since its place was looked up.
+            match rows.columns.get(place.column as usize) {
+                Some(&now) if now == Some(series) => {
+                    let samples = read_one(&rows, place.column);
+                    Recent { complete_from: Some(rows.complete_from), samples }
+                }
+                _ => Recent::default(),
+            }
+        };
+        ids.iter().zip(&places).map(recent).collect()
+    }
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The rows of one group.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    window: Duration,
+    complete_from: Timestamp,
+    columns: Vec<Option<SeriesId>>,
+    /// Columns without a series, for the next ones that come.
+    free: Vec<u32>,
+    /// The values of the newest row; [`STALE`] where a series is not in it.
+    latest: Vec<f64>,
+    /// When a column that is [`STALE`] in the newest row was last heard of.
+    ended: HashMap<u32, Timestamp>,
+    chunks: VecDeque<Chunk>,
+    /// Samples with timestamps of their own, in order of time.
+    own_time: HashMap<u32, Vec<Sample>>,
+}
+
+/// What a row did.
+#[derive(Debug, Default)]
+pub(crate) struct RowOutcome {
+    /// Series that the row before did not have.
+    pub added: usize,
+    /// Series that ended long ago and lost their column.
+    pub dropped: Vec<(SeriesId, Column)>,
+}
+
+impl Rows {
+    fn new(complete_from: Timestamp, window: Duration) -> Self {
+        Self {
+            window,
+            complete_from,
+            columns: Vec::new(),
+            free: Vec::new(),
+            latest: Vec::new(),
+            ended: HashMap::new(),
+            chunks: VecDeque::new(),
+            own_time: HashMap::new(),
+        }
+    }
+
+    fn add_column(&mut self, series: SeriesId) -> u32 {
+        let column = self.free.pop().unwrap_or_else(|| {
+            self.columns.push(None);
+            self.latest.push(STALE);
+            u32::try_from(self.columns.len() - 1).expect("fewer columns than series")
+        });
+        self.columns[column as usize] = Some(series);
+        // Should no value ever come, the column goes the way of one that ended.
+        self.ended.insert(column, self.newest().unwrap_or(self.complete_from));
+        column
+    }
+
+    /// When the newest row was taken.
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.chunks.back().map(Chunk::newest)
+    }
+
+    /// How many columns there are.
+    pub fn width(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Adds a row, one value a column, [`STALE`] where a series is not in it; columns beyond its end are not in it.
+    /// `written` is told what the database must get: every value, and [`STALE`] once for a series that ended.
+    pub fn push(&mut self, at: Timestamp, row: &[f64], mut written: impl FnMut(SeriesId, f64)) -> RowOutcome {
+        let mut outcome = RowOutcome::default();
+        let is_full = self.chunks.back().is_none_or(|chunk| {
+            at >= chunk.oldest().plus(self.window / CHUNKS_PER_WINDOW) || chunk.rows.len() == Chunk::MAX_ROWS
+        });
+        let mut changes = match self.chunks.back_mut() {
+            Some(chunk) if !is_full => Some(chunk.begin_row(at)),
+            _ => None,
+        };
+        for (column, latest) in self.latest.iter_mut().enumerate() {
+            let value = row.get(column).copied().unwrap_or(STALE);
+            let (is, was) = (!is_stale(value), !is_stale(*latest));
+            if (is || was)
+                && let Some(series) = self.columns[column]
+            {
+                written(series, value);
+            }
+            if value.to_bits() != latest.to_bits() {
+                if is != was {
+                    let column = column as u32;
+                    if is {
+                        outcome.added += 1;
+                        self.ended.remove(&column);
+                    } else {
+                        self.ended.insert(column, at);
+                    }
+                }
+                *latest = value;
+                if let Some(row) = &mut changes {
+                    row.change(column, value);
+                }
+            }
+        }
+        match changes {
+            Some(changes) => changes.finish(self.latest.len()),
+            None => {
+                self.begin_chunk(at);
+                outcome.dropped = self.drop_ended();
+            }
+        }
+        outcome
+    }
+
+    /// Adds a sample with a timestamp of its own. `false` where the series has that instant or a later one.
+    pub fn push_own_time(&mut self, column: Column, now: Timestamp, sample: Sample) -> bool {
+        if is_stale(self.latest[column.0 as usize]) {
+            self.ended.insert(column.0, now);
+        }
+        let samples = self.own_time.entry(column.0).or_default();
+        if samples.last().is_some_and(|last| last.at >= sample.at) {
+            return false;
+        }
+        samples.push(sample);
+        true
+    }
+
+    /// The series of a column.
+    pub fn series(&self, column: Column) -> Option<SeriesId> {
+        self.columns.get(column.0 as usize).copied().flatten()
+    }
+
+    fn begin_chunk(&mut self, at: Timestamp) {
+        let begin = at.minus(self.window);
+        while self.chunks.front().is_some_and(|chunk| chunk.newest() < begin) {
+            self.chunks.pop_front();
+        }
+        if let Some(full) = self.chunks.back_mut() {
+            full.shrink();
+        }
+        let oldest = self.chunks.front().map_or(begin, Chunk::oldest);
+        self.complete_from = self.complete_from.max(oldest);
+        self.chunks.push_back(Chunk::new(at, self.latest.clone()));
+    }
+
+    /// Drops what no chunk has a value of any more.
+    fn drop_ended(&mut self) -> Vec<(SeriesId, Column)> {
+        let begin = self.complete_from;
+        for samples in self.own_time.values_mut() {
+            // The last one stays: it tells a repetition from news.
+            let old = samples.partition_point(|sample| sample.at < begin).min(samples.len() - 1);
+            samples.drain(..old);
+        }
+        let gone: Vec<u32> = self.ended.extract_if(|_, &mut last| last < begin).map(|(column, _)| column).collect();
+        let mut dropped = Vec::new();
+        for column in gone {
+            self.own_time.remove(&column);
+            self.free.push(column);
+            dropped.extend(self.columns[column as usize].take().map(|series| (series, Column(column))));
+        }
+        dropped
+    }
+
+    fn range(&self, column: u32, from: Timestamp, to: Timestamp) -> Vec<Sample> {
+        let mut samples = Vec::new();
+        let mut was_stale = true;
+        for chunk in
+            self.chunks.iter().skip_while(|chunk| chunk.newest() < from).take_while(|chunk| chunk.oldest() <= to)
+        {
+            chunk.read(column, |sample| {
+                let is_stale = is_stale(sample.value);
+                if sample.at >= from && sample.at <= to && !(is_stale && was_stale) {
+                    samples.push(sample);
+                }
+                was_stale = is_stale;
+            });
+        }
+        let own = self.own_time.get(&column).into_iter().flatten();
+        let own = own.filter(|sample| sample.at >= from && sample.at <= to).copied();
+        merge(samples, own.collect())
+    }
+
+    fn last(&self, column: u32, from: Timestamp, to: Timestamp) -> Vec<Sample> {
+        if let Some(at) = self.newest().filter(|&at| from <= at && at <= to)
+            && !self.own_time.contains_key(&column)
+        {
+            return vec![Sample { at, value: self.latest[column as usize] }];
+        }
+        let mut samples = self.range(column, from, to);
+        samples.split_off(samples.len().saturating_sub(1))
+    }
+}
+
+/// Two lists in order of time as one; of two samples of one instant the first list's stays.
+pub(crate) fn merge(first: Vec<Sample>, second: Vec<Sample>) -> Vec<Sample> {
+    if second.is_empty() {
+        return first;
+    }
+    let mut all = first;
+    all.extend(second);
+    all.sort_by_key(|sample| sample.at);
+    all.dedup_by_key(|sample| sample.at);
+    all
+}
+
+/// A full row and the changes after it.
+#[derive(Debug)]
+struct Chunk {
+    first: Vec<f64>,
+    rows: Vec<Row>,
+    changed: Vec<Changed>,
+    values: Vec<f64>,
+}
+
+/// One row: where its changes begin.
+#[derive(Debug)]
+struct Row {
+    at: Timestamp,
+    changed: u32,
+    columns: u32,
+}
+
+/// Which of 64 columns changed, and where in the chunk's values the first of them is.
+#[derive(Debug, Clone, Copy)]
+struct Changed {
+    bits: u64,
+    values: u32,
+}
+
+impl Chunk {
+    /// Keeps the offsets within 32 bits for any number of columns that fits into memory.
+    const MAX_ROWS: usize = 512;
+
+    fn new(at: Timestamp, first: Vec<f64>) -> Self {
+        let row = Row { at, changed: 0, columns: 0 };
+        Self { first, rows: vec![row], changed: Vec::new(), values: Vec::new() }
+    }
+
+    fn oldest(&self) -> Timestamp {
+        self.rows.first().expect("a chunk begins with a row").at
+    }
+
+    fn newest(&self) -> Timestamp {
+        self.rows.last().expect("a chunk begins with a row").at
+    }
+
+    fn begin_row(&mut self, at: Timestamp) -> Changes<'_> {
+        let changed = offset(self.changed.len());
+        self.rows.push(Row { at, changed, columns: 0 });
+        let values = offset(self.values.len());
+        Changes { chunk: self, word: 0, changed: Changed { bits: 0, values } }
+    }
+
+    fn read(&self, column: u32, mut each: impl FnMut(Sample)) {
+        let (word, bit) = (column / 64, column % 64);
+        let mut value = self.first.get(column as usize).copied().unwrap_or(STALE);
+        for row in &self.rows {
+            if column < row.columns {
+                let Changed { bits, values } = self.changed[(row.changed + word) as usize];
+                if bits >> bit & 1 == 1 {
+                    let before = (bits & ((1 << bit) - 1)).count_ones();
+                    value = self.values[(values + before) as usize];
+                }
+            }
+            each(Sample { at: row.at, value });
+        }
+    }
+
+    fn shrink(&mut self) {
+        self.rows.shrink_to_fit();
+        self.changed.shrink_to_fit();
+        self.values.shrink_to_fit();
+    }
+}
+
+/// A row while it is being written; columns come in rising order.
+struct Changes<'a> {
+    chunk: &'a mut Chunk,
+    word: usize,
+    changed: Changed,
+}
+
+impl Changes<'_> {
+    #[inline]
+    fn change(&mut self, column: usize, value: f64) {
+        self.advance(column / 64);
+        self.changed.bits |= 1 << (column % 64);
+        self.chunk.values.push(value);
+    }
+
+    fn advance(&mut self, word: usize) {
+        while self.word < word {
+            self.chunk.changed.push(self.changed);
+            self.word += 1;
+            self.changed = Changed { bits: 0, values: offset(self.chunk.values.len()) };
+        }
+    }
+
+    fn finish(mut self, columns: usize) {
+        self.advance(columns.div_ceil(64));
+        if let Some(row) = self.chunk.rows.last_mut() {
+            row.columns = offset(columns);
+        }
+    }
+}
+
+fn offset(length: usize) -> u32 {
+    u32::try_from(length).expect("MAX_ROWS keeps a chunk small")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WINDOW: Duration = Duration::from_secs(8);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(1_000_000 + seconds)
+    }
+
+    fn group(head: &Head, series: u32) -> (u32, Arc<RwLock<Rows>>) {
+        let (id, rows) = head.open_group(at(0));
+        for number in 0..series {
+            assert_eq!(head.column(id, &rows, SeriesId(number)), Some(Column(number)));
+        }
+        (id, rows)
+    }
+
+    fn show(samples: &[Sample]) -> Vec<(i64, String)> {
+        let show = |value: f64| if is_stale(value) { "stale".to_owned() } else { value.to_string() };
+        samples.iter().map(|sample| (sample.at.whole_seconds() - 1_000_000, show(sample.value))).collect()
+    }
+
+    fn range(head: &Head, series: u32, from: i64, to: i64) -> Vec<(i64, String)> {
+        show(&head.range(&[SeriesId(series)], at(from), at(to))[0].samples)
+    }
+
+    #[test]
+    fn a_series_that_leaves_the_page_ends_once() {
+        let head = Head::new(WINDOW);
+        let (_, rows) = group(&head, 2);
+        let mut written = Vec::new();
+        for (second, row) in [(0, [1.0, 5.0]), (1, [1.0, STALE]), (2, [2.0, STALE]), (3, [2.0, f64::NAN])] {
+            write(&rows).push(at(second), &row, |id, value| written.push((second, id.0, value.to_string())));
+        }
+        let expected = [(0, "5".to_owned()), (1, "stale".to_owned()), (3, "NaN".to_owned())];
+        assert_eq!(range(&head, 1, 0, 9), expected);
+        assert_eq!(range(&head, 0, 1, 2), [(1, "1".to_owned()), (2, "2".to_owned())]);
+        assert_eq!(written.iter().filter(|(_, id, _)| *id == 1).count(), 3);
+        let last = |series, to| show(&head.last(&[SeriesId(series)], at(0), at(to))[0].samples);
+        assert_eq!(last(0, 9), [(3, "2".to_owned())]);
+        assert_eq!(last(1, 2), [(1, "stale".to_owned())]);
+        assert_eq!(last(1, 0), [(0, "5".to_owned())]);
+    }
+
+    #[test]
+    fn a_series_that_is_gone_for_long_gives_its_column_back() {
+        let head = Head::new(WINDOW);
+        let (group, rows) = group(&head, 1);
+        let mut dropped = Vec::new();
+        for second in 0..30 {
+            let row = [if second < 3 { 7.0 } else { STALE }];
+            dropped.extend(write(&rows).push(at(second), &row, |_, _| {}).dropped);
+        }
+        assert_eq!(dropped, [(SeriesId(0), Column(0))]);
+        head.forget(&dropped);
+        assert_eq!(head.column(group, &rows, SeriesId(9)), Some(Column(0)));
+        write(&rows).push(at(30), &[1.0], |_, _| {});
+        assert_eq!(range(&head, 9, 0, 99), [(30, "1".to_owned())]);
+        assert_eq!(range(&head, 0, 0, 99), []);
+    }
+
+    #[test]
+    fn two_groups_cannot_have_one_series() {
+        let head = Head::new(WINDOW);
+        let (first, _) = group(&head, 1);
+        let (second, rows) = head.open_group(at(0));
+        assert_eq!(head.column(second, &rows, SeriesId(0)), None);
+        head.close_group(first);
+        assert_eq!(head.column(second, &rows, SeriesId(0)), Some(Column(0)));
+    }
+
+    #[test]
+    fn own_timestamps_are_kept_once() {
+        let head = Head::new(WINDOW);
+        let (_, rows) = group(&head, 1);
+        let mut push = |second, value| write(&rows).push_own_time(Column(0), at(9), Sample { at: at(second), value });
+        assert_eq!([push(1, 1.0), push(1, 2.0), push(0, 3.0), push(2, 4.0)], [true, false, false, true]);
+        assert_eq!(range(&head, 0, 0, 9), [(1, "1".to_owned()), (2, "4".to_owned())]);
+        assert_eq!(show(&head.last(&[SeriesId(0)], at(0), at(1))[0].samples), [(1, "1".to_owned())]);
+    }
+
+    proptest! {
+        /// The head against the plainest thing that could work: every row in full.
+        #[test]
+        fn a_head_answers_like_a_table(
+            table in proptest::collection::vec(proptest::collection::vec(0_u8..4, 130), 1..60),
+            column in 0_usize..130,
+            from in 0_i64..60,
+            length in 0_i64..60,
+        ) {
+            let head = Head::new(WINDOW);
+            let (_, rows) = group(&head, 130);
+            // Every fifth row is full, or columns would be given back.
+            let value = |second: i64, cell: u8| if cell == 0 && second % 5 != 0 { STALE } else { f64::from(cell) };
+            for (second, cells) in (0..).zip(&table) {
+                // The last columns come later, as those of a job that starts.
+                let width = if second < 5 { 100 } else { 130 };
+                let row: Vec<f64> = cells.iter().take(width).map(|&cell| value(second, cell)).collect();
+                write(&rows).push(at(second), &row, |_, _| {});
+            }
+            let newest = table.len() as i64 - 1;
+            let from = from.max(newest - 8);
+            let mut expected = Vec::new();
+            let mut was_stale = true;
+            for (second, cells) in (0..).zip(&table) {
+                let value = if second < 5 && column >= 100 { STALE } else { value(second, cells[column]) };
+                if second >= from && second <= from + length && !(is_stale(value) && was_stale) {
+                    expected.push(Sample { at: at(second), value });
+                }
+                was_stale = is_stale(value);
+            }
+            let mut found = head.range(&[SeriesId(column as u32)], at(from), at(from + length)).remove(0).samples;
+            // Chunks before `from` are not read, so the range may begin with a marker more or less.
+            for samples in [&mut expected, &mut found] {
+                if samples.first().is_some_and(|first| is_stale(first.value)) {
+                    samples.remove(0);
+                }
+            }
+            prop_assert_eq!(show(&found), show(&expected));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Conditions on labels, as PromQL writes them: `node="g01"`, `device!~"lo|veth.*"`.
+
+use regex::Regex;
+use std::fmt;
+use takt_model::METRIC_NAME;
+
+/// How a label is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatchOp {
+    /// `=`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// `=~`
+    Regex,
+    /// `!~`
+    NotRegex,
+}
+
+/// A regular expression that cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("`{value}` is not a regular expression")]
+pub struct MatcherError {
+    /// The expression.
+    pub value: String,
+    /// Why.
+    #[source]
+    pub source: regex::Error,
+}
+
+/// One condition on one label. A label that a series lacks counts as empty.
+#[derive(Debug, Clone)]
+pub struct Matcher {
+    name: String,
+    op: MatchOp,
+    value: String,
+    regex: Option<Regex>,
+}
+
+impl Matcher {
+    /// A condition on the label `name`. A regular expression must match the whole value; `.` matches a line feed too.
+    ///
+    /// # Errors
+    /// Where `value` should be a regular expression and is none.
+    pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
+        let regex = match op {
+            MatchOp::Equal | MatchOp::NotEqual => None,
+            MatchOp::Regex | MatchOp::NotRegex => Some(
+                Regex::new(&format!("^(?s:{value})$"))
+                    .map_err(|source| MatcherError { value: value.to_owned(), source })?,
+            ),
+        };
+        Ok(Self { name: name.to_owned(), op, value: value.to_owned(), regex })
+    }
+
+    /// The condition that the metric is called `name`.
+    pub fn metric(name: &str) -> Self {
+        Self { name: METRIC_NAME.to_owned(), op: MatchOp::Equal, value: name.to_owned(), regex: None }
+    }
+
+    /// The label.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The comparison.
+    pub fn op(&self) -> MatchOp {
+        self.op
+    }
+
+    /// What the label is compared with.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Whether a label with this value passes.
+    pub fn accepts(&self, value: &str) -> bool {
+        let is_match = self.regex.as_ref().map_or_else(|| self.value == value, |regex| regex.is_match(value));
+        is_match == matches!(self.op, MatchOp::Equal | MatchOp::Regex)
+    }
+}
+
+impl PartialEq for Matcher {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, self.op, &self.value) == (&other.name, other.op, &other.value)
+    }
+}
+
+impl fmt::Display for Matcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let op = match self.op {
+            MatchOp::Equal => "=",
+            MatchOp::NotEqual => "!=",
+            MatchOp::Regex => "=~",
+            MatchOp::NotRegex => "!~",
+        };
+        write!(f, "{}{op}{:?}", self.name, self.value)
+    }
+}

@@ -1,0 +1,89 @@
+//! What the store tells about itself: `takt_store_*`.
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+
+/// Why a sample was not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum Dropped {
+    /// The queue was full because the disk could not take more.
+    #[expect(non_camel_case_types, reason = "the label's value")]
+    queue_full,
+    /// The series has this instant or a later one already.
+    #[expect(non_camel_case_types, reason = "the label's value")]
+    out_of_order,
+    /// Its own timestamp lies too far from the time of the scrape.
+    #[expect(non_camel_case_types, reason = "the label's value")]
+    out_of_bounds,
+    /// Another target has the same series.
+    #[expect(non_camel_case_types, reason = "the label's value")]
+    other_target,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: Dropped,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    success: &'static str,
+}
+
+#[derive(Debug)]
+pub(crate) struct StoreMetrics {
+    pub samples: Counter,
+    dropped: Family<Reason, Counter>,
+    commits: Family<Outcome, Counter>,
+    pub commit_seconds: Histogram,
+    pub watermark_seconds: Gauge<f64, AtomicU64>,
+    pub series: Gauge,
+    pub queue_bytes: Gauge,
+}
+
+impl StoreMetrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            samples: Counter::default(),
+            dropped: Family::default(),
+            commits: Family::default(),
+            commit_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
+            watermark_seconds: Gauge::default(),
+            series: Gauge::default(),
+            queue_bytes: Gauge::default(),
+        };
+        let Self { samples, dropped, commits, commit_seconds, watermark_seconds, series, queue_bytes } = &metrics;
+        let registry = registry.sub_registry_with_prefix("takt_store");
+        registry.register("samples", "Samples committed to the database", samples.clone());
+        registry.register("dropped_samples", "Samples that were not stored, by reason", dropped.clone());
+        registry.register("commits", "Transactions of samples, by success", commits.clone());
+        registry.register(
+            "commit_duration_seconds",
+            "Time from the start of a transaction of samples until it was durable",
+            commit_seconds.clone(),
+        );
+        registry.register(
+            "watermark_timestamp_seconds",
+            "Every scrape up to this instant is durable, or was counted as failed or dropped",
+            watermark_seconds.clone(),
+        );
+        registry.register("series", "Series that were ever stored", series.clone());
+        registry.register("queue_bytes", "Bytes of samples that wait for the next transaction", queue_bytes.clone());
+        metrics
+    }
+
+    pub fn drop_samples(&self, reason: Dropped, count: usize) {
+        if count > 0 {
+            self.dropped.get_or_create(&Reason { reason }).inc_by(count as u64);
+        }
+    }
+
+    pub fn commit(&self, success: bool) {
+        self.commits.get_or_create(&Outcome { success: if success { "true" } else { "false" } }).inc();
+    }
+}
