@@ -4,7 +4,8 @@
 //! types of one run add up; they never add to the untyped count.
 
 /// What a TRES string says. A resource that it does not name is `None`, except GPUs: Slurm names what was allocated, so
-/// a string without `gres/gpu` says that there was none.
+/// a string without `gres/gpu` says that there was none. An amount that is none (`mem=-1171M`) leaves its resource
+/// unknown and the others known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tres {
     /// `cpu`
@@ -14,7 +15,7 @@ pub struct Tres {
     /// `mem`, in bytes
     pub mem_bytes: Option<u64>,
     /// `gres/gpu`, or its types together
-    pub gpus: u64,
+    pub gpus: Option<u64>,
     /// The types, joined with `+` in byte order
     pub gpu_model: Option<String>,
     /// `billing`
@@ -33,27 +34,25 @@ impl Tres {
     ///
     /// # Errors
     /// An entry that is not `NAME=AMOUNT`. Names that accounting does not use (`energy`, `fs/disk`, licenses) are
-    /// passed over with whatever they hold.
+    /// passed over.
     pub fn parse(text: &str) -> Result<Option<Self>, TresError> {
         if text.is_empty() {
             return Ok(None);
         }
         let mut tres = Self::default();
-        let (mut untyped, mut typed) = (0, 0_u64);
+        let (mut untyped, mut typed) = (Some(0), Some(0_u64));
         let mut models = Vec::new();
         for entry in text.split(',') {
-            let invalid = || TresError(entry.to_owned());
-            let (name, amount) = entry.split_once('=').ok_or_else(invalid)?;
-            let count = || scaled(amount, 1).ok_or_else(invalid);
+            let (name, amount) = entry.split_once('=').ok_or_else(|| TresError(entry.to_owned()))?;
             match name {
-                "cpu" => tres.cpus = Some(count()?),
-                "node" => tres.nodes = Some(count()?),
-                "billing" => tres.billing = Some(count()?),
-                "mem" => tres.mem_bytes = Some(scaled(amount, MIB).ok_or_else(invalid)?),
-                "gres/gpu" => untyped = count()?,
+                "cpu" => tres.cpus = scaled(amount, 1),
+                "node" => tres.nodes = scaled(amount, 1),
+                "billing" => tres.billing = scaled(amount, 1),
+                "mem" => tres.mem_bytes = scaled(amount, MIB),
+                "gres/gpu" => untyped = scaled(amount, 1),
                 _ => {
                     if let Some(model) = name.strip_prefix("gres/gpu:") {
-                        typed = typed.saturating_add(count()?);
+                        typed = typed.zip(scaled(amount, 1)).and_then(|(sum, gpus)| sum.checked_add(gpus));
                         models.push(model);
                     }
                 }
@@ -62,7 +61,7 @@ impl Tres {
         models.sort_unstable();
         models.dedup();
         tres.gpu_model = (!models.is_empty()).then(|| models.join("+"));
-        tres.gpus = untyped.max(typed);
+        tres.gpus = untyped.zip(typed).map(|(untyped, typed)| untyped.max(typed));
         Ok(Some(tres))
     }
 }
@@ -100,7 +99,7 @@ pub(crate) fn scaled(text: &str, unit: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn gpus(text: &str) -> (u64, Option<String>) {
+    fn gpus(text: &str) -> (Option<u64>, Option<String>) {
         let tres = Tres::parse(text).unwrap().unwrap();
         (tres.gpus, tres.gpu_model)
     }
@@ -118,7 +117,7 @@ mod tests {
             // Shards, and the GPU's own memory and utilization as TRES, are no GPUs.
             ("cpu=1,gres/shard=4,gres/gpumem=7G,gres/gpuutil=50", (0, None)),
         ] {
-            assert_eq!(gpus(text), (expected.0, expected.1.map(str::to_owned)), "{text}");
+            assert_eq!(gpus(text), (Some(expected.0), expected.1.map(str::to_owned)), "{text}");
         }
     }
 
@@ -149,8 +148,15 @@ mod tests {
     #[test]
     fn what_is_no_tres() {
         assert_eq!(Tres::parse(""), Ok(None));
-        for (text, entry) in [("cpu", "cpu"), ("cpu=1,mem=lots", "mem=lots"), ("cpu=1,,mem=1G", "")] {
+        for (text, entry) in [("cpu", "cpu"), ("cpu=1,,mem=1G", ""), ("cpu=1,mem", "mem")] {
             assert_eq!(Tres::parse(text), Err(TresError(entry.to_owned())), "{text}");
         }
+    }
+
+    #[test]
+    fn an_amount_that_is_none_is_unknown() {
+        let tres = Tres::parse("billing=-1,cpu=4,mem=-1171M,node=1,gres/gpu=many").unwrap().unwrap();
+        let known = Tres { cpus: Some(4), nodes: Some(1), ..Tres::default() };
+        assert_eq!(tres, known);
     }
 }

@@ -137,7 +137,6 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
     }
 
     db.execute_batch("BEGIN")?;
-    // A text without runs has nothing to compare.
     let told_otherwise: Vec<String> = told().map(|(_, incoming)| incoming).collect();
     db.execute_batch(&format!(
         "CREATE TEMP TABLE known AS
@@ -169,8 +168,7 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
         db.execute(&format!("{target} SELECT {names}, {stamp} FROM corrected"), [origin.source])?;
     }
     if summary.runs_inserted > 0 {
-        let new = "SELECT precedence FROM known";
-        let sql = format!("{target} SELECT {names}, {stamp} FROM incoming WHERE precedence NOT IN ({new})");
+        let sql = format!("{target} SELECT {names}, {stamp} FROM incoming ANTI JOIN known USING (precedence)");
         db.execute(&sql, [origin.source])?;
     }
     note(db, origin, summary)?;
