@@ -5,10 +5,14 @@
 //! a person.
 
 mod config_error;
+mod error_chain;
 
 pub mod accounting;
+pub mod api;
 pub mod jobs;
 pub mod query;
+pub mod scrape;
 pub mod store;
 
 pub use config_error::ConfigError;
+pub(crate) use error_chain::error_chain;

@@ -50,6 +50,13 @@ struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Column(pub(crate) u32);
 
+impl Column {
+    /// Its place in a row.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// What the head knows of one series.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {

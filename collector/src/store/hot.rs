@@ -8,6 +8,7 @@ use super::metrics::Dropped;
 use super::queue::{Batch, Work};
 use super::series::{SeriesTable, from_columns};
 use super::{STALE, Sample, SeriesId, StoreConfig, StoreError, is_stale};
+use crate::error_chain;
 use duckdb::arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, Int32Array, RecordBatch, TimestampMillisecondArray,
 };
@@ -78,7 +79,7 @@ impl Writer {
                 tracing::error!(samples, "samples could not be written before the end");
             }
             let dropped = self.shared.queue.done(flush, left);
-            self.shared.metrics.drop_samples(Dropped::queue_full, dropped);
+            self.shared.metrics.drop_samples(Dropped::QueueFull, dropped);
             self.shared.metrics.watermark_seconds.set(self.shared.watermark.get().as_seconds());
             if is_closing {
                 return;
@@ -117,7 +118,7 @@ impl Writer {
 
     /// Says once what is wrong; the retries that follow say nothing until it is something else.
     fn report(&self, error: &StoreError) {
-        let reason = chain(error);
+        let reason = error_chain(error);
         let health = match error {
             StoreError::Invalidated { .. } => Health::Invalidated(reason.clone()),
             _ => Health::Waiting(reason.clone()),
@@ -193,7 +194,7 @@ impl Writer {
                 }
             }
         }
-        self.shared.metrics.drop_samples(Dropped::out_of_order, repeated);
+        self.shared.metrics.drop_samples(Dropped::OutOfOrder, repeated);
         let mut newest: HashMap<u32, Timestamp> = HashMap::new();
         for &(SeriesId(series), sample) in batches.iter().flat_map(|batch| &batch.own_time) {
             let last = newest.get(&series).or_else(|| self.state.last.get(&series));
@@ -370,15 +371,4 @@ fn list(ids: &[SeriesId]) -> String {
         write!(out, "{comma}{}", id.0).expect("a string takes everything");
     }
     out
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -65,7 +65,7 @@ impl Group {
         };
         let column = self.shared.head.column(self.id, &self.rows, series);
         if column.is_none() {
-            self.shared.metrics.drop_samples(Dropped::other_target, 1);
+            self.shared.metrics.drop_samples(Dropped::OtherTarget, 1);
         }
         column
     }
@@ -90,7 +90,7 @@ impl Group {
         let metrics = &self.shared.metrics;
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(watermark) = rows.newest().filter(|&newest| newest >= at) {
-            metrics.drop_samples(Dropped::out_of_order, row.iter().filter(|&&value| !is_stale(value)).count());
+            metrics.drop_samples(Dropped::OutOfOrder, row.iter().filter(|&&value| !is_stale(value)).count());
             return Err(ClockWentBack { at, watermark });
         }
         let mut series = Vec::with_capacity(row.len());
@@ -103,7 +103,7 @@ impl Group {
         drop(rows);
         self.shared.head.forget(&outcome.dropped);
         let dropped = self.shared.queue.push(Batch { ticket, series, values, own_time });
-        metrics.drop_samples(Dropped::queue_full, dropped);
+        metrics.drop_samples(Dropped::QueueFull, dropped);
         metrics.queue_bytes.set(self.shared.queue.bytes() as i64);
         Ok(Committed { added: outcome.added, dropped: outcome.dropped.into_iter().map(|(_, column)| column).collect() })
     }
@@ -112,7 +112,7 @@ impl Group {
     fn keep_own_time(&self, rows: &mut Rows, now: Timestamp, given: &[(Column, Sample)]) -> Vec<(SeriesId, Sample)> {
         let bounds = now.minus(self.shared.retention)..=now.plus(OWN_TIME_AHEAD);
         let (inside, outside): (Vec<_>, Vec<_>) = given.iter().partition(|(_, sample)| bounds.contains(&sample.at));
-        self.shared.metrics.drop_samples(Dropped::out_of_bounds, outside.len());
+        self.shared.metrics.drop_samples(Dropped::OutOfBounds, outside.len());
         let news = inside.into_iter().filter(|&&(column, sample)| rows.push_own_time(column, now, sample));
         let news: Vec<(Column, Sample)> = news.copied().collect();
         news.into_iter().filter_map(|(column, sample)| Some((rows.series(column)?, sample))).collect()

@@ -1,6 +1,6 @@
 //! What the store tells about itself: `takt_store_*`.
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -9,25 +9,21 @@ use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 
 /// Why a sample was not stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dropped {
     /// The queue was full because the disk could not take more.
-    #[expect(non_camel_case_types, reason = "the label's value")]
-    queue_full,
+    QueueFull,
     /// The series has this instant or a later one already.
-    #[expect(non_camel_case_types, reason = "the label's value")]
-    out_of_order,
+    OutOfOrder,
     /// Its own timestamp lies too far from the time of the scrape.
-    #[expect(non_camel_case_types, reason = "the label's value")]
-    out_of_bounds,
+    OutOfBounds,
     /// Another target has the same series.
-    #[expect(non_camel_case_types, reason = "the label's value")]
-    other_target,
+    OtherTarget,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
-    reason: Dropped,
+    reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -78,6 +74,12 @@ impl StoreMetrics {
     }
 
     pub fn drop_samples(&self, reason: Dropped, count: usize) {
+        let reason = match reason {
+            Dropped::QueueFull => "queue_full",
+            Dropped::OutOfOrder => "out_of_order",
+            Dropped::OutOfBounds => "out_of_bounds",
+            Dropped::OtherTarget => "other_target",
+        };
         if count > 0 {
             self.dropped.get_or_create(&Reason { reason }).inc_by(count as u64);
         }

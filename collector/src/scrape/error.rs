@@ -1,0 +1,112 @@
+//! Why a scrape failed.
+
+use crate::store::ClockWentBack;
+use serde::{Serialize, Serializer};
+use std::time::Duration;
+use takt_model::exposition::ReadError;
+
+/// A scrape that gave nothing.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum ScrapeError {
+    #[error("cannot reach the target")]
+    Unreachable { source: reqwest::Error },
+    #[error("no complete answer within {} s", limit.as_secs_f64())]
+    Timeout { limit: Duration },
+    #[error("the target answered {status}")]
+    Status { status: reqwest::StatusCode },
+    #[error("the answer has no content type; expected text/plain or application/openmetrics-text")]
+    NoContentType,
+    #[error("the answer's content type is {found:?}; expected text/plain or application/openmetrics-text")]
+    ContentType { found: String },
+    #[error("the answer's content encoding is {found:?} though identity was asked for")]
+    ContentEncoding { found: String },
+    #[error("the answer broke off after {received} bytes")]
+    Interrupted { received: usize, source: reqwest::Error },
+    #[error("the answer is larger than body_size_limit_bytes = {limit}")]
+    TooLarge { limit: u64 },
+    #[error("cannot understand the page")]
+    Malformed { source: ReadError },
+    #[error("line {line}: the page has more samples than sample_limit = {limit}")]
+    TooManySamples { line: usize, limit: usize },
+    #[error("line {line}: the series has {found} labels, more than label_limit = {limit}")]
+    TooManyLabels { line: usize, found: usize, limit: usize },
+    #[error("line {line}: a label's name has {found} bytes, more than label_name_length_limit = {limit}")]
+    LabelNameTooLong { line: usize, found: usize, limit: usize },
+    #[error("line {line}: a label's value has {found} bytes, more than label_value_length_limit = {limit}")]
+    LabelValueTooLong { line: usize, found: usize, limit: usize },
+    #[error(transparent)]
+    Clock(#[from] ClockWentBack),
+}
+
+/// The kinds of failure, as they are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum FailureReason {
+    Unreachable,
+    Timeout,
+    Status,
+    ContentType,
+    ContentEncoding,
+    Interrupted,
+    TooLarge,
+    Malformed,
+    Limit,
+    Clock,
+}
+
+impl FailureReason {
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Timeout => "timeout",
+            Self::Status => "status",
+            Self::ContentType => "content_type",
+            Self::ContentEncoding => "content_encoding",
+            Self::Interrupted => "interrupted",
+            Self::TooLarge => "too_large",
+            Self::Malformed => "malformed",
+            Self::Limit => "limit",
+            Self::Clock => "clock",
+        }
+    }
+}
+
+impl Serialize for FailureReason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl ScrapeError {
+    /// The kind of failure.
+    pub fn reason(&self) -> FailureReason {
+        match self {
+            Self::Unreachable { .. } => FailureReason::Unreachable,
+            Self::Timeout { .. } => FailureReason::Timeout,
+            Self::Status { .. } => FailureReason::Status,
+            Self::NoContentType | Self::ContentType { .. } => FailureReason::ContentType,
+            Self::ContentEncoding { .. } => FailureReason::ContentEncoding,
+            Self::Interrupted { .. } => FailureReason::Interrupted,
+            Self::TooLarge { .. } => FailureReason::TooLarge,
+            Self::Malformed { .. } => FailureReason::Malformed,
+            Self::TooManySamples { .. }
+            | Self::TooManyLabels { .. }
+            | Self::LabelNameTooLong { .. }
+            | Self::LabelValueTooLong { .. } => FailureReason::Limit,
+            Self::Clock(_) => FailureReason::Clock,
+        }
+    }
+
+    /// The error and its causes in one line.
+    pub fn in_full(&self) -> String {
+        crate::error_chain(self)
+    }
+}
+
+impl From<ReadError> for ScrapeError {
+    fn from(source: ReadError) -> Self {
+        Self::Malformed { source }
+    }
+}

@@ -1,0 +1,43 @@
+//! What scraping tells about itself: `takt_collector_*`.
+
+use super::error::FailureReason;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct ScrapeMetrics {
+    scrapes: Family<Outcome, Counter>,
+    pub samples: Counter,
+    pub duplicates: Counter,
+    pub targets: Gauge,
+}
+
+impl ScrapeMetrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let Self { scrapes, samples, duplicates, targets } = &metrics;
+        let registry = registry.sub_registry_with_prefix("takt_collector");
+        registry.register("scrapes", "Scrapes by result: success, or why they failed", scrapes.clone());
+        registry.register("scraped_samples", "Samples on pages that were read", samples.clone());
+        registry.register(
+            "duplicate_samples",
+            "Samples left out because their page had given the series before",
+            duplicates.clone(),
+        );
+        registry.register("targets", "Targets that are scraped", targets.clone());
+        metrics
+    }
+
+    pub fn scrape(&self, failed: Option<FailureReason>) {
+        let result = failed.map_or("success", FailureReason::as_str);
+        self.scrapes.get_or_create(&Outcome { result }).inc();
+    }
+}

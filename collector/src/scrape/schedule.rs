@@ -1,0 +1,85 @@
+//! When a target is scraped.
+
+use super::target::Target;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+use takt_model::Timestamp;
+
+/// A scrape that begins at most this late gets the timestamp it should have had: equal steps compress far better.
+const MAX_SNAP_MS: i64 = 2;
+
+/// The instants at which one target is scraped: every interval, at an offset of its own, so that the targets are
+/// spread over the interval and each keeps its place across restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Schedule {
+    interval_ms: i64,
+    offset_ms: i64,
+}
+
+impl Schedule {
+    pub fn new(target: &Target, interval: Duration) -> Self {
+        let interval_ms = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
+        // Not keyed: the same target must come out alike in every process.
+        let mut hasher = DefaultHasher::new();
+        (target.url.as_str(), &target.labels).hash(&mut hasher);
+        let offset_ms = (hasher.finish() % interval_ms.unsigned_abs()).cast_signed();
+        Self { interval_ms, offset_ms }
+    }
+
+    /// The first planned instant after `now`.
+    pub fn next(self, now: Timestamp) -> Timestamp {
+        let since = (now.0 - self.offset_ms).rem_euclid(self.interval_ms);
+        Timestamp(now.0 - since + self.interval_ms)
+    }
+
+    /// The timestamp of a scrape that was planned for `planned` and begins `now`.
+    pub fn timestamp(self, planned: Timestamp, now: Timestamp) -> Timestamp {
+        let tolerance = MAX_SNAP_MS.min(self.interval_ms / 100);
+        match (now.0 - planned.0).abs() <= tolerance {
+            true => planned,
+            false => now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TargetConfig;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn schedule(address: &str, interval: Duration) -> Schedule {
+        let config = TargetConfig { address: address.to_owned(), ..TargetConfig::default() };
+        Schedule::new(&Target::new(&config, "lab", 0).unwrap(), interval)
+    }
+
+    #[test]
+    fn a_small_delay_is_forgiven() {
+        let schedule = schedule("g01:1", Duration::from_secs(15));
+        let planned = schedule.next(Timestamp(1_000_000));
+        for (late, expected) in [(-1, 0), (0, 0), (2, 0), (3, 3), (500, 500)] {
+            assert_eq!(schedule.timestamp(planned, Timestamp(planned.0 + late)).0 - planned.0, expected);
+        }
+        let fast = Schedule { interval_ms: 100, offset_ms: 0 };
+        assert_eq!(fast.timestamp(Timestamp(0), Timestamp(2)), Timestamp(2), "more than 1 % of the interval");
+    }
+
+    #[test]
+    fn targets_are_spread() {
+        let quarters: std::collections::BTreeSet<_> = (0..40)
+            .map(|node| schedule(&format!("g{node:02}:9855"), Duration::from_secs(15)).offset_ms / 3750)
+            .collect();
+        assert_eq!(quarters.into_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
+    }
+
+    proptest! {
+        #[test]
+        fn planned_instants_are_one_interval_apart(now in -1_000_000_i64..2_000_000_000_000, ms in 100_u64..100_000) {
+            let schedule = schedule("g01:1", Duration::from_millis(ms));
+            let next = schedule.next(Timestamp(now));
+            prop_assert!(next.0 > now && next.0 <= now + ms.cast_signed());
+            prop_assert_eq!(schedule.next(next).0, next.0 + ms.cast_signed());
+            prop_assert_eq!(schedule.next(Timestamp(next.0 - 1)), next);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What is remembered of a target's last page.
+//!
+//! Pages of one target differ in their values, hardly in their series. So the text of every series is kept in the order
+//! of the last page: the reader compares it with the next line and reads only the number. Where the order breaks, the
+//! text is looked up; only a text that was never seen is taken apart.
+
+use super::error::ScrapeError;
+use crate::store::{Column, STALE, Sample, is_stale};
+use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
+use std::hash::BuildHasher;
+use takt_model::exposition::{self, Format, Line, Metadata, Page};
+
+/// The series of a target by their text.
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    entries: Vec<Entry>,
+    by_text: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    /// The entries of the last page, in its order.
+    order: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    text: Box<[u8]>,
+    column: Column,
+    /// Where `order` has it, if it was on the last page.
+    position: u32,
+}
+
+/// What a page gave.
+#[derive(Debug, Default)]
+pub(super) struct PageRow {
+    /// By column; [`STALE`] where the page has no sample.
+    pub values: Vec<f64>,
+    /// Samples that carry timestamps.
+    pub own_time: Vec<(Column, Sample)>,
+    /// All samples, repeated ones included.
+    pub samples: usize,
+    /// Series that the page before did not have.
+    pub added: usize,
+    /// Samples of a series that the page has already given.
+    pub duplicates: usize,
+}
+
+impl PageRow {
+    /// Sets a column and says whether it was free.
+    pub fn set(&mut self, column: Column, value: f64) -> bool {
+        let index = column.index();
+        if self.values.len() <= index {
+            self.values.resize(index + 1, STALE);
+        }
+        let is_free = is_stale(self.values[index]);
+        if is_free {
+            self.values[index] = value;
+        }
+        is_free
+    }
+}
+
+/// Where a shape turns for what it does not know.
+pub(super) trait Newcomers {
+    /// The column of a series that was never seen; `None` if it is not to be stored.
+    fn column(&mut self, sample: &exposition::Sample<'_>) -> Result<Option<Column>, ScrapeError>;
+    /// What the page says about the metric of the series asked for next.
+    fn describe(&mut self, metadata: &Metadata<'_>);
+}
+
+impl Shape {
+    /// Reads a page into `row`, which may come with columns.
+    pub fn read(
+        &mut self,
+        format: Format,
+        body: &[u8],
+        sample_limit: usize,
+        row: &mut PageRow,
+        newcomers: &mut impl Newcomers,
+    ) -> Result<(), ScrapeError> {
+        let mut page = Page::new(format, body);
+        let mut order = Vec::with_capacity(self.order.len());
+        let mut described = Vec::new();
+        let mut next = 0;
+        loop {
+            let expected = self.order.get(next).map_or(&[][..], |&entry| &self.entries[entry as usize].text);
+            let sample = match page.next_line(expected)? {
+                Some(Line::Sample(sample)) => sample,
+                Some(Line::Metadata(metadata)) => {
+                    described.push(metadata);
+                    continue;
+                }
+                None => break,
+            };
+            row.samples += 1;
+            if row.samples > sample_limit {
+                return Err(ScrapeError::TooManySamples { line: sample.line, limit: sample_limit });
+            }
+            let entry = if sample.as_expected {
+                next += 1;
+                self.order[next - 1]
+            } else if let Some(known) = self.find(sample.series) {
+                known
+            } else {
+                described.drain(..).for_each(|metadata| newcomers.describe(&metadata));
+                match newcomers.column(&sample)? {
+                    Some(column) => self.insert(sample.series, column),
+                    None => continue,
+                }
+            };
+            described.clear();
+            let Entry { column, position, .. } = self.entries[entry as usize];
+            if !sample.as_expected {
+                match self.order.get(position as usize) == Some(&entry) {
+                    true => next = position as usize + 1,
+                    false => row.added += 1,
+                }
+            }
+            order.push(entry);
+            match sample.at {
+                Some(at) => row.own_time.push((column, Sample { at, value: sample.value })),
+                None => row.duplicates += usize::from(!row.set(column, sample.value)),
+            }
+        }
+        self.keep_order(order);
+        Ok(())
+    }
+
+    /// Forgets the series whose columns are gone.
+    pub fn forget(&mut self, gone: &[Column]) {
+        if gone.is_empty() {
+            return;
+        }
+        let gone: HashSet<Column> = gone.iter().copied().collect();
+        let order = std::mem::take(&mut self.order);
+        let mut kept = Vec::with_capacity(self.entries.len());
+        let mut moved_to = Vec::with_capacity(self.entries.len());
+        for entry in self.entries.drain(..) {
+            let is_kept = !gone.contains(&entry.column);
+            moved_to.push(is_kept.then_some(kept.len() as u32));
+            if is_kept {
+                kept.push(entry);
+            }
+        }
+        self.entries = kept;
+        let Self { entries, by_text, hasher, .. } = self;
+        by_text.clear();
+        for (number, entry) in (0..).zip(entries.iter()) {
+            by_text.insert_unique(hasher.hash_one(&*entry.text), number, |&other| {
+                hasher.hash_one(&*entries[other as usize].text)
+            });
+        }
+        self.keep_order(order.into_iter().filter_map(|entry| moved_to[entry as usize]).collect());
+    }
+
+    fn keep_order(&mut self, order: Vec<u32>) {
+        for (position, &entry) in (0..).zip(&order) {
+            self.entries[entry as usize].position = position;
+        }
+        self.order = order;
+    }
+
+    fn find(&self, text: &[u8]) -> Option<u32> {
+        let is_same = |&entry: &u32| *self.entries[entry as usize].text == *text;
+        self.by_text.find(self.hasher.hash_one(text), is_same).copied()
+    }
+
+    fn insert(&mut self, text: &[u8], column: Column) -> u32 {
+        let number = u32::try_from(self.entries.len()).expect("the sample limit is far below 2^32");
+        // No page has this many lines.
+        self.entries.push(Entry { text: text.into(), column, position: u32::MAX });
+        let Self { entries, by_text, hasher, .. } = self;
+        by_text.insert_unique(hasher.hash_one(text), number, |&other| hasher.hash_one(&*entries[other as usize].text));
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// Gives columns in the order of asking and notes what was asked.
+    #[derive(Default)]
+    struct Columns {
+        by_series: BTreeMap<String, u32>,
+        parsed: usize,
+        described: Vec<String>,
+    }
+
+    impl Newcomers for Columns {
+        fn column(&mut self, sample: &exposition::Sample<'_>) -> Result<Option<Column>, ScrapeError> {
+            self.parsed += 1;
+            let next = self.by_series.len() as u32;
+            Ok(Some(Column(*self.by_series.entry(sample.labels()?.to_string()).or_insert(next))))
+        }
+
+        fn describe(&mut self, metadata: &Metadata<'_>) {
+            self.described.push(metadata.metric().into_owned());
+        }
+    }
+
+    fn read(shape: &mut Shape, columns: &mut Columns, page: &str) -> PageRow {
+        let mut row = PageRow::default();
+        shape.read(Format::Text, page.as_bytes(), 1000, &mut row, columns).unwrap();
+        row
+    }
+
+    #[test]
+    fn a_series_is_taken_apart_once() {
+        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        let first = read(&mut shape, &mut columns, "# TYPE a gauge\na 1\nb 2\nc{x=\"1\"} 3\n");
+        assert_eq!((first.values, first.added, columns.parsed), (vec![1.0, 2.0, 3.0], 3, 3));
+        let second = read(&mut shape, &mut columns, "# TYPE a gauge\nc{x=\"1\"} 4\na 1\nnew 5\nb 2\n");
+        assert_eq!((second.values, second.added, columns.parsed), (vec![1.0, 2.0, 4.0, 5.0], 1, 4));
+        assert_eq!(columns.described, ["a"]);
+    }
+
+    #[test]
+    fn the_first_of_two_equal_series_wins() {
+        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        for _ in 0..2 {
+            let row = read(&mut shape, &mut columns, "a{x=\"1\"} 1\na{x=\"1\"} 2\na{ x=\"1\" } 3\nb 4\n");
+            assert_eq!((row.values, row.samples, row.duplicates), (vec![1.0, 4.0], 4, 2));
+        }
+    }
+
+    #[test]
+    fn a_forgotten_column_is_asked_for_again() {
+        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        read(&mut shape, &mut columns, "a 1\nb 2\nc 3\n");
+        shape.forget(&[Column(1)]);
+        let row = read(&mut shape, &mut columns, "a 1\nb 2\nc 3\n");
+        assert_eq!((row.values, row.added, columns.parsed), (vec![1.0, 2.0, 3.0], 1, 4));
+    }
+
+    #[test]
+    fn one_sample_too_many_is_an_error() {
+        let error = Shape::default()
+            .read(Format::Text, b"a 1\nb 2\n", 1, &mut PageRow::default(), &mut Columns::default())
+            .unwrap_err();
+        assert_eq!(error.to_string(), "line 2: the page has more samples than sample_limit = 1");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_was_remembered_the_page_decides(
+            pages in proptest::collection::vec(proptest::collection::vec((0_u8..12, 0_i32..100), 0..15), 1..6),
+        ) {
+            let (mut shape, mut columns) = (Shape::default(), Columns::default());
+            for page in pages {
+                let text: String = page.iter().map(|(series, value)| format!("m{{x=\"{series}\"}} {value}\n")).collect();
+                let row = read(&mut shape, &mut columns, &text);
+                let mut expected = BTreeMap::new();
+                for (series, value) in &page {
+                    expected.entry(format!("m{{x=\"{series}\"}}")).or_insert(f64::from(*value));
+                }
+                let found: BTreeMap<String, f64> = columns
+                    .by_series
+                    .iter()
+                    .filter_map(|(series, &column)| Some((series.clone(), *row.values.get(column as usize)?)))
+                    .filter(|(_, value)| !is_stale(*value))
+                    .collect();
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}
