@@ -104,15 +104,17 @@ impl<'d> Records<'d> {
     /// When DuckDB cannot answer.
     pub fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRun>, StoreError> {
         let (condition, values) = filter.condition();
-        let limit = filter.limit.unwrap_or(usize::MAX);
         // Which nodes a list names is not SQL's to say, so with a node the limit has to wait.
-        let sql_limit = if filter.node.is_none() { format!("LIMIT {limit}") } else { String::new() };
+        let sql_limit = filter.limit.filter(|_| filter.node.is_none());
+        let sql_limit = sql_limit.map(|limit| format!("LIMIT {}", limit.min(i64::MAX as usize))).unwrap_or_default();
         let sql = format!(
             "SELECT {RUN_COLUMNS} FROM records.jobs WHERE {condition} ORDER BY submit_time DESC, job_id DESC {sql_limit}"
         );
         let mut runs = self.list("list the jobs", &sql, values, job_run)?;
         if let Some(node) = &filter.node {
             runs.retain(|run| run.node_list.as_ref().is_some_and(|list| names(list, node)));
+        }
+        if let Some(limit) = filter.limit {
             runs.truncate(limit);
         }
         Ok(runs)
@@ -305,6 +307,299 @@ impl<'a> HeldRuns<'a> {
             qos: text(4),
             gpu_model: text(5),
             node_list: text(6),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::{Entry, Reject};
+    use crate::store::{DataDir, Settings};
+    use proptest::prelude::*;
+    use std::convert::Infallible;
+
+    /// A database in a directory of its own.
+    struct Store {
+        database: Database,
+        _dir: DataDir,
+        _root: tempfile::TempDir,
+    }
+
+    impl Store {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let dir = DataDir::claim(root.path()).unwrap();
+            Self { database: Database::open(&dir, &Settings::default()).unwrap(), _dir: dir, _root: root }
+        }
+
+        fn records(&self) -> Records<'_> {
+            Records::of(&self.database)
+        }
+
+        fn import(&self, runs: &[JobRun]) -> ImportSummary {
+            self.import_entries(runs.iter().cloned().map(Entry::Run).collect())
+        }
+
+        fn import_entries(&self, entries: Vec<Entry>) -> ImportSummary {
+            let entries = entries.into_iter().map(Ok::<_, Infallible>);
+            self.records().import(&ORIGIN, entries).unwrap()
+        }
+
+        fn jobs(&self) -> Vec<JobRun> {
+            self.records().jobs(&JobFilter::default()).unwrap()
+        }
+    }
+
+    const ORIGIN: Origin<'_> = Origin { source: "sacct", name: "test", timezone: None, told_until: None };
+
+    fn run(job_id: &str, submit: i64, end: Option<i64>) -> JobRun {
+        JobRun {
+            cluster: "lab".into(),
+            job_id: job_id.into(),
+            submit,
+            eligible: Some(submit),
+            start: Some(submit + 10),
+            end,
+            state: if end.is_some() { "COMPLETED" } else { "RUNNING" }.into(),
+            user: "ann".into(),
+            account: "physics".into(),
+            partition: "gpu".into(),
+            qos: Some("normal".into()),
+            name: Some("train 'x' | \u{1f980}".into()),
+            nodes: Some(2),
+            cpus: Some(8),
+            gpus: Some(1),
+            gpu_model: Some("a100".into()),
+            mem_bytes: Some(1 << 50),
+            billing: Some(9),
+            alloc_tres: Some("cpu=8".into()),
+            req_tres: Some("cpu=8".into()),
+            node_list: Some("g[1-2]".into()),
+            elapsed: end.map(|end| end.abs_diff(submit) - 10),
+            suspended: Some(0),
+            timelimit: Some(3600),
+            exit_code: Some("0:0".into()),
+        }
+    }
+
+    /// Inserted, updated, unchanged, duplicates.
+    fn counts(summary: &ImportSummary) -> [u64; 4] {
+        [summary.runs_inserted, summary.runs_updated, summary.unchanged, summary.duplicates]
+    }
+
+    #[test]
+    fn a_run_comes_back_as_it_went_in() {
+        let store = Store::new();
+        let bare = JobRun { cluster: "lab".into(), job_id: "8".into(), submit: -5, state: "PENDING".into(), ..JobRun::default() };
+        assert_eq!(counts(&store.import(&[run("7", 1000, Some(2000)), bare.clone()])), [2, 0, 0, 0]);
+        assert_eq!(store.jobs(), [run("7", 1000, Some(2000)), bare]);
+        let mut held = Vec::new();
+        store.records().held_runs("lab", -100, 3000, |run| held.push(format!("{run:?}"))).unwrap();
+        held.sort();
+        let mut expected: Vec<_> = store.jobs().iter().map(|run| format!("{:?}", run.held())).collect();
+        expected.sort();
+        assert_eq!(held, expected);
+    }
+
+    #[test]
+    fn the_same_and_an_overlapping_text_change_nothing() {
+        let store = Store::new();
+        let runs: Vec<_> = (0..5000).map(|id| run(&id.to_string(), 1000 + id, (id % 3 > 0).then_some(9000))).collect();
+        assert_eq!(counts(&store.import(&runs[..3000])), [3000, 0, 0, 0]);
+        assert_eq!(counts(&store.import(&runs[2000..])), [2000, 0, 1000, 0]);
+        let before = store.jobs();
+        assert_eq!(counts(&store.import(&runs)), [0, 0, 5000, 0]);
+        assert_eq!(store.jobs(), before);
+        assert_eq!(before.len(), 5000);
+    }
+
+    #[test]
+    fn a_late_correction_corrects_and_an_older_text_does_not() {
+        let store = Store::new();
+        let pending = JobRun { start: None, state: "PENDING".into(), ..run("7", 1000, None) };
+        let running = run("7", 1000, None);
+        let ended = run("7", 1000, Some(2000));
+        let corrected = JobRun { end: Some(1900), elapsed: Some(890), state: "FAILED".into(), ..ended.clone() };
+        for (told, expected, known) in [
+            (&pending, [1, 0, 0, 0], &pending),
+            (&running, [0, 1, 0, 0], &running),
+            (&pending, [0, 0, 1, 0], &running),
+            (&ended, [0, 1, 0, 0], &ended),
+            (&running, [0, 0, 1, 0], &ended),
+            (&pending, [0, 0, 1, 0], &ended),
+            (&corrected, [0, 1, 0, 0], &corrected),
+        ] {
+            assert_eq!(counts(&store.import(std::slice::from_ref(told))), expected);
+            assert_eq!(store.jobs(), std::slice::from_ref(known));
+        }
+    }
+
+    #[test]
+    fn what_a_poorer_text_does_not_tell_stays_known() {
+        let store = Store::new();
+        let rich = run("7", 1000, Some(2000));
+        store.import(&[rich.clone()]);
+        let poor = JobRun {
+            account: String::new(),
+            qos: None,
+            gpus: None,
+            eligible: None,
+            exit_code: Some("1:0".into()),
+            ..rich.clone()
+        };
+        assert_eq!(counts(&store.import(&[poor])), [0, 1, 0, 0]);
+        assert_eq!(store.jobs(), [JobRun { exit_code: Some("1:0".into()), ..rich }]);
+    }
+
+    #[test]
+    fn of_two_rows_of_one_run_the_one_that_is_further_on_counts_then_the_last() {
+        let store = Store::new();
+        let (ended, last) = (run("7", 1000, Some(2000)), run("7", 1000, Some(2500)));
+        assert_eq!(counts(&store.import(&[ended, last.clone(), run("7", 1000, None)])), [1, 0, 0, 2]);
+        assert_eq!(store.jobs(), [last]);
+    }
+
+    #[test]
+    fn a_requeued_run_and_an_id_that_comes_round_again_are_runs_of_their_own() {
+        let store = Store::new();
+        let other = JobRun { cluster: "other".into(), ..run("7", 1000, None) };
+        let runs = [run("7", 1000, Some(1500)), run("7", 1500, None), run("7_1", 1000, None), other];
+        assert_eq!(counts(&store.import(&runs)), [4, 0, 0, 0]);
+        assert_eq!(store.records().open_runs("lab").unwrap().len(), 2);
+        let clusters = store.records().clusters().unwrap();
+        assert_eq!(clusters.iter().map(|known| known.cluster.as_str()).collect::<Vec<_>>(), ["lab", "other"]);
+    }
+
+    #[test]
+    fn bad_rows_are_kept_once_and_counted_each_time() {
+        let store = Store::new();
+        let reject = |line, text: &str| Entry::Rejected(Reject { line, reason: "bad".into(), text: text.into() });
+        let tasks = Entry::Tasks(vec![run("9_1", 1, None), run("9_2", 1, None)]);
+        let entries = vec![reject(Some(2), "x"), Entry::Step, reject(None, "y"), Entry::Step, tasks, reject(None, "y")];
+        for inserted in [2, 0] {
+            let summary = store.import_entries(entries.clone());
+            assert_eq!((summary.rows, summary.runs, summary.steps_skipped, summary.rejected), (6, 2, 2, 3));
+            assert_eq!(summary.runs_inserted, inserted);
+            assert_eq!(summary.first_rejects.len(), 3);
+            let db = store.database.connect().unwrap();
+            let kept: i64 = db.query_row("SELECT count(*) FROM records.rejects", [], |row| row.get(0)).unwrap();
+            assert_eq!(kept, 2);
+        }
+        let many = (0..50).map(|line| reject(Some(line), "z")).collect();
+        assert_eq!(store.import_entries(many).first_rejects.len(), 10);
+    }
+
+    #[test]
+    fn a_source_that_breaks_off_leaves_no_trace() {
+        let store = Store::new();
+        store.import(&[run("7", 1000, None)]);
+        let entries = (0..5000).map(|id| Ok(Entry::Run(run("7", 1000 + id, Some(9000)))));
+        let origin = Origin { timezone: Some("UTC"), told_until: Some(("lab", 5)), ..ORIGIN };
+        let error = store.records().import(&origin, entries.chain([Err("cut off")])).unwrap_err();
+        assert!(matches!(error, ImportError::Source("cut off")));
+        assert_eq!(store.jobs(), [run("7", 1000, None)]);
+        assert_eq!(store.records().timezone("lab").unwrap(), None);
+        assert_eq!(store.records().told_until("lab", "sacct", 100).unwrap(), None);
+        // And the next one works.
+        assert_eq!(counts(&store.import(&[run("7", 1000, Some(9))])), [0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_time_zone_and_how_far_a_source_told_are_remembered() {
+        let store = Store::new();
+        let import = |timezone, until| {
+            let origin = Origin { timezone, told_until: Some(("lab", until)), ..ORIGIN };
+            store.records().import(&origin, [Ok::<_, Infallible>(Entry::Run(run("7", 1000, None)))]).unwrap();
+        };
+        import(Some("Asia/Tokyo"), 500);
+        import(None, 900);
+        assert_eq!(store.records().timezone("lab").unwrap().as_deref(), Some("Asia/Tokyo"));
+        import(Some("Europe/Oslo"), 901);
+        assert_eq!(store.records().timezone("lab").unwrap().as_deref(), Some("Europe/Oslo"));
+        for (instant, told) in [(499, None), (500, Some(500)), (900, Some(900)), (5000, Some(901))] {
+            assert_eq!(store.records().told_until("lab", "sacct", instant).unwrap(), told);
+        }
+        assert_eq!(store.records().told_until("lab", "jobcomp", 5000).unwrap(), None);
+    }
+
+    #[test]
+    fn filters() {
+        let store = Store::new();
+        let named = |job_id: &str, submit, end, user: &str, state: &str, node_list: Option<&str>| JobRun {
+            user: user.into(),
+            state: state.into(),
+            node_list: node_list.map(str::to_owned),
+            ..run(job_id, submit, end)
+        };
+        store.import(&[
+            named("12", 100, Some(200), "ann", "COMPLETED", Some("g1")),
+            named("123", 200, Some(300), "bob", "FAILED", Some("g[1-3]")),
+            named("123_4", 300, None, "ann", "RUNNING", Some("g[10-12]")),
+            named("123+1", 400, None, "ann", "PENDING", None),
+        ]);
+        let ids = |filter: JobFilter| -> String {
+            let runs = store.records().jobs(&filter).unwrap();
+            runs.iter().map(|run| run.job_id.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        let text = |text: &str| Some(text.to_owned());
+        let any = JobFilter::default;
+        assert_eq!(ids(any()), "123+1 123_4 123 12");
+        assert_eq!(ids(JobFilter { limit: Some(2), ..any() }), "123+1 123_4");
+        assert_eq!(ids(JobFilter { job_id: text("123"), ..any() }), "123+1 123_4 123");
+        assert_eq!(ids(JobFilter { job_id: text("123_4"), ..any() }), "123_4");
+        assert_eq!(ids(JobFilter { job_id: text("1"), ..any() }), "");
+        assert_eq!(ids(JobFilter { user: text("ann"), cluster: text("lab"), ..any() }), "123+1 123_4 12");
+        assert_eq!(ids(JobFilter { states: vec!["failed".into(), "RUNNING".into()], ..any() }), "123_4 123");
+        assert_eq!(ids(JobFilter { node: text("g1"), ..any() }), "123 12");
+        assert_eq!(ids(JobFilter { node: text("g1"), limit: Some(1), ..any() }), "123");
+        assert_eq!(ids(JobFilter { node: text("g11"), ..any() }), "123_4");
+        assert_eq!(ids(JobFilter { from: Some(200), to: Some(400), ..any() }), "123_4 123");
+        assert_eq!(ids(JobFilter { user: text("ann' OR true --"), ..any() }), "");
+        assert_eq!(ids(JobFilter { account: text("physics"), partition: text("cpu"), ..any() }), "");
+    }
+
+    #[test]
+    fn only_runs_that_touch_the_period_are_shown_to_accounting() {
+        let store = Store::new();
+        let pending = JobRun { start: None, ..run("5", 50, None) };
+        let cancelled = JobRun { start: None, ..run("6", 50, Some(100)) };
+        store.import(&[
+            run("1", 10, Some(99)),
+            run("2", 10, Some(100)),
+            run("3", 199, Some(400)),
+            run("4", 200, Some(400)),
+            pending,
+            cancelled,
+            JobRun { cluster: "other".into(), ..run("7", 100, None) },
+        ]);
+        let mut submits = Vec::new();
+        store.records().held_runs("lab", 100, 200, |run| submits.push((run.submit, run.end))).unwrap();
+        submits.sort_unstable();
+        assert_eq!(submits, [(10, Some(100)), (50, None), (50, Some(100)), (199, Some(400))]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+        /// Whatever is imported, importing it again changes nothing, and no identity is there twice.
+        #[test]
+        fn importing_twice_changes_nothing(
+            runs in proptest::collection::vec((0..4_u8, 0..3_i64, proptest::option::of(20..30_i64), any::<bool>()), 0..40)
+        ) {
+            let store = Store::new();
+            let runs: Vec<_> = runs
+                .into_iter()
+                .map(|(id, submit, end, started)| {
+                    let run = run(&id.to_string(), submit, end);
+                    JobRun { start: run.start.filter(|_| started), ..run }
+                })
+                .collect();
+            let first = store.import(&runs);
+            let before = store.jobs();
+            prop_assert_eq!(first.runs_inserted, before.len() as u64);
+            let again = store.import(&runs);
+            prop_assert_eq!(counts(&again), [0, 0, first.runs_inserted, first.duplicates]);
+            prop_assert_eq!(store.jobs(), before);
         }
     }
 }
