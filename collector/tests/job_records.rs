@@ -191,7 +191,7 @@ fn assert_lossless(store: &Store, file: &Path) {
     let mut statement = db.prepare(&sql).unwrap();
     let rows = statement.query_map([], |row| (0..13).map(|column| row.get(column)).collect::<duckdb::Result<Vec<_>>>());
     let mut expected: HashMap<Option<String>, Vec<Option<String>>> =
-        rows.unwrap().map(Result::unwrap).map(|raw: Vec<_>| (raw[0].clone(), raw)).collect();
+        rows.unwrap().map(Result::unwrap).map(|raw: Vec<Option<String>>| (raw[0].clone(), raw)).collect();
     assert_eq!(store.records().jobs(&JobFilter::default()).unwrap().len(), expected.len());
     for run in store.records().jobs(&JobFilter::default()).unwrap() {
         let mut raw = expected.remove(&Some(run.job_id.clone())).expect("a run of the text");
