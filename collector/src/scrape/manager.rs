@@ -121,7 +121,7 @@ pub enum StartError {
 pub struct ScrapeManager {
     shared: Arc<Shared>,
     store: Arc<Store>,
-    tasks: JoinSet<()>,
+    tasks: tokio::sync::Mutex<JoinSet<()>>,
     status: Vec<Arc<Mutex<TargetStatus>>>,
 }
 
@@ -149,7 +149,7 @@ impl ScrapeManager {
             all_status.push(Arc::clone(&status));
             tasks.spawn(Scraper::new(Arc::clone(&shared), &store, target, status).run());
         }
-        Ok(Self { shared, store, tasks, status: all_status })
+        Ok(Self { shared, store, tasks: tokio::sync::Mutex::new(tasks), status: all_status })
     }
 
     /// Every target as it is now, in the order of the configuration.
@@ -163,9 +163,10 @@ impl ScrapeManager {
     }
 
     /// Stops all scrapes and commits what they brought. Series do not end: the next start continues them.
-    pub async fn shutdown(mut self) {
-        self.tasks.shutdown().await;
-        let flushed = tokio::task::spawn_blocking(move || self.store.flush()).await;
+    pub async fn shutdown(&self) {
+        self.tasks.lock().await.shutdown().await;
+        let store = Arc::clone(&self.store);
+        let flushed = tokio::task::spawn_blocking(move || store.flush()).await;
         if let Err(error) = flushed {
             tracing::error!(%error, "cannot commit the last samples");
         }

@@ -1,0 +1,107 @@
+//! Targets that fail: each gives one clear reason, `up` 0, and nothing else.
+
+use crate::support::{Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, target};
+use std::net::TcpListener;
+use takt_collector::scrape::{FailureReason, ScrapeConfig, TargetHealth};
+
+fn raw(head: &str, body: &[u8]) -> Answer {
+    Answer::Raw([format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n").as_bytes(), body].concat())
+}
+
+#[test]
+fn each_kind_of_failure_has_its_reason() {
+    use FailureReason::*;
+    let many: String = (0..101).map(|number| format!("a{{x=\"{number}\"}} 1\n")).collect();
+    let cases: Vec<(FailureReason, &str, Box<dyn Fn() -> Answer + Send + Sync>)> = vec![
+        (
+            Status,
+            "the target answered 404 Not Found",
+            Box::new(|| Answer::Raw(b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec())),
+        ),
+        (
+            ContentType,
+            "the answer's content type is \"text/html\"; expected text/plain or application/openmetrics-text",
+            Box::new(|| Answer::Page("text/html", "<html></html>".to_owned())),
+        ),
+        (ContentType, "the answer has no content type; expected", Box::new(|| raw("Content-Length: 4", b"a 1\n"))),
+        (
+            ContentEncoding,
+            "the answer's content encoding is \"gzip\" though identity was asked for",
+            Box::new(|| {
+                raw("Content-Type: text/plain\r\nContent-Encoding: gzip\r\nContent-Length: 4", b"\x1f\x8b\x08\x00")
+            }),
+        ),
+        (
+            Malformed,
+            "cannot understand the page: line 1: expected a metric name, found \"<html>\"",
+            Box::new(|| Answer::Page(TEXT, "<html>\n".to_owned())),
+        ),
+        (
+            Malformed,
+            "cannot understand the page: line 2: expected `# EOF`, found the end of the page",
+            Box::new(|| Answer::Page(OPENMETRICS, "a 1\n".to_owned())),
+        ),
+        (
+            Interrupted,
+            "the answer broke off after 4 bytes",
+            Box::new(|| raw("Content-Type: text/plain\r\nContent-Length: 8", b"a 1\n")),
+        ),
+        (
+            Interrupted,
+            "the answer broke off after 4 bytes",
+            Box::new(|| raw("Content-Type: text/plain\r\nTransfer-Encoding: chunked", b"4\r\na 1\n\r\n")),
+        ),
+        (
+            TooLarge,
+            "the answer is larger than body_size_limit_bytes = 100000",
+            Box::new(|| raw("Content-Type: text/plain\r\nContent-Length: 2000000000", b"a 1\n")),
+        ),
+        (
+            TooLarge,
+            "the answer is larger than body_size_limit_bytes = 100000",
+            Box::new(|| {
+                Answer::Endless(
+                    [b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", [b'#'; 60_000].as_slice()].concat(),
+                )
+            }),
+        ),
+        (
+            Limit,
+            "line 101: the page has more samples than sample_limit = 100",
+            Box::new(move || Answer::Page(TEXT, many.clone())),
+        ),
+        (
+            Limit,
+            "line 1: a label's value has 5000 bytes, more than label_value_length_limit = 4096",
+            Box::new(|| Answer::Page(TEXT, format!("a{{x=\"{}\"}} 1\n", "y".repeat(5000)))),
+        ),
+        (Timeout, "no complete answer within 0.3 s", Box::new(|| Answer::Silence)),
+        (Unreachable, "cannot reach the target", Box::new(|| Answer::Raw(Vec::new()))),
+    ];
+    let root = tempfile::tempdir().unwrap();
+    let (mut expected, mut targets) = (Vec::new(), Vec::new());
+    for (number, (reason, message, answer)) in cases.into_iter().enumerate() {
+        targets.push(target(Target::start(move |_, _| answer()).address, &format!("g{number:02}")));
+        expected.push((reason, message));
+    }
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    targets.push(target(closed, "g99"));
+    expected.push((Unreachable, "Connection refused"));
+
+    let limits = ScrapeConfig { body_size_limit_bytes: 100_000, sample_limit: 100, ..config(300, targets) };
+    let scraping = Scraping::start(root.path(), limits);
+    scraping.wait_for_health(TargetHealth::Down);
+    for (status, (reason, message)) in scraping.manager.targets().iter().zip(&expected) {
+        let error = status.error.as_deref().unwrap_or_default();
+        assert_eq!(status.reason, Some(*reason), "{error}");
+        assert!(error.contains(message), "{message:?} in {error:?}");
+    }
+    let up = instant(&scraping.store, "up");
+    assert_eq!(up.len(), expected.len());
+    assert!(up.iter().all(|series| series.samples[0].value == 0.0));
+    assert!(instant(&scraping.store, "a").is_empty(), "nothing of a bad page is stored");
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &scraping.registry).unwrap();
+    assert!(text.contains("takt_collector_scrapes_total{result=\"too_large\"}"), "{text}");
+    drop(scraping.stop());
+}

@@ -1,0 +1,155 @@
+//! A target that answers as it is told, and a scraping store in a fresh directory.
+
+use prometheus_client::registry::Registry;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use takt_collector::scrape::{ScrapeConfig, ScrapeManager, TargetConfig, TargetHealth};
+use takt_collector::store::{DataDir, Matcher, Sample, SeriesData, Store, StoreConfig, is_stale};
+use takt_model::Timestamp;
+
+/// What a target sends for one request.
+pub enum Answer {
+    /// A page of this content type.
+    Page(&'static str, String),
+    /// These bytes, then the end of the connection.
+    Raw(Vec<u8>),
+    /// These bytes again and again, as long as anyone reads.
+    Endless(Vec<u8>),
+    /// Nothing, for as long as the other side waits.
+    Silence,
+}
+
+pub const TEXT: &str = "text/plain; version=0.0.4";
+pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// An HTTP server on loopback.
+pub struct Target {
+    pub address: SocketAddr,
+}
+
+impl Target {
+    /// `answer` gets the request's head and its number, counted from 1.
+    pub fn start(answer: impl Fn(&str, u64) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (answer, count) = (Arc::new(answer), Arc::new(AtomicU64::new(0)));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (answer, count) = (Arc::clone(&answer), Arc::clone(&count));
+                std::thread::spawn(move || serve(stream, &*answer, &count));
+            }
+        });
+        Self { address }
+    }
+}
+
+fn serve(mut stream: TcpStream, answer: &(dyn Fn(&str, u64) -> Answer + Send + Sync), count: &AtomicU64) {
+    while let Some(head) = read_head(&mut stream) {
+        let sent = match answer(&head, count.fetch_add(1, Ordering::SeqCst) + 1) {
+            Answer::Page(kind, page) => {
+                let length = page.len();
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n");
+                stream.write_all((head + &page).as_bytes())
+            }
+            Answer::Raw(bytes) => stream.write_all(&bytes).and(Err(ErrorKind::ConnectionAborted.into())),
+            Answer::Endless(bytes) => loop {
+                if let Err(error) = stream.write_all(&bytes) {
+                    break Err(error);
+                }
+            },
+            Answer::Silence => {
+                std::thread::sleep(Duration::from_secs(60));
+                Err(ErrorKind::TimedOut.into())
+            }
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => return None,
+            Ok(length) => head.extend_from_slice(&buffer[..length]),
+        }
+    }
+    Some(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// A store with scrapes running, and the runtime they run on.
+pub struct Scraping {
+    pub store: Arc<Store>,
+    pub manager: ScrapeManager,
+    pub registry: Registry,
+    runtime: tokio::runtime::Runtime,
+}
+
+pub fn config(interval_ms: u64, targets: Vec<TargetConfig>) -> ScrapeConfig {
+    let seconds = interval_ms as f64 / 1e3;
+    ScrapeConfig { interval_seconds: seconds, timeout_seconds: seconds, targets, ..ScrapeConfig::default() }
+}
+
+pub fn target(address: SocketAddr, node: &str) -> TargetConfig {
+    TargetConfig { address: address.to_string(), node: node.to_owned(), ..TargetConfig::default() }
+}
+
+pub fn open(directory: &Path, registry: &mut Registry) -> Store {
+    let config = StoreConfig { commit_interval_ms: 100, min_free_bytes: 0, ..StoreConfig::default() };
+    Store::open(DataDir::claim(directory).unwrap(), &config, registry).unwrap()
+}
+
+impl Scraping {
+    pub fn start(directory: &Path, config: ScrapeConfig) -> Self {
+        // As `takt` does in main; refused when another test was first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let mut registry = Registry::default();
+        let store = Arc::new(open(directory, &mut registry));
+        let guard = runtime.enter();
+        let manager = ScrapeManager::start(Arc::clone(&store), config, "lab", &mut registry).unwrap();
+        drop(guard);
+        Self { store, manager, registry, runtime }
+    }
+
+    /// Stops the scrapes, commits, and gives the store, which nobody else has now.
+    pub fn stop(self) -> Store {
+        self.runtime.block_on(self.manager.shutdown());
+        drop(self.manager);
+        drop(self.runtime);
+        Arc::into_inner(self.store).unwrap()
+    }
+
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "waited in vain until {what}: {:?}", self.manager.targets());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn wait_for_health(&self, health: TargetHealth) {
+        self.wait_until(&format!("{health:?}"), |all| all.manager.targets().iter().all(|one| one.health == health));
+    }
+}
+
+pub fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+/// All samples of a metric's series, markers as `None`.
+pub fn values(store: &Store, metric: &str) -> Vec<(String, Vec<Option<f64>>)> {
+    let found = store.range(&[Matcher::metric(metric)], Timestamp(0), now()).unwrap();
+    let show = |sample: &Sample| Some(sample.value).filter(|&value| !is_stale(value));
+    found.iter().map(|series| (series.labels.to_string(), series.samples.iter().map(show).collect())).collect()
+}
+
+pub fn instant(store: &Store, metric: &str) -> Vec<SeriesData> {
+    store.instant(&[Matcher::metric(metric)], now(), Duration::from_secs(300)).unwrap()
+}
