@@ -265,9 +265,18 @@ mod tests {
         assert_eq!(
             rows.rows,
             [vec![
-                json!(1), json!(2.0 / 3.0), json!("NaN"), json!(null), json!("text"), json!("2026-10-25"),
-                json!("2026-10-25T01:00:00Z"), json!("9007199254740993"), json!([1, 2]), json!({"a": 1}),
-                json!("12345678901234567890"), json!(true),
+                json!(1),
+                json!(2.0 / 3.0),
+                json!("NaN"),
+                json!(null),
+                json!("text"),
+                json!("2026-10-25"),
+                json!("2026-10-25T01:00:00Z"),
+                json!("9007199254740993"),
+                json!([1, 2]),
+                json!({"a": 1}),
+                json!("12345678901234567890"),
+                json!(true),
             ]]
         );
     }

@@ -2,12 +2,13 @@
 
 use super::target::Target;
 use crate::ConfigError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// The scraper's part of the configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScrapeConfig {
     /// Seconds between two scrapes of one target.
@@ -44,7 +45,7 @@ impl Default for ScrapeConfig {
 }
 
 /// One exporter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TargetConfig {
     /// `host:port`; the page is `http://host:port/metrics`. Give this or `url`.

@@ -53,9 +53,14 @@ impl Matcher {
         Ok(Self { name: name.to_owned(), op, value: value.to_owned(), regex })
     }
 
+    /// The condition that the label `name` is `value`.
+    pub fn equal(name: &str, value: &str) -> Self {
+        Self { name: name.to_owned(), op: MatchOp::Equal, value: value.to_owned(), regex: None }
+    }
+
     /// The condition that the metric is called `name`.
     pub fn metric(name: &str) -> Self {
-        Self { name: METRIC_NAME.to_owned(), op: MatchOp::Equal, value: name.to_owned(), regex: None }
+        Self::equal(METRIC_NAME, name)
     }
 
     /// The label.

@@ -8,6 +8,7 @@ use super::queue::Queue;
 use super::watermark::Watermark;
 use super::{DataDir, Database, Group, Health, Holder, StoreConfig, StoreError};
 use prometheus_client::registry::Registry;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
@@ -65,6 +66,11 @@ impl Store {
     /// The database, for records and SQL.
     pub fn database(&self) -> &Arc<Database> {
         &self.database
+    }
+
+    /// The data directory.
+    pub fn path(&self) -> PathBuf {
+        self.directory.lock().unwrap_or_else(PoisonError::into_inner).path().to_owned()
     }
 
     /// A new group of series that are written together.

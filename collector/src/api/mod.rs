@@ -1,0 +1,120 @@
+//! The HTTP API, and the questions behind it, which a command asks of the files directly when no server runs.
+
+mod access;
+mod problem;
+mod questions;
+
+pub use access::{Access, check};
+pub use problem::{Problem, ProblemKind};
+pub use questions::{Counted, LOCAL_CLUSTER, ImportQuestion, JobsQuestion, UsageQuestion, import_sacct, jobs, usage};
+
+use crate::accounting::UsageReport;
+use crate::jobs::JobRun;
+use crate::query::sql::{self, Limits, Rows, SqlError};
+use crate::store::{Database, ImportSummary, Store};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Json, Query, State};
+use axum::http::header;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use futures_util::StreamExt;
+use prometheus_client::registry::Registry;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::sync::Arc;
+use takt_model::exposition::Format;
+
+/// Where a SQL statement is posted.
+pub const SQL_PATH: &str = "/api/takt/v1/sql";
+
+/// Where the text of `sacct` is posted.
+pub const IMPORT_PATH: &str = "/api/takt/v1/import/sacct";
+
+/// What the routes answer from.
+#[derive(Debug, Clone)]
+pub struct App {
+    /// The store of this server.
+    pub store: Arc<Store>,
+    /// How much one SQL statement may take.
+    pub limits: Limits,
+    /// What the server says of itself on `/metrics`.
+    pub registry: Arc<Registry>,
+}
+
+/// The routes of the API. Who may use them is [`check`]'s business.
+pub fn router(app: App) -> Router {
+    Router::new()
+        .route("/api/takt/v1/report/usage", get(get_usage))
+        .route("/api/takt/v1/jobs", get(get_jobs))
+        .route(SQL_PATH, post(post_sql))
+        .route(IMPORT_PATH, post(post_import))
+        .route("/-/healthy", get(healthy))
+        .route("/-/ready", get(healthy))
+        .route("/metrics", get(metrics))
+        .with_state(app)
+}
+
+async fn get_usage(State(app): State<App>, Query(question): Query<UsageQuestion>) -> Result<Json<UsageReport>, Problem> {
+    blocking(app, move |database| usage(database, &question)).await
+}
+
+async fn get_jobs(State(app): State<App>, Query(question): Query<JobsQuestion>) -> Result<Json<Vec<JobRun>>, Problem> {
+    blocking(app, move |database| jobs(database, &question)).await
+}
+
+async fn post_sql(State(app): State<App>, statement: String) -> Result<Json<Rows>, Problem> {
+    let limits = app.limits;
+    blocking(app, move |database| {
+        sql::run(database, &statement, limits).map_err(|error| match error {
+            SqlError::Refused(_) | SqlError::Statement(_) => Problem::input(error),
+            SqlError::Timeout(_) | SqlError::Store(_) => Problem::failed(error),
+        })
+    })
+    .await
+}
+
+/// The text is put down beside the data first: an import is one transaction, and a slow sender must not hold it open.
+async fn post_import(
+    State(app): State<App>,
+    Query(question): Query<ImportQuestion>,
+    body: Body,
+) -> Result<Json<ImportSummary>, Problem> {
+    let mut spool = tempfile::tempfile_in(app.store.path()).map_err(Problem::failed)?;
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        spool = write_all(spool, chunk.map_err(Problem::failed)?).await.map_err(Problem::failed)?;
+    }
+    spool.rewind().map_err(Problem::failed)?;
+    blocking(app, move |database| import_sacct(database, spool, &question)).await
+}
+
+async fn write_all(mut file: File, chunk: axum::body::Bytes) -> std::io::Result<File> {
+    let written = tokio::task::spawn_blocking(move || file.write_all(&chunk).map(|()| file)).await;
+    written.map_err(std::io::Error::other)?
+}
+
+/// A server that cannot ask its database is not healthy, whatever else still answers.
+async fn healthy(State(app): State<App>) -> Result<Json<&'static str>, Problem> {
+    blocking(app, |database| {
+        let db = database.connect().map_err(Problem::failed)?;
+        db.execute_batch("SELECT 1 FROM records.schema_version").map_err(Problem::failed)?;
+        Ok("ok")
+    })
+    .await
+}
+
+async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Problem> {
+    let mut page = String::new();
+    prometheus_client::encoding::text::encode(&mut page, &app.registry).map_err(Problem::failed)?;
+    Ok(([(header::CONTENT_TYPE, Format::OpenMetrics.content_type())], page))
+}
+
+/// DuckDB blocks, so it is asked on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    app: App,
+    ask: impl FnOnce(&Database) -> Result<T, Problem> + Send + 'static,
+) -> Result<Json<T>, Problem> {
+    let answer = tokio::task::spawn_blocking(move || ask(app.store.database())).await;
+    answer.map_err(Problem::failed)?.map(Json)
+}

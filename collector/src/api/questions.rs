@@ -1,0 +1,201 @@
+//! Questions as people ask them, in words, and how they are answered from the records.
+
+use super::Problem;
+use crate::accounting::{GroupBy, Period, Usage, UsageReport};
+use crate::jobs::sacct::{self, Cluster, Reader};
+use crate::jobs::{JobRun, time_zone};
+use crate::store::{Database, ImportError, ImportSummary, JobFilter, KnownCluster, Origin, Records};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read};
+
+/// The cluster of a machine that nobody has named.
+pub const LOCAL_CLUSTER: &str = "local";
+
+/// Who used what in a period?
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UsageQuestion {
+    /// A month, `2026-10`; the current one where no period is given.
+    pub month: Option<String>,
+    /// The first day.
+    pub from: Option<String>,
+    /// The first day that is outside.
+    pub to: Option<String>,
+    /// Names of what to group by, with commas; by user where there are none.
+    pub by: String,
+    /// Only this user's runs.
+    pub user: Option<String>,
+    /// The cluster; may be left out where there is one only.
+    pub cluster: Option<String>,
+}
+
+/// Which runs are there?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JobsQuestion {
+    /// One job, its array tasks and components.
+    pub job_id: Option<String>,
+    /// Only this user's.
+    pub user: Option<String>,
+    /// Only in these states, with commas.
+    pub state: Option<String>,
+    /// At most so many, the last submitted first.
+    pub limit: usize,
+}
+
+impl Default for JobsQuestion {
+    fn default() -> Self {
+        Self { job_id: None, user: None, state: None, limit: 1000 }
+    }
+}
+
+/// How to read a text of `sacct` that is brought in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ImportQuestion {
+    /// What messages call the text.
+    pub name: String,
+    /// Whose jobs these are, where the rows do not say.
+    pub cluster: Option<String>,
+    /// The IANA name of the zone of times without an offset; the cluster's remembered one, else this machine's.
+    pub timezone: Option<String>,
+    /// The columns of a text without a header, separated by `|`.
+    pub columns: Option<String>,
+}
+
+/// Answers a [`UsageQuestion`], as of now.
+///
+/// # Errors
+/// A question that makes no sense, or a database that does not answer.
+pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageReport, Problem> {
+    let records = Records::of(database);
+    let names = question.by.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let mut by: Vec<GroupBy> = names.map(str::parse).collect::<Result<_, _>>().map_err(Problem::usage)?;
+    if by.is_empty() {
+        by.push(GroupBy::User);
+    }
+    let cluster = the_cluster(&records, question.cluster.as_deref())?;
+    let zone = match &cluster.timezone {
+        Some(name) => time_zone(name).map_err(Problem::failed)?,
+        None => TimeZone::system(),
+    };
+    let now = Timestamp::now();
+    let period = match (&question.month, &question.from, &question.to) {
+        (Some(month), None, None) => Period::month(month, &zone, now),
+        (None, Some(from), Some(to)) => Period::days(from, to, &zone, now),
+        (None, None, None) => Period::month(&now.to_zoned(zone.clone()).strftime("%Y-%m").to_string(), &zone, now),
+        _ => return Err(Problem::usage(io::Error::other("a period is a month, or from and to"))),
+    }
+    .map_err(Problem::usage)?;
+    let mut usage = Usage::new(&period, &by, now.as_second());
+    records
+        .held_runs(&cluster.cluster, period.from(), period.to(), |run| {
+            if question.user.as_deref().is_none_or(|user| user == run.user) {
+                usage.add(run);
+            }
+        })
+        .map_err(Problem::failed)?;
+    Ok(usage.report(&cluster.cluster))
+}
+
+/// Answers a [`JobsQuestion`].
+///
+/// # Errors
+/// A database that does not answer.
+pub fn jobs(database: &Database, question: &JobsQuestion) -> Result<Vec<JobRun>, Problem> {
+    let states = question.state.iter().flat_map(|states| states.split(',')).map(str::to_owned).collect();
+    let filter = JobFilter {
+        job_id: question.job_id.clone(),
+        user: question.user.clone(),
+        states,
+        limit: Some(question.limit),
+        ..JobFilter::default()
+    };
+    Records::of(database).jobs(&filter).map_err(Problem::failed)
+}
+
+/// Brings in what `sacct -P` printed; all of it or nothing.
+///
+/// # Errors
+/// A text that is no sacct output, an unknown time zone, or a database that does not answer.
+pub fn import_sacct(
+    database: &Database,
+    text: impl Read + Send + 'static,
+    question: &ImportQuestion,
+) -> Result<ImportSummary, Problem> {
+    let records = Records::of(database);
+    let cluster = match &question.cluster {
+        Some(name) => name.clone(),
+        None => match records.clusters().map_err(Problem::failed)?.as_slice() {
+            [only] => only.cluster.clone(),
+            _ => LOCAL_CLUSTER.to_owned(),
+        },
+    };
+    let remembered = records.timezone(&cluster).map_err(Problem::failed)?;
+    let zone = match question.timezone.as_ref().or(remembered.as_ref()) {
+        Some(name) => time_zone(name).map_err(Problem::usage)?,
+        None => TimeZone::system(),
+    };
+    let options = sacct::Options {
+        cluster: Cluster::Column(cluster),
+        zone,
+        columns: question.columns.as_ref().map(|columns| columns.split('|').map(str::to_owned).collect()),
+    };
+    let reader = Reader::open(text, &question.name, options).map_err(Problem::input)?;
+    let origin = Origin {
+        source: "sacct",
+        name: &question.name,
+        timezone: question.timezone.as_deref(),
+        told_until: None,
+    };
+    records.import(&origin, reader).map_err(|error| match error {
+        ImportError::Source(error) => Problem::input(error),
+        ImportError::Store(error) => Problem::failed(error),
+    })
+}
+
+/// The cluster that is meant: the one asked for, or the only one.
+fn the_cluster(records: &Records<'_>, asked: Option<&str>) -> Result<KnownCluster, Problem> {
+    let mut known = records.clusters().map_err(Problem::failed)?;
+    let names = || known.iter().map(|cluster| cluster.cluster.as_str()).collect::<Vec<_>>().join(", ");
+    let found = match asked {
+        Some(name) => known.iter().position(|cluster| cluster.cluster == name),
+        None if known.len() > 1 => {
+            let error = format!("there are records of several clusters ({}); choose one with --cluster", names());
+            return Err(Problem::usage(io::Error::other(error)));
+        }
+        None => (!known.is_empty()).then_some(0),
+    };
+    match (found, asked) {
+        (Some(at), _) => Ok(known.swap_remove(at)),
+        (None, Some(name)) if !known.is_empty() => {
+            Err(Problem::usage(io::Error::other(format!("there are no records of a cluster {name}; known: {}", names()))))
+        }
+        (None, _) => Ok(KnownCluster { cluster: asked.unwrap_or(LOCAL_CLUSTER).to_owned(), timezone: None }),
+    }
+}
+
+/// A reader that tells how far it is.
+pub struct Counted<R, F> {
+    inner: R,
+    read: u64,
+    tell: F,
+}
+
+impl<R, F: FnMut(u64)> Counted<R, F> {
+    /// Calls `tell` with the number of bytes read so far, after each read.
+    pub fn new(inner: R, tell: F) -> Self {
+        Self { inner, read: 0, tell }
+    }
+}
+
+impl<R: Read, F: FnMut(u64)> Read for Counted<R, F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.read += count as u64;
+        (self.tell)(self.read);
+        Ok(count)
+    }
+}
