@@ -1,0 +1,101 @@
+//! Durations as Prometheus and Alertmanager write them: `90s`, `1h30m`, `5d`.
+
+use std::time::Duration;
+
+/// The units, largest first, in milliseconds. A year is 365 days, a week 7, a day 24 hours.
+const UNITS: [(&str, u64); 7] = [
+    ("y", 365 * 24 * 3_600_000),
+    ("w", 7 * 24 * 3_600_000),
+    ("d", 24 * 3_600_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1_000),
+    ("ms", 1),
+];
+
+/// Reads a duration: whole numbers with a unit, each unit at most once, from the largest to the smallest; or `0`.
+pub fn parse(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    if text.is_empty() {
+        return None;
+    }
+    let (mut rest, mut units, mut total_ms) = (text, UNITS.iter(), 0u64);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let behind = &rest[digits..];
+        let name = &behind[..behind.find(|c: char| c.is_ascii_digit()).unwrap_or(behind.len())];
+        let (_, unit_ms) = units.find(|(unit, _)| *unit == name)?;
+        let count: u64 = rest[..digits].parse().ok()?;
+        total_ms = total_ms.checked_add(count.checked_mul(*unit_ms)?)?;
+        rest = &behind[name.len()..];
+    }
+    Some(Duration::from_millis(total_ms))
+}
+
+/// Writes a duration so that [`parse`] reads it: `1h30m`. Years and weeks only where nothing is left over, since
+/// `53w1d` tells a reader nothing.
+pub fn print(duration: Duration) -> String {
+    let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    if rest == 0 {
+        return "0s".to_owned();
+    }
+    let mut out = String::new();
+    for (unit, unit_ms) in UNITS {
+        let only_whole = matches!(unit, "y" | "w");
+        if rest < unit_ms || (only_whole && !rest.is_multiple_of(unit_ms)) {
+            continue;
+        }
+        out += &format!("{}{unit}", rest / unit_ms);
+        rest %= unit_ms;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_prometheus_reads() {
+        for (text, ms) in [
+            ("0", Some(0)),
+            ("0s", Some(0)),
+            ("5m", Some(300_000)),
+            ("1h30m", Some(5_400_000)),
+            ("1d", Some(86_400_000)),
+            ("2w", Some(1_209_600_000)),
+            ("1y1ms", Some(31_536_000_001)),
+            ("", None),
+            ("5", None),
+            ("m", None),
+            ("30m1h", None),
+            ("1m1m", None),
+            ("1.5h", None),
+            ("-1m", None),
+            (" 1m", None),
+            ("1 m", None),
+            ("99999999999999999999s", None),
+        ] {
+            assert_eq!(parse(text).map(|d| d.as_millis()), ms, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn writes_what_a_person_would() {
+        for text in ["0s", "90d", "1w", "1y", "1h30m", "5m", "1m30s", "250ms"] {
+            assert_eq!(print(parse(text).unwrap()), text);
+        }
+        assert_eq!(print(Duration::from_secs(90)), "1m30s");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(ms in 0u64..4_000_000_000_000) {
+            let duration = Duration::from_millis(ms);
+            prop_assert_eq!(parse(&print(duration)), Some(duration));
+        }
+    }
+}

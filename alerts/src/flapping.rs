@@ -1,0 +1,108 @@
+//! Alerts that come and go: told once as flapping instead of every time.
+
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::time::Duration;
+use takt_model::Timestamp;
+
+/// The time in which changes are counted.
+pub const WINDOW: Duration = Duration::from_secs(3600);
+
+/// More changes than this within [`WINDOW`] are flapping.
+pub const CHANGES_MAX: usize = 4;
+
+/// The changes of one alert between firing and not firing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Flapping {
+    changes: VecDeque<Timestamp>,
+    is_firing: bool,
+    told: bool,
+}
+
+/// What becomes of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Tell it as it is.
+    Tell,
+    /// Tell that the alert flaps, once; it counts as firing from here on.
+    TellFlapping,
+    /// Say nothing: that it flaps was told.
+    Hush,
+}
+
+impl Flapping {
+    /// The alert fired, or ceased to.
+    pub fn change(&mut self, is_firing: bool, at: Timestamp) -> Verdict {
+        self.is_firing = is_firing;
+        self.changes.push_back(at);
+        self.forget_before(at.minus(WINDOW));
+        match (self.changes.len() > CHANGES_MAX, self.told) {
+            (_, true) => Verdict::Hush,
+            (true, false) => {
+                self.told = true;
+                Verdict::TellFlapping
+            }
+            (false, false) => Verdict::Tell,
+        }
+    }
+
+    /// Whether the alert has come to rest after it was told as flapping: what it is now is told then, once.
+    /// At rest is an alert that has not changed for an hour.
+    pub fn settled(&mut self, at: Timestamp) -> Option<bool> {
+        self.forget_before(at.minus(WINDOW));
+        if !self.told || !self.changes.is_empty() {
+            return None;
+        }
+        self.told = false;
+        Some(self.is_firing)
+    }
+
+    /// Whether it counts as flapping.
+    pub fn is_flapping(&self) -> bool {
+        self.told
+    }
+
+    /// Whether nothing has to be remembered.
+    pub fn is_idle(&self) -> bool {
+        self.changes.is_empty() && !self.told
+    }
+
+    fn forget_before(&mut self, horizon: Timestamp) {
+        while self.changes.front().is_some_and(|at| *at <= horizon) {
+            self.changes.pop_front();
+        }
+        // Flapping for days must not grow the log; the newest changes decide when it is at rest.
+        while self.changes.len() > CHANGES_MAX + 1 {
+            self.changes.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minute(at: i64) -> Timestamp {
+        Timestamp::from_seconds(at * 60)
+    }
+
+    #[test]
+    fn the_fifth_change_within_an_hour_is_flapping_and_an_hour_of_rest_ends_it() {
+        let mut flapping = Flapping::default();
+        let verdicts: Vec<_> = (0..7).map(|n| flapping.change(n % 2 == 0, minute(n * 10))).collect();
+        use Verdict::{Hush, Tell, TellFlapping};
+        assert_eq!(verdicts, [Tell, Tell, Tell, Tell, TellFlapping, Hush, Hush]);
+        assert_eq!(flapping.settled(minute(60 + 59)), None);
+        assert_eq!(flapping.settled(minute(60 + 60)), Some(true));
+        assert_eq!(flapping.settled(minute(60 + 61)), None, "told once");
+        assert!(flapping.is_idle());
+    }
+
+    #[test]
+    fn changes_that_are_far_apart_are_told() {
+        let mut flapping = Flapping::default();
+        for n in 0..50 {
+            assert_eq!(flapping.change(n % 2 == 0, minute(n * 16)), Verdict::Tell, "change {n}");
+        }
+    }
+}

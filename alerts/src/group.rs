@@ -1,0 +1,297 @@
+//! Evaluating a group of rules: in order, at one instant, each seeing what the one before wrote.
+
+use crate::fingerprint::Fingerprint;
+use crate::ports::{Query, Sample, SampleSink};
+use crate::rules::{ALERT_NAME, Group, RecordingRule, Rule, RuleFile};
+use crate::schedule::Schedule;
+use crate::state::{EvalError, Instance, Instances, Reason, RuleKey, State, Surroundings, Transition};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use takt_model::{Labels, METRIC_NAME, Timestamp};
+
+/// The series that says which alerts are active.
+pub const ALERTS: &str = "ALERTS";
+
+/// The series that says since when they are.
+pub const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
+
+/// A group with the state of its rules.
+#[derive(Debug)]
+pub struct GroupRun {
+    group: Group,
+    query_offset: Duration,
+    rules: Vec<RuleRun>,
+    /// When it is due.
+    pub schedule: Schedule,
+}
+
+#[derive(Debug)]
+struct RuleRun {
+    key: RuleKey,
+    instances: Instances,
+    /// The series of the last evaluation, to mark those that are gone.
+    written: BTreeSet<Labels>,
+}
+
+/// What one evaluation of a group gave.
+#[derive(Debug, Default)]
+pub struct Evaluation {
+    /// What changed, rule by rule.
+    pub transitions: Vec<Transition>,
+    /// Alerts to forget.
+    pub forgotten: Vec<(RuleKey, Fingerprint)>,
+    /// The rules that gave nothing, and why.
+    pub failures: Vec<(RuleKey, EvalError)>,
+    /// How many samples could not be stored, group by group an error of its own.
+    pub unwritten: usize,
+}
+
+/// What groups take from the server where they do not say it themselves.
+#[derive(Debug, Clone, Copy)]
+pub struct Defaults {
+    /// Time from one evaluation to the next.
+    pub interval: Duration,
+    /// How far in the past expressions are evaluated.
+    pub query_offset: Duration,
+}
+
+impl GroupRun {
+    /// The groups of a file, none of them evaluated yet.
+    pub fn of_file(file: &RuleFile, defaults: Defaults) -> Vec<Self> {
+        file.groups.iter().map(|group| Self::new(&file.name, group.clone(), defaults)).collect()
+    }
+
+    fn new(file: &str, group: Group, defaults: Defaults) -> Self {
+        let mut alike: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut rules = Vec::with_capacity(group.rules.len());
+        for rule in &group.rules {
+            let nth = alike.entry(rule.name()).or_default();
+            *nth += 1;
+            let suffix = if *nth > 1 { format!("#{nth}") } else { String::new() };
+            let key = RuleKey(format!("{file}:{}/{}{suffix}", group.name, rule.name()).into());
+            rules.push(RuleRun { key, instances: Instances::default(), written: BTreeSet::new() });
+        }
+        let schedule = Schedule::new(file, &group.name, group.interval.unwrap_or(defaults.interval));
+        Self { query_offset: group.query_offset.unwrap_or(defaults.query_offset), group, rules, schedule }
+    }
+
+    /// The rules and when they are evaluated.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// The alerting rules' alerts.
+    pub fn instances(&self) -> impl Iterator<Item = (&RuleKey, &Instances)> {
+        self.rules.iter().map(|run| (&run.key, &run.instances))
+    }
+
+    /// Takes over the state of this group as it was before the rule files were read again: rule by rule of the same
+    /// key. What is left of `before` belongs to rules that are gone.
+    pub fn take_over(&mut self, before: &mut GroupRun) {
+        for run in &mut self.rules {
+            if let Some(at) = before.rules.iter().position(|old| old.key == run.key) {
+                let old = before.rules.swap_remove(at);
+                (run.instances, run.written) = (old.instances, old.written);
+            }
+        }
+        self.schedule.go_on_from(&before.schedule);
+    }
+
+    /// Ends all alerts of a group that is gone.
+    pub fn retire(mut self, at: Timestamp) -> Evaluation {
+        let mut evaluation = Evaluation::default();
+        for run in &mut self.rules {
+            let step = run.instances.clear(&run.key, at, Reason::RuleRemoved);
+            evaluation.transitions.extend(step.transitions);
+            evaluation.forgotten.extend(step.forgotten.into_iter().map(|print| (run.key.clone(), print)));
+        }
+        evaluation
+    }
+
+    /// Takes back an alert that was stored before a restart; `false` where no rule of this group wants it.
+    pub fn restore(&mut self, key: &RuleKey, instance: &Instance, down_at: Timestamp, now: Timestamp) -> bool {
+        for (run, rule) in self.rules.iter_mut().zip(&self.group.rules) {
+            if let (true, Rule::Alerting(rule)) = (run.key == *key, rule) {
+                run.instances.restore(rule, instance.clone(), down_at, now);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Evaluates all rules at the slot `at`.
+    pub fn evaluate(
+        &mut self,
+        at: Timestamp,
+        query: &dyn Query,
+        sink: &dyn SampleSink,
+        around: &Surroundings<'_>,
+    ) -> Evaluation {
+        let mut evaluation = Evaluation::default();
+        let sampled_at = at.minus(self.query_offset);
+        for (run, rule) in self.rules.iter_mut().zip(&self.group.rules) {
+            let result = query.instant(rule.expr(), sampled_at).map_err(EvalError::from);
+            let series = match (rule, result) {
+                (_, Err(error)) => Err(error),
+                (Rule::Recording(rule), Ok(result)) => recorded(rule, result, self.group.limit),
+                (Rule::Alerting(rule), Ok(result)) => {
+                    let step = run.instances.step(&run.key, rule, self.group.limit, &result, around, at);
+                    step.map(|step| {
+                        evaluation.transitions.extend(step.transitions);
+                        evaluation.forgotten.extend(step.forgotten.into_iter().map(|print| (run.key.clone(), print)));
+                        alert_series(&run.instances)
+                    })
+                }
+            };
+            match series {
+                Ok(series) => {
+                    let samples = run.samples(series, sampled_at);
+                    evaluation.unwritten += sink.write(&samples).map_or(samples.len(), |()| 0);
+                }
+                Err(error) => {
+                    if let EvalError::OverLimit { .. } = error {
+                        let step = run.instances.clear(&run.key, at, Reason::OverLimit);
+                        evaluation.transitions.extend(step.transitions);
+                        evaluation.forgotten.extend(step.forgotten.into_iter().map(|print| (run.key.clone(), print)));
+                    }
+                    evaluation.failures.push((run.key.clone(), error));
+                }
+            }
+        }
+        evaluation
+    }
+}
+
+impl RuleRun {
+    /// The samples to write, with an end mark for each series that was there the last time and is gone.
+    fn samples(&mut self, series: Vec<(Labels, f64)>, at: Timestamp) -> Vec<Sample> {
+        let now: BTreeSet<Labels> = series.iter().map(|(labels, _)| labels.clone()).collect();
+        let before = std::mem::replace(&mut self.written, now);
+        let gone = before.difference(&self.written);
+        let ended = gone.map(|labels| Sample { labels: labels.clone(), at, value: None }).collect::<Vec<_>>();
+        series.into_iter().map(|(labels, value)| Sample { labels, at, value: Some(value) }).chain(ended).collect()
+    }
+}
+
+fn recorded(rule: &RecordingRule, result: Vec<(Labels, f64)>, limit: usize) -> Result<Vec<(Labels, f64)>, EvalError> {
+    if limit > 0 && result.len() > limit {
+        return Err(EvalError::OverLimit { limit, count: result.len() });
+    }
+    let mut seen = BTreeSet::new();
+    let mut series = Vec::with_capacity(result.len());
+    for (mut labels, value) in result {
+        labels.set(METRIC_NAME, &rule.name);
+        rule.labels.iter().for_each(|(name, value)| labels.set(name, value));
+        if !seen.insert(labels.clone()) {
+            return Err(EvalError::SameLabels(labels));
+        }
+        series.push((labels, value));
+    }
+    Ok(series)
+}
+
+/// `ALERTS` and `ALERTS_FOR_STATE` of all active alerts. An alert that nobody knows about keeps the state it had.
+fn alert_series(instances: &Instances) -> Vec<(Labels, f64)> {
+    let active = instances.iter().filter(|(_, instance)| instance.state != State::Inactive);
+    let series = active.flat_map(|(_, instance)| {
+        let mut alerts = instance.labels.clone();
+        alerts.set(METRIC_NAME, ALERTS);
+        alerts.set("alertstate", instance.state.as_str());
+        let mut since = instance.labels.clone();
+        since.set(METRIC_NAME, ALERTS_FOR_STATE);
+        debug_assert!(since.get(ALERT_NAME).is_some());
+        [(alerts, 1.0), (since, instance.active_at.whole_seconds() as f64)]
+    });
+    series.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Memory, parse_series};
+
+    fn group(text: &str) -> GroupRun {
+        let file = RuleFile::read("r.yml", text).unwrap();
+        let defaults = Defaults { interval: Duration::from_secs(60), query_offset: Duration::ZERO };
+        GroupRun::of_file(&file, defaults).remove(0)
+    }
+
+    fn evaluate(group: &mut GroupRun, store: &Memory, minute: i64) -> Evaluation {
+        let nothing = Labels::new();
+        let around = Surroundings { external_labels: &nothing, external_url: "", exporter_down: &|_| false };
+        group.evaluate(Timestamp::from_seconds(minute * 60), store, store, &around)
+    }
+
+    fn minute() -> Duration {
+        Duration::from_secs(60)
+    }
+
+    #[test]
+    fn a_rule_sees_what_the_rule_before_it_wrote() {
+        let store = Memory::default();
+        store.load(minute(), "m{a=\"1\"}", "5x3");
+        let mut group = group(
+            "groups: [{name: g, labels: {team: gpu}, rules: [{record: double, expr: m}, {alert: A, expr: double > 1}, {alert: B, expr: 'ALERTS{alertname=\"A\"}'}]}]",
+        );
+        let evaluation = evaluate(&mut group, &store, 0);
+        let firing: Vec<_> =
+            evaluation.transitions.iter().map(|t| (t.rule.to_string(), t.labels.to_string())).collect();
+        assert_eq!(
+            firing,
+            [
+                ("r.yml:g/A".to_owned(), r#"{a="1", alertname="A", team="gpu"}"#.to_owned()),
+                ("r.yml:g/B".to_owned(), r#"{a="1", alertname="B", alertstate="firing", team="gpu"}"#.to_owned()),
+            ]
+        );
+        assert_eq!(store.instant("ALERTS_FOR_STATE{alertname=\"A\"}", Timestamp(0)).unwrap()[0].1, 0.0);
+    }
+
+    #[test]
+    fn a_series_that_is_gone_gets_an_end() {
+        let store = Memory::default();
+        store.load(minute(), "m", "5 5 stale");
+        let mut group = group("groups: [{name: g, rules: [{record: r, expr: m}, {alert: A, expr: m > 1, for: 1m}]}]");
+        evaluate(&mut group, &store, 0);
+        let states = |minute: i64| {
+            let at = Timestamp::from_seconds(minute * 60);
+            let alerts = store.instant("ALERTS", at).unwrap();
+            let words = alerts.iter().filter_map(|(labels, _)| labels.get("alertstate").map(str::to_owned));
+            (words.collect::<Vec<_>>(), store.instant("r", at).unwrap().len())
+        };
+        assert_eq!(states(0), (vec!["pending".to_owned()], 1));
+        evaluate(&mut group, &store, 1);
+        assert_eq!(states(1), (vec!["firing".to_owned()], 1), "the pending series ended");
+        evaluate(&mut group, &store, 2);
+        assert_eq!(states(2), (vec![], 0));
+    }
+
+    #[test]
+    fn two_results_that_become_one_leave_the_state_alone() {
+        let store = Memory::default();
+        store.load(minute(), "m{a=\"1\"}", "5x9");
+        let mut group = group("groups: [{name: g, rules: [{alert: A, expr: m, labels: {a: x}}]}]");
+        evaluate(&mut group, &store, 0);
+        store.load(minute(), "m{a=\"2\"}", "_ 5");
+        let evaluation = evaluate(&mut group, &store, 1);
+        assert_eq!(evaluation.failures[0].1, EvalError::SameLabels(parse_series("{a=\"x\",alertname=\"A\"}")));
+        assert!(evaluation.transitions.is_empty());
+        assert_eq!(group.instances().next().unwrap().1.iter().next().unwrap().1.state, State::Firing);
+    }
+
+    #[test]
+    fn rules_of_one_name_are_told_apart_and_keep_their_state_when_read_again() {
+        let text =
+            "groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}, {alert: B, expr: m}]}]";
+        let store = Memory::default();
+        store.load(minute(), "m", "2x9");
+        let mut before = group(text);
+        evaluate(&mut before, &store, 0);
+        let mut after = group("groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}]}]");
+        after.take_over(&mut before);
+        let states: Vec<_> = after.instances().map(|(key, all)| (key.to_string(), all.iter().len())).collect();
+        assert_eq!(states, [("r.yml:g/A".to_owned(), 1), ("r.yml:g/A#2".to_owned(), 0)]);
+        let retired = before.retire(Timestamp(1));
+        assert_eq!(retired.transitions.len(), 1, "B fired and is gone");
+        assert_eq!(retired.transitions[0].reason, Reason::RuleRemoved);
+    }
+}

@@ -1,0 +1,361 @@
+//! Conditions on an alert's labels in Alertmanager's syntax: `severity="critical"`, `node=~g0[1-3]`.
+
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use takt_model::Labels;
+
+/// How a label is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MatchOp {
+    /// `=`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// `=~`
+    Regex,
+    /// `!~`
+    NotRegex,
+}
+
+impl MatchOp {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "!=",
+            Self::Regex => "=~",
+            Self::NotRegex => "!~",
+        }
+    }
+}
+
+/// A condition that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MatcherError {
+    /// It is not written as a condition.
+    #[error("`{0}` is no matcher such as `severity=\"critical\"` or `node=~\"g0.*\"`")]
+    Syntax(String),
+    /// The regular expression is none.
+    #[error("`{0}` is not a regular expression")]
+    Regex(String),
+}
+
+/// One condition on one label. A label that an alert lacks counts as empty; a regular expression must match all of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Matcher {
+    name: String,
+    op: MatchOp,
+    value: String,
+    regex: Option<Regex>,
+}
+
+impl PartialEq for Matcher {
+    fn eq(&self, other: &Self) -> bool {
+        self.sort_key() == other.sort_key()
+    }
+}
+
+impl Eq for Matcher {}
+
+impl Matcher {
+    /// A condition on the label `name`.
+    ///
+    /// # Errors
+    /// Where `value` should be a regular expression and is none.
+    pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
+        let regex = match op {
+            MatchOp::Equal | MatchOp::NotEqual => None,
+            MatchOp::Regex | MatchOp::NotRegex => {
+                Some(Regex::new(&format!("^(?:{value})$")).map_err(|_| MatcherError::Regex(value.to_owned()))?)
+            }
+        };
+        Ok(Self { name: name.to_owned(), op, value: value.to_owned(), regex })
+    }
+
+    /// The label.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The comparison.
+    pub fn op(&self) -> MatchOp {
+        self.op
+    }
+
+    /// What the label is compared with.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Whether an alert with these labels passes.
+    pub fn accepts(&self, labels: &Labels) -> bool {
+        self.accepts_value(labels.get(&self.name).unwrap_or_default())
+    }
+
+    /// Whether it also passes what has no such label.
+    pub fn accepts_nothing(&self) -> bool {
+        self.accepts_value("")
+    }
+
+    fn accepts_value(&self, value: &str) -> bool {
+        let is_match = self.regex.as_ref().map_or_else(|| self.value == value, |regex| regex.is_match(value));
+        is_match == matches!(self.op, MatchOp::Equal | MatchOp::Regex)
+    }
+
+    fn sort_key(&self) -> (&str, MatchOp, &str) {
+        (&self.name, self.op, &self.value)
+    }
+}
+
+impl fmt::Display for Matcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.chars().all(is_bare) {
+            true => f.write_str(&self.name)?,
+            false => write_quoted(f, &self.name)?,
+        }
+        f.write_str(self.op.as_str())?;
+        write_quoted(f, &self.value)
+    }
+}
+
+fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    write!(f, "\"{}\"", text.replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\""))
+}
+
+impl From<Matcher> for String {
+    fn from(matcher: Matcher) -> Self {
+        matcher.to_string()
+    }
+}
+
+impl TryFrom<String> for Matcher {
+    type Error = MatcherError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        match <[Matcher; 1]>::try_from(parse_matchers(&text)?) {
+            Ok([matcher]) => Ok(matcher),
+            Err(_) => Err(MatcherError::Syntax(text)),
+        }
+    }
+}
+
+/// Conditions that all have to hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Matchers(pub Vec<Matcher>);
+
+impl Matchers {
+    /// Whether all conditions hold.
+    pub fn accept(&self, labels: &Labels) -> bool {
+        self.0.iter().all(|matcher| matcher.accepts(labels))
+    }
+
+    /// The same conditions in one order, so that two sets can be compared.
+    pub fn sorted(mut self) -> Self {
+        self.0.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+        self
+    }
+}
+
+impl fmt::Display for Matchers {
+    /// `{a="1",b=~"2.*"}`, the form in Alertmanager's group keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.0.iter().map(Matcher::to_string).collect();
+        write!(f, "{{{}}}", all.join(","))
+    }
+}
+
+/// Reads one or several conditions separated by commas, in braces or not. Names and values may be bare or quoted.
+///
+/// Alertmanager has two grammars and asks the newer one first; so do we. The older one lets a bare value hold anything
+/// up to the next comma.
+///
+/// # Errors
+/// Where neither grammar can read it.
+pub fn parse_matchers(text: &str) -> Result<Vec<Matcher>, MatcherError> {
+    let syntax = || MatcherError::Syntax(text.trim().to_owned());
+    let inside = match text.trim().strip_prefix('{') {
+        Some(rest) => rest.strip_suffix('}').ok_or_else(syntax)?,
+        None => text.trim(),
+    };
+    match newer(inside) {
+        Some(parts) => parts,
+        None => older(inside).ok_or_else(syntax)?,
+    }
+    .into_iter()
+    .map(|(name, op, value)| Matcher::new(&name, op, &value))
+    .collect()
+}
+
+type Part = (String, MatchOp, String);
+
+fn newer(text: &str) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let (name, behind) = word(rest)?;
+        let (op, behind) = operator(behind.trim_start())?;
+        let (value, behind) = word(behind.trim_start())?;
+        parts.push((name, op, value));
+        rest = behind.trim_start();
+        if rest.is_empty() {
+            break;
+        }
+        rest = rest.strip_prefix(',')?.trim_start();
+    }
+    Some(parts)
+}
+
+fn older(text: &str) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    for part in split_at_commas(text) {
+        let part = part.trim();
+        let end = part.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | ':')))?;
+        let (name, behind) = part.split_at(end);
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+            return None;
+        }
+        let (op, value) = operator(behind.trim_start())?;
+        let value = value.trim();
+        let value = match value.strip_prefix('"') {
+            Some(quoted) => unquote_loosely(quoted.strip_suffix('"')?),
+            None if value.ends_with('"') => return None,
+            None => unquote_loosely(value),
+        };
+        parts.push((name.to_owned(), op, value));
+    }
+    Some(parts)
+}
+
+fn split_at_commas(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            ',' if !quoted => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    if parts.last().is_some_and(|last| last.trim().is_empty()) {
+        parts.pop();
+    }
+    parts
+}
+
+/// The older grammar keeps escapes that it does not know, for the sake of regular expressions.
+fn unquote_loosely(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (c, c == '\\') {
+            (_, false) => out.push(c),
+            (_, true) => match chars.next() {
+                Some('n') => out.push('\n'),
+                Some(same @ ('"' | '\\')) => out.push(same),
+                Some(other) => out.extend(['\\', other]),
+                None => out.push('\\'),
+            },
+        }
+    }
+    out
+}
+
+fn operator(text: &str) -> Option<(MatchOp, &str)> {
+    let ops = [("=~", MatchOp::Regex), ("!~", MatchOp::NotRegex), ("!=", MatchOp::NotEqual), ("=", MatchOp::Equal)];
+    ops.into_iter().find_map(|(sign, op)| text.strip_prefix(sign).map(|rest| (op, rest)))
+}
+
+fn is_bare(c: char) -> bool {
+    !c.is_whitespace() && !"{}!=~,\\\"'`".contains(c)
+}
+
+fn word(text: &str) -> Option<(String, &str)> {
+    if let Some(quoted) = text.strip_prefix('"') {
+        let mut out = String::new();
+        let mut chars = quoted.char_indices();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '"' => return Some((out, &quoted[at + 1..])),
+                '\\' => match chars.next()?.1 {
+                    'n' => out.push('\n'),
+                    't' => out.push('\t'),
+                    same @ ('"' | '\\' | '\'') => out.push(same),
+                    _ => return None,
+                },
+                c => out.push(c),
+            }
+        }
+        return None;
+    }
+    let end = text.find(|c| !is_bare(c)).unwrap_or(text.len());
+    (end > 0).then(|| (text[..end].to_owned(), &text[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_both_grammars() {
+        for (text, printed) in [
+            ("severity=critical", r#"{severity="critical"}"#),
+            (r#"{a="1", b!="2" , c=~"3.*",d!~e,}"#, r#"{a="1",b!="2",c=~"3.*",d!~"e"}"#),
+            ("node=~g0[1-3]|g1.", r#"{node=~"g0[1-3]|g1."}"#),
+            (r#""gpu type"="RTX 5090""#, r#"{"gpu type"="RTX 5090"}"#),
+            (r#"a="b,c""#, r#"{a="b,c"}"#),
+            ("ä=ö", r#"{ä="ö"}"#),
+            ("{}", "{}"),
+            ("", "{}"),
+            // Only the older grammar reads these.
+            ("foo=bar=baz", r#"{foo="bar=baz"}"#),
+            (r#"path=~"\d+""#, r#"{path=~"\\d+"}"#),
+            ("foo=", r#"{foo=""}"#),
+        ] {
+            let matchers = Matchers(parse_matchers(text).unwrap_or_else(|error| panic!("{text}: {error}")));
+            assert_eq!(matchers.to_string(), printed, "{text}");
+            assert_eq!(parse_matchers(printed).unwrap(), matchers.0, "what is printed is read back: {printed}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest() {
+        for text in ["a", "=b", "{a=b", "a=b,,c=d", "a=\"b", "1a==\"", "a=~(", "a~b"] {
+            assert!(parse_matchers(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_empty() {
+        let labels: Labels = [("a", "1")].into_iter().collect();
+        for (text, holds) in [
+            ("a=1", true),
+            ("a=2", false),
+            ("b=\"\"", true),
+            ("b!=x", true),
+            ("b=~\".*\"", true),
+            ("b=~\".+\"", false),
+            ("a=~\"1|2\"", true),
+            ("a=~\"\"", false),
+            ("a!~2", true),
+            ("a=~1x", false),
+        ] {
+            assert_eq!(parse_matchers(text).unwrap()[0].accepts(&labels), holds, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_survives_printing(name in "[a-z \"\\\\=]{1,6}", value in "\\PC{0,12}") {
+            let matcher = Matcher::new(&name, MatchOp::Equal, &value).unwrap();
+            prop_assert_eq!(parse_matchers(&matcher.to_string()).unwrap(), vec![matcher]);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! From alerts to messages, as Alertmanager does it.
+
+pub mod matcher;

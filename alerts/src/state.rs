@@ -1,0 +1,419 @@
+//! The life of an alert: pending, firing, resolved, and unknown while the exporter behind it is down.
+//!
+//! Prometheus' state machine to the letter, with one addition: a series that is missing because its exporter does not
+//! answer says nothing about the condition, so the alert is held instead of resolved.
+
+use crate::fingerprint::Fingerprint;
+use crate::rules::{ALERT_NAME, AlertingRule, OnExporterDown};
+use crate::template::Context;
+use serde::{Deserialize, Serialize};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use takt_model::{Labels, METRIC_NAME, Timestamp};
+
+/// How long a resolved alert is remembered, so that its end is told again to who missed it.
+pub const RESOLVED_RETENTION: Duration = Duration::from_secs(15 * 60);
+
+/// How long Takt may have been away for the time spent pending before to count still.
+pub const OUTAGE_TOLERANCE: Duration = Duration::from_secs(3600);
+
+/// The least time an alert stays pending after a restart, if its rule's `for` is at least as long.
+pub const FOR_GRACE_PERIOD: Duration = Duration::from_secs(600);
+
+/// Which rule: file, group, name, and where several are alike their number. Survives restarts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RuleKey(pub Arc<str>);
+
+impl fmt::Display for RuleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where an alert stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// The condition does not hold.
+    Inactive,
+    /// The condition holds, not yet for as long as `for` asks.
+    Pending,
+    /// The condition has held for long enough.
+    Firing,
+    /// Nobody knows: the exporter behind the series is down.
+    Unknown,
+}
+
+impl State {
+    /// The word, as in the label `alertstate`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Inactive => "inactive",
+            Self::Pending => "pending",
+            Self::Firing => "firing",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Why an alert went from one state to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The condition began to hold.
+    Breached,
+    /// It held for as long as `for` asks (or the rule asks for no time at all).
+    HeldLongEnough,
+    /// It holds no longer.
+    Cleared,
+    /// `for` was made longer than the condition has held.
+    RuleEdited,
+    /// The exporter behind the series does not answer.
+    ExporterDown,
+    /// The exporter answers again.
+    ExporterBack,
+    /// The rule gave more alerts than its group's `limit` allows; all of them were dropped.
+    OverLimit,
+    /// The rule is gone from the rule files.
+    RuleRemoved,
+    /// An event happened that the rule asks for.
+    Event,
+    /// The time that an event holds its alert is over, or its end condition came true.
+    EventOver,
+}
+
+/// One step in the life of one alert, as it goes into the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Transition {
+    /// The rule.
+    pub rule: RuleKey,
+    /// The alert.
+    pub fingerprint: Fingerprint,
+    /// Its labels.
+    pub labels: Labels,
+    /// The state before.
+    pub from: State,
+    /// The state after.
+    pub to: State,
+    /// When, by the rule's evaluation.
+    pub at: Timestamp,
+    /// The last value of the expression.
+    pub value: f64,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// One alert of one rule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Labels of the series without its name, then the rule's labels, then `alertname`. Never change.
+    pub labels: Labels,
+    /// Words for people, of the last evaluation that gave the series.
+    pub annotations: Vec<(String, String)>,
+    /// Inactive, pending or firing; see [`Instance::shown`] for unknown.
+    pub state: State,
+    /// The last value of the expression.
+    pub value: f64,
+    /// Since when the condition holds.
+    pub active_at: Timestamp,
+    /// When it fired.
+    pub fired_at: Option<Timestamp>,
+    /// When it resolved.
+    pub resolved_at: Option<Timestamp>,
+    /// Since when only `keep_firing_for` keeps it.
+    pub keep_firing_since: Option<Timestamp>,
+    /// Since when nobody knows.
+    pub unknown_since: Option<Timestamp>,
+}
+
+impl Instance {
+    fn pending(labels: Labels, annotations: Vec<(String, String)>, value: f64, at: Timestamp) -> Self {
+        Self {
+            labels,
+            annotations,
+            state: State::Pending,
+            value,
+            active_at: at,
+            fired_at: None,
+            resolved_at: None,
+            keep_firing_since: None,
+            unknown_since: None,
+        }
+    }
+
+    /// The state that people see.
+    pub fn shown(&self) -> State {
+        if self.unknown_since.is_some() { State::Unknown } else { self.state }
+    }
+}
+
+/// Why an evaluation of a rule gave nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EvalError {
+    /// The expression could not be evaluated.
+    #[error("the query failed")]
+    Query(#[from] crate::ports::QueryError),
+    /// Two results cannot be told apart once the rule's labels are set.
+    #[error("two series have the same labels after the rule's labels are applied: {0}")]
+    SameLabels(Labels),
+    /// More results than the group allows.
+    #[error("{count} results, more than the limit of {limit}")]
+    OverLimit {
+        /// What the group allows.
+        limit: usize,
+        /// What the rule gave.
+        count: usize,
+    },
+}
+
+/// What an evaluation knows besides the rule and the result of its expression.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The labels of this server.
+    pub external_labels: &'a Labels,
+    /// Where people reach this server.
+    pub external_url: &'a str,
+    /// Whether the exporter behind an alert with these labels is down. An exporter that was not scraped yet since the
+    /// start counts as down.
+    pub exporter_down: &'a dyn Fn(&Labels) -> bool,
+}
+
+/// All alerts of one rule.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Instances(BTreeMap<Fingerprint, Instance>);
+
+/// What one evaluation changed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Step {
+    /// In the order of the alerts' fingerprints.
+    pub transitions: Vec<Transition>,
+    /// Resolved alerts that were forgotten, for the store to forget them too.
+    pub forgotten: Vec<Fingerprint>,
+}
+
+impl Instances {
+    /// One evaluation: the expression's result and the clock are arguments.
+    ///
+    /// # Errors
+    /// Where two results cannot be told apart: nothing has changed then. Where there are more than `limit` (0 is no
+    /// limit): all alerts were dropped, and [`Instances::clear`] says which.
+    pub fn step(
+        &mut self,
+        key: &RuleKey,
+        rule: &AlertingRule,
+        limit: usize,
+        result: &[(Labels, f64)],
+        around: &Surroundings<'_>,
+        at: Timestamp,
+    ) -> Result<Step, EvalError> {
+        let present = identified(rule, result, around, at)?;
+        let mut step = Step::default();
+        let mut begun = BTreeSet::new();
+        for (fingerprint, fresh) in &present {
+            match self.0.entry(*fingerprint) {
+                Entry::Occupied(mut known) if known.get().state != State::Inactive => {
+                    let known = known.get_mut();
+                    known.value = fresh.value;
+                    known.annotations.clone_from(&fresh.annotations);
+                }
+                Entry::Occupied(mut known) => {
+                    known.insert(fresh.clone());
+                    begun.insert(*fingerprint);
+                }
+                Entry::Vacant(vacant) => {
+                    vacant.insert(fresh.clone());
+                    begun.insert(*fingerprint);
+                }
+            }
+        }
+        let mut active = 0;
+        self.0.retain(|fingerprint, instance| {
+            let before = if begun.contains(fingerprint) { State::Inactive } else { instance.shown() };
+            let is_present = present.contains_key(fingerprint);
+            let is_down = !is_present
+                && rule.on_exporter_down == OnExporterDown::Hold
+                && matches!(instance.state, State::Pending | State::Firing)
+                && (around.exporter_down)(&instance.labels);
+            let keep = instance.advance(rule, is_present, is_down, at);
+            let after = if keep { instance.shown() } else { State::Inactive };
+            if before != after {
+                step.transitions.push(Transition {
+                    rule: key.clone(),
+                    fingerprint: *fingerprint,
+                    labels: instance.labels.clone(),
+                    from: before,
+                    to: after,
+                    at,
+                    value: instance.value,
+                    reason: reason(before, after),
+                });
+            }
+            if !keep {
+                step.forgotten.push(*fingerprint);
+            }
+            active += usize::from(keep && instance.state != State::Inactive);
+            keep
+        });
+        match limit > 0 && active > limit {
+            true => Err(EvalError::OverLimit { limit, count: active }),
+            false => Ok(step),
+        }
+    }
+
+    /// Drops all alerts, such as those of a rule that is gone or gave too many.
+    pub fn clear(&mut self, key: &RuleKey, at: Timestamp, reason: Reason) -> Step {
+        let mut step = Step::default();
+        for (fingerprint, instance) in std::mem::take(&mut self.0) {
+            step.forgotten.push(fingerprint);
+            if instance.state != State::Inactive {
+                step.transitions.push(Transition {
+                    rule: key.clone(),
+                    fingerprint,
+                    from: instance.shown(),
+                    to: State::Inactive,
+                    at,
+                    value: instance.value,
+                    reason,
+                    labels: instance.labels,
+                });
+            }
+        }
+        step
+    }
+
+    /// Takes back an alert that was stored before a restart. Takt went down at `down_at`; it is `now`.
+    pub fn restore(&mut self, rule: &AlertingRule, instance: Instance, down_at: Timestamp, now: Timestamp) {
+        if let Some(instance) = restored(instance, rule.hold, down_at, now) {
+            self.0.insert(Fingerprint::of(&instance.labels), instance);
+        }
+    }
+
+    /// The alert of this identity.
+    pub fn get(&self, fingerprint: Fingerprint) -> Option<&Instance> {
+        self.0.get(&fingerprint)
+    }
+
+    /// All alerts, resolved ones that are still remembered among them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Fingerprint, &Instance)> {
+        self.0.iter().map(|(fingerprint, instance)| (*fingerprint, instance))
+    }
+}
+
+impl Instance {
+    /// One evaluation of one alert. Returns whether it is still worth remembering.
+    fn advance(&mut self, rule: &AlertingRule, is_present: bool, is_down: bool, at: Timestamp) -> bool {
+        if is_down {
+            self.unknown_since.get_or_insert(at);
+            return true;
+        }
+        if let Some(since) = self.unknown_since.take() {
+            self.shift_by(elapsed(since, at));
+        }
+        if is_present {
+            self.keep_firing_since = None;
+        } else if !self.is_kept_firing(rule.keep_firing_for, at) {
+            return match self.state {
+                State::Firing => {
+                    (self.state, self.resolved_at) = (State::Inactive, Some(at));
+                    true
+                }
+                State::Inactive => self.resolved_at.is_some_and(|since| elapsed(since, at) <= RESOLVED_RETENTION),
+                _ => false,
+            };
+        }
+        let held = elapsed(self.active_at, at) >= rule.hold;
+        match self.state {
+            State::Pending if held => (self.state, self.fired_at) = (State::Firing, Some(at)),
+            State::Firing if !held => (self.state, self.fired_at) = (State::Pending, None),
+            _ => {}
+        }
+        true
+    }
+
+    fn is_kept_firing(&mut self, keep_firing_for: Duration, at: Timestamp) -> bool {
+        if self.state != State::Firing || keep_firing_for.is_zero() {
+            return false;
+        }
+        elapsed(*self.keep_firing_since.get_or_insert(at), at) < keep_firing_for
+    }
+
+    /// The time in which nobody knew counts neither towards `for` nor towards `keep_firing_for`.
+    fn shift_by(&mut self, gap: Duration) {
+        if self.state == State::Pending {
+            self.active_at = self.active_at.plus(gap);
+        }
+        self.keep_firing_since = self.keep_firing_since.map(|since| since.plus(gap));
+    }
+}
+
+fn reason(from: State, to: State) -> Reason {
+    match (from, to) {
+        (_, State::Unknown) => Reason::ExporterDown,
+        (State::Inactive, _) => Reason::Breached,
+        (State::Firing, State::Pending) => Reason::RuleEdited,
+        (State::Unknown, State::Pending | State::Firing) => Reason::ExporterBack,
+        (_, State::Firing) => Reason::HeldLongEnough,
+        _ => Reason::Cleared,
+    }
+}
+
+pub(crate) fn elapsed(since: Timestamp, at: Timestamp) -> Duration {
+    Duration::from_millis(u64::try_from(at.0.saturating_sub(since.0)).unwrap_or(0))
+}
+
+/// The results as alerts that begin now, by identity.
+fn identified(
+    rule: &AlertingRule,
+    result: &[(Labels, f64)],
+    around: &Surroundings<'_>,
+    at: Timestamp,
+) -> Result<BTreeMap<Fingerprint, Instance>, EvalError> {
+    let mut present = BTreeMap::new();
+    for (series, value) in result {
+        let context = Context {
+            labels: series,
+            external_labels: around.external_labels,
+            external_url: around.external_url,
+            value: *value,
+        };
+        let mut labels = series.clone();
+        labels.remove(METRIC_NAME);
+        for (name, template) in &rule.labels {
+            labels.set(name, &template.expand_or_explain(&context));
+        }
+        labels.set(ALERT_NAME, &rule.name);
+        let annotations = rule.annotations.iter();
+        let annotations =
+            annotations.map(|(name, template)| (name.clone(), template.expand_or_explain(&context).into_owned()));
+        let instance = Instance::pending(labels, annotations.collect(), *value, at);
+        if let Some(twin) = present.insert(Fingerprint::of(&instance.labels), instance) {
+            return Err(EvalError::SameLabels(twin.labels));
+        }
+    }
+    Ok(present)
+}
+
+/// What an alert is after a gap in which nobody evaluated it.
+fn restored(mut instance: Instance, hold: Duration, down_at: Timestamp, now: Timestamp) -> Option<Instance> {
+    let gap = elapsed(down_at, now);
+    match instance.state {
+        State::Pending if gap > OUTAGE_TOLERANCE => return None,
+        State::Pending => {
+            let remaining = hold.saturating_sub(elapsed(instance.active_at, down_at));
+            if remaining.is_zero() {
+                // It would have fired at the next evaluation, and will.
+            } else if hold >= FOR_GRACE_PERIOD && remaining < FOR_GRACE_PERIOD {
+                instance.active_at = now.plus(FOR_GRACE_PERIOD).minus(hold);
+            } else {
+                instance.active_at = instance.active_at.plus(gap);
+            }
+        }
+        _ => instance.keep_firing_since = instance.keep_firing_since.map(|since| since.plus(gap)),
+    }
+    instance.unknown_since = instance.unknown_since.map(|since| since.plus(gap));
+    Some(instance)
+}

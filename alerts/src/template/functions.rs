@@ -1,0 +1,477 @@
+//! The functions that templates may call: Go's own and those of Prometheus that need no database.
+
+use super::eval::{Value, fail};
+use super::number::{fixed, print_float, scientific, significant};
+use super::{Context, TemplateError};
+use crate::duration;
+use jiff::Timestamp;
+use regex::Regex;
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+
+type Arguments<'a> = Vec<Value<'a>>;
+type Outcome<'a> = Result<Value<'a>, TemplateError>;
+type Body = for<'a> fn(&[Value<'a>], &'a Context<'a>) -> Outcome<'a>;
+
+/// A function under its name, with the least and the most arguments it takes.
+#[derive(Clone, Copy)]
+pub(super) struct Function {
+    name: &'static str,
+    takes: (usize, usize),
+    body: Body,
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+const ANY: usize = usize::MAX;
+
+const FUNCTIONS: &[Function] = &[
+    function("and", 1, ANY, |args, _| Ok(first_or_last(args, false))),
+    function("or", 1, ANY, |args, _| Ok(first_or_last(args, true))),
+    function("not", 1, 1, |args, _| Ok(Value::Bool(!args[0].is_true()))),
+    function("len", 1, 1, |args, _| len(&args[0])),
+    function("index", 2, 2, |args, _| index(&args[0], &args[1])),
+    function("eq", 2, ANY, |args, _| equal_to_any(args)),
+    function("ne", 2, 2, |args, _| equal_to_any(args).map(|value| Value::Bool(!value.is_true()))),
+    function("lt", 2, 2, |args, _| ordered(args, Ordering::is_lt)),
+    function("le", 2, 2, |args, _| ordered(args, Ordering::is_le)),
+    function("gt", 2, 2, |args, _| ordered(args, Ordering::is_gt)),
+    function("ge", 2, 2, |args, _| ordered(args, Ordering::is_ge)),
+    function("print", 0, ANY, |args, _| Ok(text(print(args)))),
+    function("println", 0, ANY, |args, _| Ok(text(print_line(args)))),
+    function("printf", 1, ANY, |args, _| Ok(text(print_format(&args[0].print(), &args[1..])))),
+    function("html", 1, 1, |args, _| Ok(text(escape_html(&args[0].print())))),
+    function("urlquery", 1, 1, |args, _| Ok(text(escape_query(&args[0].print())))),
+    function("urlQueryEscape", 1, 1, |args, _| Ok(text(escape_query(&args[0].print())))),
+    function("humanize", 1, 1, |args, _| number(&args[0]).map(|v| text(humanize(v)))),
+    function("humanize1024", 1, 1, |args, _| number(&args[0]).map(|v| text(humanize_1024(v)))),
+    function("humanizeDuration", 1, 1, |args, _| number(&args[0]).map(|v| text(humanize_duration(v)))),
+    function("humanizePercentage", 1, 1, |args, _| {
+        number(&args[0]).map(|v| text(format!("{}%", significant(v * 100.0, 4))))
+    }),
+    function("humanizeTimestamp", 1, 1, |args, _| humanize_timestamp(number(&args[0])?).map(text)),
+    function("parseDuration", 1, 1, |args, _| {
+        let given = args[0].print();
+        let parsed = duration::parse(&given).ok_or_else(|| TemplateError(format!("`{given}` is no duration")))?;
+        Ok(Value::Float(parsed.as_secs_f64()))
+    }),
+    function("title", 1, 1, |args, _| Ok(text(title(&args[0].print())))),
+    function("toUpper", 1, 1, |args, _| Ok(text(args[0].print().to_uppercase()))),
+    function("toLower", 1, 1, |args, _| Ok(text(args[0].print().to_lowercase()))),
+    function("match", 2, 2, |args, _| Ok(Value::Bool(regex(&args[0])?.is_match(&args[1].print())))),
+    function("reReplaceAll", 3, 3, |args, _| {
+        let replacement = args[1].print();
+        Ok(text(regex(&args[0])?.replace_all(&args[2].print(), &*replacement).into_owned()))
+    }),
+    function("stripPort", 1, 1, |args, _| Ok(text(split_port(&args[0].print()).0.to_owned()))),
+    function("stripDomain", 1, 1, |args, _| Ok(text(strip_domain(&args[0].print())))),
+    function("safeHtml", 1, 1, |args, _| Ok(args[0].clone())),
+    function("externalURL", 0, 0, |_, context| Ok(Value::Text(Cow::Borrowed(context.external_url)))),
+    function("pathPrefix", 0, 0, |_, context| Ok(text(path_of(context.external_url)))),
+    function("graphLink", 1, 1, |args, _| Ok(text(link(&args[0].print(), 0)))),
+    function("tableLink", 1, 1, |args, _| Ok(text(link(&args[0].print(), 1)))),
+];
+
+/// Those of Prometheus' functions that we refuse, because they ask the database or make types of their own.
+const REFUSED: &[(&str, &str)] = &[
+    ("query", "asks the database"),
+    ("first", "asks the database"),
+    ("label", "asks the database"),
+    ("value", "asks the database"),
+    ("strvalue", "asks the database"),
+    ("sortByLabel", "asks the database"),
+    ("tmpl", "needs defined templates"),
+    ("args", "needs defined templates"),
+    ("now", "asks for the time, so that the text would change at every evaluation"),
+    ("toTime", "gives a time with methods"),
+    ("toDuration", "gives a duration with methods"),
+    ("call", "calls a value"),
+    ("slice", "is not covered"),
+    ("js", "is not covered"),
+];
+
+const fn function(name: &'static str, least: usize, most: usize, body: Body) -> Function {
+    Function { name, takes: (least, most), body }
+}
+
+pub(super) fn by_name(name: &str) -> Result<Function, TemplateError> {
+    if let Some(known) = FUNCTIONS.iter().find(|function| function.name == name) {
+        return Ok(*known);
+    }
+    if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+        return fail(format!("function `{name}` {why}"));
+    }
+    let near = FUNCTIONS.iter().map(|function| function.name);
+    let near = near.min_by_key(|known| strsim::osa_distance(name, known));
+    fail(format!("no function `{name}`; did you mean `{}`?", near.unwrap_or_default()))
+}
+
+impl Function {
+    pub(super) fn call<'a>(&self, arguments: Arguments<'a>, context: &'a Context<'a>) -> Outcome<'a> {
+        let (least, most) = self.takes;
+        match arguments.len() {
+            count if count < least || count > most => {
+                fail(format!("`{}` takes {least} argument(s), not {count}", self.name))
+            }
+            _ => (self.body)(&arguments, context),
+        }
+    }
+}
+
+fn text<'a>(text: String) -> Value<'a> {
+    Value::Text(Cow::Owned(text))
+}
+
+fn first_or_last<'a>(args: &[Value<'a>], wanted: bool) -> Value<'a> {
+    let found = args.iter().find(|value| value.is_true() == wanted);
+    found.or(args.last()).cloned().unwrap_or(Value::Nil)
+}
+
+fn len<'a>(value: &Value<'a>) -> Outcome<'a> {
+    match value {
+        Value::Text(text) => Ok(Value::Int(text.len() as i64)),
+        Value::Labels(labels) => Ok(Value::Int(labels.len() as i64)),
+        other => fail(format!("{} has no length", other.name())),
+    }
+}
+
+fn index<'a>(value: &Value<'a>, key: &Value<'a>) -> Outcome<'a> {
+    match (value, key) {
+        (Value::Labels(labels), Value::Text(name)) => {
+            Ok(Value::Text(Cow::Borrowed(labels.get(name).unwrap_or_default())))
+        }
+        (value, key) => fail(format!("{} cannot be indexed by {}", value.name(), key.name())),
+    }
+}
+
+fn equal_to_any<'a>(args: &[Value<'a>]) -> Outcome<'a> {
+    for other in &args[1..] {
+        let equal = match (&args[0], other) {
+            (Value::Bool(a), Value::Bool(b)) => a == b,
+            (a, b) => compare(a, b)? == Some(Ordering::Equal),
+        };
+        if equal {
+            return Ok(Value::Bool(true));
+        }
+    }
+    Ok(Value::Bool(false))
+}
+
+fn ordered<'a>(args: &[Value<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> {
+    Ok(Value::Bool(compare(&args[0], &args[1])?.is_some_and(holds)))
+}
+
+/// Go compares only what has the same type; NaN is not comparable.
+fn compare(a: &Value<'_>, b: &Value<'_>) -> Result<Option<Ordering>, TemplateError> {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) => Ok(Some(a.cmp(b))),
+        (Value::Float(a), Value::Float(b)) => Ok(a.partial_cmp(b)),
+        (Value::Text(a), Value::Text(b)) => Ok(Some(a.cmp(b))),
+        (a, b) => fail(format!("cannot compare {} and {}", a.name(), b.name())),
+    }
+}
+
+fn number(value: &Value<'_>) -> Result<f64, TemplateError> {
+    match value {
+        Value::Float(value) => Ok(*value),
+        Value::Int(value) => Ok(*value as f64),
+        Value::Text(text) => text.parse().map_err(|_| TemplateError(format!("`{text}` is no number"))),
+        Value::Labels(_) => fail("labels are no number"),
+        other => fail(format!("{} is no number", other.name())),
+    }
+}
+
+fn regex(pattern: &Value<'_>) -> Result<Regex, TemplateError> {
+    let pattern = pattern.print();
+    Regex::new(&pattern).map_err(|_| TemplateError(format!("`{pattern}` is not a regular expression")))
+}
+
+/// Go puts a space between two values unless one of them is text.
+fn print(args: &[Value<'_>]) -> String {
+    let mut out = String::new();
+    for (at, value) in args.iter().enumerate() {
+        let is_text = |value: &Value<'_>| matches!(value, Value::Text(_));
+        if at > 0 && !is_text(value) && !is_text(&args[at - 1]) {
+            out.push(' ');
+        }
+        out.push_str(&value.print());
+    }
+    out
+}
+
+fn print_line(args: &[Value<'_>]) -> String {
+    let words: Vec<_> = args.iter().map(Value::print).collect();
+    words.join(" ") + "\n"
+}
+
+/// What stands between `%` and the verb.
+#[derive(Default)]
+struct Shape {
+    left: bool,
+    zeros: bool,
+    plus: bool,
+    width: usize,
+    precision: Option<usize>,
+}
+
+/// The widest field and the most digits, as in Go a bound on what one verb may print.
+const WIDTH_MAX: usize = 1000;
+
+fn print_format(format: &str, args: &[Value<'_>]) -> String {
+    let (mut out, mut rest, mut used) = (String::new(), format, 0);
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        let (shape, behind) = shape(&rest[at + 1..]);
+        let Some(verb) = behind.chars().next() else {
+            out.push_str("%!(NOVERB)");
+            return out;
+        };
+        rest = &behind[verb.len_utf8()..];
+        if verb == '%' {
+            out.push('%');
+            continue;
+        }
+        match args.get(used) {
+            Some(value) => out.push_str(&pad(&verb_text(verb, &shape, value), &shape, value)),
+            None => out.push_str(&format!("%!{verb}(MISSING)")),
+        }
+        used += 1;
+    }
+    out.push_str(rest);
+    if let Some(extra) = args.get(used..).filter(|extra| !extra.is_empty()) {
+        let extra: Vec<_> = extra.iter().map(|value| format!("{}={}", go_type(value), value.print())).collect();
+        out.push_str(&format!("%!(EXTRA {})", extra.join(", ")));
+    }
+    out
+}
+
+fn shape(text: &str) -> (Shape, &str) {
+    let mut shape = Shape::default();
+    let mut rest = text;
+    loop {
+        match rest.chars().next() {
+            Some('-') => shape.left = true,
+            Some('0') => shape.zeros = true,
+            Some('+') => shape.plus = true,
+            Some(' ' | '#') => {}
+            _ => break,
+        }
+        rest = &rest[1..];
+    }
+    let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let value = |digits: &str| digits.parse().unwrap_or(0).min(WIDTH_MAX);
+    let end = digits(rest);
+    shape.width = value(&rest[..end]);
+    rest = &rest[end..];
+    if let Some(behind) = rest.strip_prefix('.') {
+        let end = digits(behind);
+        shape.precision = Some(value(&behind[..end]));
+        rest = &behind[end..];
+    }
+    (shape, rest)
+}
+
+fn verb_text(verb: char, shape: &Shape, value: &Value<'_>) -> String {
+    let plus = |text: String, positive: bool| if shape.plus && positive { format!("+{text}") } else { text };
+    match (verb, value) {
+        ('v', value) => value.print().into_owned(),
+        ('s', Value::Text(text)) => match shape.precision {
+            Some(most) => text.chars().take(most).collect(),
+            None => text.to_string(),
+        },
+        ('q', Value::Text(text)) => format!("{text:?}"),
+        ('x', Value::Text(text)) => text.bytes().map(|byte| format!("{byte:02x}")).collect(),
+        ('s' | 'q' | 'x', Value::Labels(_)) => value.print().into_owned(),
+        ('d', Value::Int(int)) => plus(int.to_string(), *int >= 0),
+        ('x', Value::Int(int)) => format!("{int:x}"),
+        ('X', Value::Int(int)) => format!("{int:X}"),
+        ('t', Value::Bool(value)) => value.to_string(),
+        ('f' | 'F', Value::Float(v)) => plus(fixed(*v, shape.precision.unwrap_or(6)), *v >= 0.0),
+        ('e', Value::Float(v)) => plus(scientific(*v, shape.precision.unwrap_or(6)), *v >= 0.0),
+        ('g', Value::Float(v)) => {
+            plus(shape.precision.map_or_else(|| print_float(*v), |digits| significant(*v, digits)), *v >= 0.0)
+        }
+        (verb, value) => format!("%!{verb}({}={})", go_type(value), value.print()),
+    }
+}
+
+fn pad(text: &str, shape: &Shape, value: &Value<'_>) -> String {
+    let missing = shape.width.saturating_sub(text.chars().count());
+    let is_number = matches!(value, Value::Int(_) | Value::Float(_));
+    match (missing, shape.left) {
+        (0, _) => text.to_owned(),
+        (missing, true) => text.to_owned() + &" ".repeat(missing),
+        (missing, false) if shape.zeros && is_number => {
+            let (sign, digits) = text.split_at(usize::from(text.starts_with(['-', '+'])));
+            format!("{sign}{}{digits}", "0".repeat(missing))
+        }
+        (missing, false) => " ".repeat(missing) + text,
+    }
+}
+
+fn go_type(value: &Value<'_>) -> &'static str {
+    match value {
+        Value::Nil => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int",
+        Value::Float(_) => "float64",
+        Value::Text(_) => "string",
+        Value::Labels(_) => "map[string]string",
+        Value::Alert => "struct",
+    }
+}
+
+const LARGE: [&str; 8] = ["k", "M", "G", "T", "P", "E", "Z", "Y"];
+const LARGE_1024: [&str; 8] = ["ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi", "Yi"];
+const SMALL: [&str; 8] = ["m", "u", "n", "p", "f", "a", "z", "y"];
+
+fn humanize(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return significant(value, 4);
+    }
+    if value.abs() >= 1.0 {
+        return scaled_down(value, 1000.0, &LARGE);
+    }
+    scaled_up(value)
+}
+
+fn humanize_1024(value: f64) -> String {
+    match value.abs() <= 1.0 || !value.is_finite() {
+        true => significant(value, 4),
+        false => scaled_down(value, 1024.0, &LARGE_1024),
+    }
+}
+
+fn humanize_duration(value: f64) -> String {
+    if !value.is_finite() {
+        return significant(value, 4);
+    }
+    if value == 0.0 {
+        return "0s".to_owned();
+    }
+    if value.abs() < 1.0 {
+        return scaled_up(value) + "s";
+    }
+    let (sign, value) = (if value < 0.0 { "-" } else { "" }, value.abs());
+    let whole = value as i64;
+    let (days, hours, minutes, seconds) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60, whole % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{sign}{}s", significant(value, 4)),
+        (0, 0, _) => format!("{sign}{minutes}m {seconds}s"),
+        (0, _, _) => format!("{sign}{hours}h {minutes}m {seconds}s"),
+        _ => format!("{sign}{days}d {hours}h {minutes}m {seconds}s"),
+    }
+}
+
+fn scaled_down(value: f64, step: f64, prefixes: &[&str]) -> String {
+    let (mut value, mut prefix) = (value, "");
+    for next in prefixes {
+        if value.abs() < step {
+            break;
+        }
+        (value, prefix) = (value / step, next);
+    }
+    significant(value, 4) + prefix
+}
+
+fn scaled_up(value: f64) -> String {
+    let (mut value, mut prefix) = (value, "");
+    for next in SMALL {
+        if value.abs() >= 1.0 {
+            break;
+        }
+        (value, prefix) = (value * 1000.0, next);
+    }
+    significant(value, 4) + prefix
+}
+
+/// As Go prints a UTC time: `2015-06-23 13:19:44.128 +0000 UTC`.
+fn humanize_timestamp(seconds: f64) -> Result<String, TemplateError> {
+    if !seconds.is_finite() {
+        return Ok(significant(seconds, 4));
+    }
+    let at = Timestamp::from_millisecond((seconds * 1000.0).round() as i64);
+    let at = at.map_err(|_| TemplateError(format!("{seconds} is no time that can be written")))?;
+    Ok(at.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string())
+}
+
+/// Every letter that begins a word in its upper form; digits, `_` and `'` belong to words.
+fn title(text: &str) -> String {
+    let mut inside = false;
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match inside {
+            true => out.push(c),
+            false => out.extend(c.to_uppercase()),
+        }
+        inside = c.is_alphanumeric() || matches!(c, '_' | '\'');
+    }
+    out
+}
+
+/// `host:port` or `[v6]:port` taken apart; the port keeps its colon.
+fn split_port(host: &str) -> (&str, &str) {
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match host.rsplit_once(':') {
+        Some((name, port)) if is_port(port) && (!name.contains(':') || name.ends_with(']')) => {
+            (name.trim_matches(['[', ']']), &host[host.len() - port.len() - 1..])
+        }
+        _ => (host, ""),
+    }
+}
+
+fn strip_domain(host: &str) -> String {
+    let (name, port) = split_port(host);
+    if name.parse::<std::net::IpAddr>().is_ok() {
+        return host.to_owned();
+    }
+    format!("{}{port}", name.split('.').next().unwrap_or(name))
+}
+
+fn path_of(url: &str) -> String {
+    let behind = url.split_once("://").map_or(url, |(_, behind)| behind);
+    let path = behind.find('/').map_or("", |at| &behind[at..]);
+    path.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/').to_owned()
+}
+
+fn link(expression: &str, tab: u8) -> String {
+    format!("/graph?g0.expr={}&g0.tab={tab}", escape_query(expression))
+}
+
+fn escape_html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn escape_query(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' ' => out.push('+'),
+            b if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~') => out.push(char::from(b)),
+            b => out.push_str(&format!("%{b:02X}")),
+        }
+    }
+    out
+}

@@ -1,0 +1,489 @@
+//! From the text of a template to its parts.
+
+use super::TemplateError;
+use super::functions::{self, Function};
+
+/// How deeply blocks and parentheses may nest.
+const DEPTH_MAX: usize = 40;
+
+/// Words that Go gives a meaning to and we do not.
+const NOT_COVERED: [&str; 5] = ["define", "template", "block", "break", "continue"];
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Part {
+    Text(String),
+    Print(Pipeline),
+    If { arms: Vec<(Pipeline, Vec<Part>)>, otherwise: Vec<Part> },
+    With { pipeline: Pipeline, body: Vec<Part>, otherwise: Vec<Part> },
+    Range { key: Option<String>, pipeline: Pipeline, body: Vec<Part>, otherwise: Vec<Part> },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pipeline {
+    pub target: Option<Target>,
+    pub commands: Vec<Command>,
+}
+
+/// The variable that a pipeline's value goes into.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Target {
+    pub name: String,
+    pub declares: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Command {
+    pub operands: Vec<Operand>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Operand {
+    pub base: Base,
+    pub fields: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Base {
+    Dot,
+    Variable(String),
+    Text(String),
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+    Nil,
+    Function(Function),
+    Group(Box<Pipeline>),
+}
+
+pub(super) fn parse(source: &str) -> Result<Vec<Part>, TemplateError> {
+    let pieces = split(source)?;
+    let mut parser = Parser { pieces: pieces.into_iter(), variables: known_variables(), depth: 0 };
+    let (parts, end) = parser.parts()?;
+    match end {
+        None => Ok(parts),
+        Some(stray) => fail(format!("`{stray}` without a beginning")),
+    }
+}
+
+fn fail<T>(what: impl Into<String>) -> Result<T, TemplateError> {
+    Err(TemplateError(what.into()))
+}
+
+fn known_variables() -> Vec<String> {
+    ["$", "$labels", "$externalLabels", "$externalURL", "$value"].map(str::to_owned).to_vec()
+}
+
+enum Piece {
+    Text(String),
+    Action(Vec<Token>),
+}
+
+/// Cuts the source at its delimiters, applying the trim marks.
+fn split(source: &str) -> Result<Vec<Piece>, TemplateError> {
+    let mut pieces = Vec::new();
+    let (mut rest, mut trim_next) = (source, false);
+    while let Some(at) = rest.find("{{") {
+        let (mut text, mut inside) = (&rest[..at], &rest[at + 2..]);
+        if trim_next {
+            text = text.trim_start();
+        }
+        if inside.starts_with('-') && inside[1..].starts_with(char::is_whitespace) {
+            (text, inside) = (text.trim_end(), &inside[1..]);
+        }
+        if !text.is_empty() {
+            pieces.push(Piece::Text(text.to_owned()));
+        }
+        let end = end_of_action(inside)?;
+        let mut action = &inside[..end];
+        rest = &inside[end + 2..];
+        trim_next = action.ends_with('-') && action[..action.len() - 1].ends_with(char::is_whitespace);
+        if trim_next {
+            action = &action[..action.len() - 1];
+        }
+        let is_comment = action.trim().starts_with("/*") && action.trim().ends_with("*/");
+        if !is_comment {
+            pieces.push(Piece::Action(tokens(action)?));
+        }
+    }
+    let text = if trim_next { rest.trim_start() } else { rest };
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text.to_owned()));
+    }
+    Ok(pieces)
+}
+
+/// Where the action's `}}` is: not one inside a string or a comment.
+fn end_of_action(inside: &str) -> Result<usize, TemplateError> {
+    let mut rest = inside.char_indices().peekable();
+    if let Some(comment) = inside.trim_start().strip_prefix("/*") {
+        let start = inside.len() - comment.len();
+        let closed = comment.find("*/").and_then(|at| inside[start + at..].find("}}").map(|more| start + at + more));
+        return closed.ok_or_else(|| TemplateError("a comment is not closed".to_owned()));
+    }
+    while let Some((at, c)) = rest.next() {
+        match c {
+            '"' | '`' => loop {
+                match rest.next() {
+                    Some((_, '\\')) if c == '"' => drop(rest.next()),
+                    Some((_, end)) if end == c => break,
+                    Some(_) => {}
+                    None => return fail("a string is not closed"),
+                }
+            },
+            '}' if inside[at..].starts_with("}}") => return Ok(at),
+            _ => {}
+        }
+    }
+    fail("`{{` is not closed")
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Token {
+    Word(String),
+    Variable(String),
+    Text(String),
+    Int(i64),
+    Float(f64),
+    /// `.name`; glued where nothing stands before it, so that it belongs to the operand on its left.
+    Field {
+        name: String,
+        glued: bool,
+    },
+    Dot,
+    Sign(&'static str),
+}
+
+fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
+    let mut out = Vec::new();
+    let mut rest = action;
+    let mut glued = false;
+    while let Some(c) = rest.chars().next() {
+        let before = rest.len();
+        match c {
+            c if c.is_whitespace() => {
+                rest = rest.trim_start();
+                glued = false;
+                continue;
+            }
+            '"' => {
+                let end = end_of_string(rest);
+                out.push(Token::Text(unquote(&rest[1..end])?));
+                rest = &rest[end + 1..];
+            }
+            '`' => {
+                let end = rest[1..].find('`').map_or(rest.len(), |at| at + 1);
+                out.push(Token::Text(rest[1..end].to_owned()));
+                rest = rest.get(end + 1..).unwrap_or_default();
+            }
+            '.' if rest[1..].starts_with(is_name_start) => {
+                let (name, behind) = word(&rest[1..]);
+                out.push(Token::Field { name: name.to_owned(), glued });
+                rest = behind;
+            }
+            '.' if !rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+                out.push(Token::Dot);
+                rest = &rest[1..];
+            }
+            '$' => {
+                let (name, behind) = word(&rest[1..]);
+                out.push(Token::Variable(format!("${name}")));
+                rest = behind;
+            }
+            c if is_name_start(c) => {
+                let (name, behind) = word(rest);
+                out.push(Token::Word(name.to_owned()));
+                rest = behind;
+            }
+            c if c.is_ascii_digit() || matches!(c, '+' | '-' | '.') => {
+                let end = rest
+                    .char_indices()
+                    .find(|&(at, c)| {
+                        let sign = matches!(c, '+' | '-') && (at == 0 || rest[..at].ends_with(['e', 'E']));
+                        !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_') || sign)
+                    })
+                    .map_or(rest.len(), |(at, _)| at);
+                out.push(number(&rest[..end])?);
+                rest = &rest[end..];
+            }
+            _ => {
+                let Some(sign) = [":=", "=", "|", "(", ")", ","].into_iter().find(|sign| rest.starts_with(sign)) else {
+                    return fail(format!("`{c}` has no meaning here"));
+                };
+                out.push(Token::Sign(sign));
+                rest = &rest[sign.len()..];
+            }
+        }
+        glued = rest.len() < before;
+    }
+    Ok(out)
+}
+
+fn is_name_start(c: char) -> bool {
+    c.is_alphabetic() || c == '_'
+}
+
+fn word(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len()))
+}
+
+fn number(text: &str) -> Result<Token, TemplateError> {
+    let plain = text.replace('_', "");
+    let hex = plain.strip_prefix("0x").and_then(|digits| i64::from_str_radix(digits, 16).ok());
+    if let Some(int) = hex.or_else(|| plain.parse().ok()) {
+        return Ok(Token::Int(int));
+    }
+    plain.parse().map(Token::Float).or_else(|_| fail(format!("`{text}` is no number")))
+}
+
+/// Where the quoted string that `text` begins with has its closing quote. [`end_of_action`] saw that there is one.
+fn end_of_string(text: &str) -> usize {
+    let mut escaped = false;
+    let closing = text.char_indices().skip(1).find(|&(_, c)| match (escaped, c) {
+        (true, _) => {
+            escaped = false;
+            false
+        }
+        (false, '\\') => {
+            escaped = true;
+            false
+        }
+        (false, c) => c == '"',
+    });
+    closing.map_or(text.len() - 1, |(at, _)| at)
+}
+
+fn unquote(text: &str) -> Result<String, TemplateError> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n') => out.push('\n'),
+            Some('t') => out.push('\t'),
+            Some('r') => out.push('\r'),
+            Some(same @ ('\\' | '"' | '\'')) => out.push(same),
+            Some(wide @ ('x' | 'u' | 'U')) => {
+                let digits: String = chars
+                    .by_ref()
+                    .take(match wide {
+                        'x' => 2,
+                        'u' => 4,
+                        _ => 8,
+                    })
+                    .collect();
+                let c = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+                out.push(c.ok_or_else(|| TemplateError(format!("`\\{wide}{digits}` is no character")))?);
+            }
+            other => return fail(format!("`\\{}` has no meaning in a string", other.unwrap_or(' '))),
+        }
+    }
+    Ok(out)
+}
+
+struct Parser {
+    pieces: std::vec::IntoIter<Piece>,
+    variables: Vec<String>,
+    depth: usize,
+}
+
+/// What ended a list of parts: `end` or `else`, and what stood behind `else`.
+type Ending = Option<&'static str>;
+
+impl Parser {
+    fn parts(&mut self) -> Result<(Vec<Part>, Ending), TemplateError> {
+        let (parts, ending, _) = self.parts_until()?;
+        Ok((parts, ending))
+    }
+
+    fn parts_until(&mut self) -> Result<(Vec<Part>, Ending, Vec<Token>), TemplateError> {
+        let mut parts = Vec::new();
+        while let Some(piece) = self.pieces.next() {
+            let mut tokens = match piece {
+                Piece::Text(text) => {
+                    parts.push(Part::Text(text));
+                    continue;
+                }
+                Piece::Action(tokens) => tokens,
+            };
+            let word = match tokens.first() {
+                Some(Token::Word(word)) => word.clone(),
+                Some(_) => String::new(),
+                None => return fail("an empty `{{ }}`"),
+            };
+            match word.as_str() {
+                "end" => return Ok((parts, Some("end"), Vec::new())),
+                "else" => return Ok((parts, Some("else"), tokens.split_off(1))),
+                "if" | "with" | "range" => parts.push(self.block(&word, tokens.split_off(1))?),
+                word if NOT_COVERED.contains(&word) => return fail(format!("`{word}` is not covered")),
+                _ => parts.push(Part::Print(self.pipeline(tokens)?)),
+            }
+        }
+        Ok((parts, None, Vec::new()))
+    }
+
+    /// A block and all up to its `end`. What it declares is known in it only.
+    fn block(&mut self, word: &str, head: Vec<Token>) -> Result<Part, TemplateError> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return fail(format!("more than {DEPTH_MAX} blocks in each other"));
+        }
+        let outside = self.variables.len();
+        let part = match word {
+            "if" => self.conditional(head),
+            "with" => {
+                let pipeline = self.pipeline(head)?;
+                let (body, otherwise) = self.body_and_else(word)?;
+                Ok(Part::With { pipeline, body, otherwise })
+            }
+            _ => {
+                let (key, head) = range_key(head)?;
+                if let Some(key) = &key {
+                    self.variables.push(key.clone());
+                }
+                let pipeline = self.pipeline(head)?;
+                let (body, otherwise) = self.body_and_else(word)?;
+                Ok(Part::Range { key, pipeline, body, otherwise })
+            }
+        };
+        self.variables.truncate(outside);
+        self.depth -= 1;
+        part
+    }
+
+    fn conditional(&mut self, head: Vec<Token>) -> Result<Part, TemplateError> {
+        let mut arms = Vec::new();
+        let mut head = head;
+        loop {
+            let condition = self.pipeline(head)?;
+            let (body, ending, behind) = self.parts_until()?;
+            arms.push((condition, body));
+            match (ending, behind.first()) {
+                (Some("end"), _) => return Ok(Part::If { arms, otherwise: Vec::new() }),
+                (Some("else"), None) => {
+                    let (otherwise, ending) = self.parts()?;
+                    return match ending {
+                        Some("end") => Ok(Part::If { arms, otherwise }),
+                        _ => fail("`if` has no `end`"),
+                    };
+                }
+                (Some("else"), Some(Token::Word(word))) if word == "if" => head = behind[1..].to_vec(),
+                (Some("else"), _) => return fail("only `if` may stand behind `else`"),
+                _ => return fail("`if` has no `end`"),
+            }
+        }
+    }
+
+    fn body_and_else(&mut self, word: &str) -> Result<(Vec<Part>, Vec<Part>), TemplateError> {
+        let (body, ending, behind) = self.parts_until()?;
+        match (ending, behind.is_empty()) {
+            (Some("end"), _) => Ok((body, Vec::new())),
+            (Some("else"), true) => match self.parts()? {
+                (otherwise, Some("end")) => Ok((body, otherwise)),
+                _ => fail(format!("`{word}` has no `end`")),
+            },
+            (Some("else"), false) => fail(format!("nothing may stand behind the `else` of `{word}`")),
+            _ => fail(format!("`{word}` has no `end`")),
+        }
+    }
+
+    fn pipeline(&mut self, tokens: Vec<Token>) -> Result<Pipeline, TemplateError> {
+        let (target, tokens) = match &tokens[..] {
+            [Token::Variable(name), Token::Sign(sign @ (":=" | "=")), rest @ ..] => {
+                (Some(Target { name: name.clone(), declares: *sign == ":=" }), rest)
+            }
+            all => (None, all),
+        };
+        let mut tokens = tokens.iter().peekable();
+        let commands = self.commands(&mut tokens)?;
+        if tokens.next().is_some() {
+            return fail("`)` without `(`");
+        }
+        match &target {
+            Some(target) if target.declares => self.variables.push(target.name.clone()),
+            Some(target) => self.known(&target.name)?,
+            None => {}
+        }
+        Ok(Pipeline { target, commands })
+    }
+
+    fn commands(&mut self, tokens: &mut Tokens<'_>) -> Result<Vec<Command>, TemplateError> {
+        let mut commands = Vec::new();
+        loop {
+            let mut operands: Vec<Operand> = Vec::new();
+            while let Some(token) = tokens.next_if(|token| !matches!(token, Token::Sign("|" | ")"))) {
+                match (token, operands.last_mut()) {
+                    (Token::Field { name, glued: true }, Some(last)) => last.fields.push(name.clone()),
+                    (token, _) => operands.push(self.operand(token, tokens)?),
+                }
+            }
+            if operands.is_empty() {
+                return fail("a value is missing");
+            }
+            commands.push(Command { operands });
+            if tokens.next_if(|token| **token == Token::Sign("|")).is_none() {
+                return Ok(commands);
+            }
+        }
+    }
+
+    fn operand(&mut self, token: &Token, tokens: &mut Tokens<'_>) -> Result<Operand, TemplateError> {
+        let mut fields = Vec::new();
+        let base = match token {
+            Token::Dot => Base::Dot,
+            Token::Field { name, .. } => {
+                fields.push(name.clone());
+                Base::Dot
+            }
+            Token::Variable(name) => {
+                self.known(name)?;
+                Base::Variable(name.clone())
+            }
+            Token::Text(text) => Base::Text(text.clone()),
+            Token::Int(int) => Base::Int(*int),
+            Token::Float(float) => Base::Float(*float),
+            Token::Word(word) => match word.as_str() {
+                "true" => Base::Bool(true),
+                "false" => Base::Bool(false),
+                "nil" => Base::Nil,
+                name => Base::Function(functions::by_name(name)?),
+            },
+            Token::Sign("(") => {
+                self.depth += 1;
+                if self.depth > DEPTH_MAX {
+                    return fail(format!("more than {DEPTH_MAX} parentheses in each other"));
+                }
+                let commands = self.commands(tokens)?;
+                self.depth -= 1;
+                if tokens.next() != Some(&Token::Sign(")")) {
+                    return fail("`(` is not closed");
+                }
+                Base::Group(Box::new(Pipeline { target: None, commands }))
+            }
+            Token::Sign(sign) => return fail(format!("`{sign}` has no meaning here")),
+        };
+        Ok(Operand { base, fields })
+    }
+
+    fn known(&self, name: &str) -> Result<(), TemplateError> {
+        match self.variables.iter().any(|known| known == name) {
+            true => Ok(()),
+            false => fail(format!("no variable `{name}`")),
+        }
+    }
+}
+
+type Tokens<'a> = std::iter::Peekable<std::slice::Iter<'a, Token>>;
+
+/// Takes `$key,` off the head of `range $key, $value := …`.
+fn range_key(mut head: Vec<Token>) -> Result<(Option<String>, Vec<Token>), TemplateError> {
+    let key = match &head[..] {
+        [Token::Variable(key), Token::Sign(","), Token::Variable(_), Token::Sign(":="), ..] => key.clone(),
+        [_, Token::Sign(","), ..] => return fail("`range $key, $value := …` is the only form with two variables"),
+        _ => return Ok((None, head)),
+    };
+    head.drain(..2);
+    Ok((Some(key), head))
+}
