@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Gets the programs of Debian or Ubuntu that the tests run against: a real Slurm, Prometheus, a browser.
+#
+# Root: installs what is missing, and starts no service. Anybody else: says what is missing in one line. Either way it
+# ends well, for a test that lacks something skips itself by name; TAKT_TEST_NO_SKIP=1 makes such a skip a failure.
+set -euo pipefail
+
+PACKAGES=(
+	# a Slurm of its own for each test (tests/support/slurm)
+	slurmctld slurmd slurmdbd slurmrestd slurm-client
+	slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin
+	munge libnss-wrapper mariadb-server-core mariadb-client-core
+	# the peers, and what looks at pages
+	prometheus prometheus-node-exporter chromium fonts-dejavu-core curl jq
+)
+
+if ! command -v dpkg-query >/dev/null; then
+	echo "test-deps: no Debian here; the tests that need ${PACKAGES[*]} will be skipped unless you have them"
+	exit 0
+fi
+installed=" $(dpkg-query -W -f '${Package}:${db:Status-Status} ' "${PACKAGES[@]}" 2>/dev/null || true)"
+missing=()
+for package in "${PACKAGES[@]}"; do
+	[[ $installed == *" $package:installed "* ]] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" -ne 0 ]; then
+	echo "test-deps: tests will be skipped; for all of them: sudo apt-get install --no-install-recommends ${missing[*]}"
+	exit 0
+fi
+
+# Exit code 101 of policy-rc.d is Debian's way to say: install, but start no service.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+	printf '#!/bin/sh\nexit 101\n' >$policy
+	chmod 755 $policy
+	trap 'rm -f $policy' EXIT
+fi
+export DEBIAN_FRONTEND=noninteractive
+install() { apt-get install -y -q --no-install-recommends "$@"; }
+apt-get update -q || true
+install "${missing[@]}" && exit 0
+# A release may lack one of them: the others are worth having.
+for package in "${missing[@]}"; do
+	install "$package" || echo "test-deps: no $package; the tests that need it will be skipped" >&2
+done

@@ -1,0 +1,129 @@
+//! A real Prometheus (Debian's) that scrapes what a test gives it, and answers questions.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::process::{Daemon, Page, free_port, http_get, http_get_with};
+use super::{Needed, Skip, need};
+
+/// A Prometheus of its own for a test; it ends with this.
+pub struct Prometheus {
+    daemon: Daemon,
+    url: String,
+    targets: usize,
+    // Dropped after the daemon that writes into it.
+    _directory: TempDir,
+}
+
+/// Something to scrape once a second.
+pub struct Target<'a> {
+    pub job: &'a str,
+    /// `host:port`.
+    pub address: &'a str,
+    /// Labels that every series of the target gets.
+    pub labels: &'a [(&'a str, &'a str)],
+}
+
+/// One element of an instant query's answer. A scalar has no labels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    pub labels: BTreeMap<String, String>,
+    pub value: f64,
+}
+
+impl Prometheus {
+    /// Starts it and waits until it answers.
+    pub fn start(targets: &[Target<'_>]) -> Result<Self, Skip> {
+        need(&[Needed { program: "prometheus", package: "prometheus" }])?;
+        let directory = TempDir::with_prefix("takt-prometheus-").unwrap();
+        let config = directory.path().join("prometheus.yml");
+        std::fs::write(&config, configuration(targets)).unwrap();
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut command = Command::new("prometheus");
+        command
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .arg("--log.level=warn")
+            .current_dir(directory.path());
+        let log = directory.path().join("prometheus.log");
+        let url = format!("http://{address}");
+        let mut daemon = Daemon::start("prometheus", command, &log);
+        daemon.wait_until("ready", Duration::from_secs(60), || {
+            http_get(&format!("{url}/-/ready")).ok().filter(|page| page.status == 200)
+        });
+        Ok(Self { daemon, url, targets: targets.len(), _directory: directory })
+    }
+
+    /// Where it answers, such as `http://127.0.0.1:20123`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Waits until every target was scraped so often without failure; a rate needs two, and time between them.
+    pub fn wait_for_scrapes(&mut self, scrapes: usize) {
+        let query = format!("count(sum_over_time(up[10m]) >= {scrapes})");
+        let (url, targets) = (self.url.clone(), self.targets as f64);
+        let limit = Duration::from_secs(30 + 2 * scrapes as u64);
+        self.daemon.wait_until("scraping every target", limit, || {
+            let answer = instant_query(&url, &query).ok()?;
+            answer.first().filter(|sample| sample.value == targets).map(|_| ())
+        });
+    }
+
+    /// An instant query at the present, as vector. Errors are Prometheus' own words.
+    pub fn query(&self, promql: &str) -> Result<Vec<Sample>, String> {
+        instant_query(&self.url, promql)
+    }
+
+    /// Any page of its API, such as `/api/v1/targets`.
+    pub fn get(&self, path: &str, query: &[(&str, &str)]) -> Page {
+        http_get_with(&format!("{}{path}", self.url), query, &[]).unwrap()
+    }
+}
+
+fn configuration(targets: &[Target<'_>]) -> String {
+    let mut text = String::from("global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\nscrape_configs:\n");
+    for target in targets {
+        let Target { job, address, labels } = target;
+        write!(text, "  - job_name: '{job}'\n    static_configs:\n      - targets: ['{address}']\n").unwrap();
+        for (i, (name, value)) in labels.iter().enumerate() {
+            let heading = if i == 0 { "        labels:\n" } else { "" };
+            writeln!(text, "{heading}          {name}: '{}'", value.replace('\'', "''")).unwrap();
+        }
+    }
+    text
+}
+
+/// Asks any server that speaks Prometheus' HTTP API.
+pub fn instant_query(url: &str, promql: &str) -> Result<Vec<Sample>, String> {
+    let page = http_get_with(&format!("{url}/api/v1/query"), &[("query", promql)], &[]).map_err(|e| e.to_string())?;
+    let answer: Value = serde_json::from_str(&page.body).map_err(|_| page.body.clone())?;
+    if answer["status"] != "success" {
+        return Err(answer["error"].as_str().unwrap_or(&page.body).to_owned());
+    }
+    let result = &answer["data"]["result"];
+    match answer["data"]["resultType"].as_str() {
+        Some("scalar") => Ok(vec![Sample { labels: BTreeMap::new(), value: number(&result[1]) }]),
+        Some("vector") => Ok(result.as_array().into_iter().flatten().map(sample).collect()),
+        other => Err(format!("{promql} is no instant vector but {other:?}")),
+    }
+}
+
+fn sample(element: &Value) -> Sample {
+    let labels = element["metric"].as_object().into_iter().flatten();
+    Sample {
+        labels: labels.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect(),
+        value: number(&element["value"][1]),
+    }
+}
+
+/// Prometheus writes numbers as texts, `NaN`, `+Inf` and `-Inf` among them.
+fn number(value: &Value) -> f64 {
+    value.as_str().and_then(|text| text.parse().ok()).expect("a sample's value is a number in a text")
+}
