@@ -1,0 +1,104 @@
+//! What a collector is.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use takt_model::{Family, Metric, Samples};
+
+/// Reads one part of the node.
+pub trait Collector: Send {
+    /// The word for it in flags, labels and `collect[]`.
+    fn name(&self) -> &'static str;
+
+    /// The metrics it fills.
+    fn metrics(&self) -> &'static [Metric];
+
+    /// The metrics it fills whose names the kernel chooses.
+    fn families(&self) -> &'static [Family] {
+        &[]
+    }
+
+    /// How many series one node can produce at worst. A reading with more is thrown away and reported: half of an
+    /// unforeseen flood would be as wrong as all of it.
+    fn max_series(&self) -> usize;
+
+    /// Reads once. What was pushed before an error is still sent.
+    ///
+    /// # Errors
+    /// When the source cannot be read or understood, or the node has none.
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError>;
+}
+
+/// Why a reading came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    /// A file of the kernel cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of the kernel is not as it should be.
+    #[error("{path}, line {line}: expected {expected}")]
+    Parse {
+        /// Which file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What should have stood there.
+        expected: &'static str,
+    },
+    /// NVML, though it is there, does not answer.
+    #[error("cannot {attempt}")]
+    Nvml {
+        /// What was attempted.
+        attempt: &'static str,
+        /// What NVML said.
+        #[source]
+        source: nvml_wrapper::error::NvmlError,
+    },
+    /// The node has no such hardware. Reported as absent, never as broken.
+    #[error("nothing to collect: {0}")]
+    Absent(&'static str),
+    /// More series than the collector says there can be.
+    #[error("{series} series, but there can be only {max}")]
+    TooManySeries {
+        /// How many there were.
+        series: usize,
+        /// How many there can be.
+        max: usize,
+    },
+    /// The collector has a bug.
+    #[error("panicked: {0}")]
+    Panicked(String),
+}
+
+impl CollectError {
+    /// A file that cannot be read.
+    pub(crate) fn read(path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Read { path: path.to_owned(), source: source.into() }
+    }
+
+    /// The same, but where there is no such file the node has no such hardware.
+    pub(crate) fn or_absent(self, what: &'static str) -> Self {
+        match self {
+            Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => Self::Absent(what),
+            other => other,
+        }
+    }
+}
+
+/// Where a text is not as it should be. The parsers know no files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ParseError {
+    pub line: usize,
+    pub expected: &'static str,
+}
+
+impl ParseError {
+    pub fn in_file(self, path: &Path) -> CollectError {
+        CollectError::Parse { path: path.to_owned(), line: self.line, expected: self.expected }
+    }
+}

@@ -1,0 +1,234 @@
+//! CPU time by mode, and how often CPUs were throttled for heat.
+//!
+//! Sources: `/proc/stat`, which counts in hundredths of a second on every system, and, on Intel CPUs,
+//! `/sys/devices/system/cpu/cpu*/thermal_throttle`.
+
+use crate::collector::{CollectError, Collector, ParseError};
+use crate::collectors::MAX_DEVICES;
+use crate::file::{Attribute, File};
+use crate::options::Options;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use takt_model::{Metric, Samples};
+
+/// What `cpu` leaves to choose.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct CpuOptions {
+    /// Leave out node_cpu_guest_seconds_total.
+    #[arg(long = "no-collector.cpu.guest", overrides_with = "guest")]
+    pub no_guest: bool,
+    /// Give node_cpu_guest_seconds_total. On unless told otherwise.
+    #[arg(long = "collector.cpu.guest", hide_short_help = true, overrides_with = "no_guest")]
+    pub guest: bool,
+}
+
+struct Cpu {
+    stat: File,
+    guest: bool,
+    sysfs: PathBuf,
+    shown: BTreeMap<String, Ticks>,
+    throttles: Throttles,
+    isolated: Vec<usize>,
+}
+
+const SECONDS: Metric =
+    Metric::counter("node_cpu_seconds_total", "Seconds the CPUs spent in each mode.", &["cpu", "mode"]);
+const GUEST: Metric = Metric::counter(
+    "node_cpu_guest_seconds_total",
+    "Seconds the CPUs spent in guests (VMs) for each mode.",
+    &["cpu", "mode"],
+);
+const CORE_THROTTLES: Metric = Metric::counter(
+    "node_cpu_core_throttles_total",
+    "Number of times this CPU core has been throttled.",
+    &["package", "core"],
+);
+const PACKAGE_THROTTLES: Metric = Metric::counter(
+    "node_cpu_package_throttles_total",
+    "Number of times this CPU package has been throttled.",
+    &["package"],
+);
+const ISOLATED: Metric = Metric::gauge(
+    "node_cpu_isolated",
+    "Whether each core is isolated, information from /sys/devices/system/cpu/isolated.",
+    &["cpu"],
+);
+const METRICS: &[Metric] = &[SECONDS, GUEST, CORE_THROTTLES, PACKAGE_THROTTLES, ISOLATED];
+
+/// The modes in the order of `/proc/stat`. Its columns after them count guests' time, which `user` and `nice`
+/// include.
+const MODES: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
+const IDLE: usize = 3;
+const GUEST_MODES: [&str; 2] = ["user", "nice"];
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// A CPU's ticks in each of [`MODES`], then as guest in each of [`GUEST_MODES`].
+type Ticks = [u64; 10];
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    let sysfs = options.paths.sysfs.join("devices/system/cpu");
+    Box::new(Cpu {
+        stat: File::new(options.paths.procfs.join("stat")),
+        guest: !options.cpu.no_guest,
+        shown: BTreeMap::new(),
+        throttles: Throttles::default(),
+        // Set on the kernel's command line, so it does not change.
+        isolated: std::fs::read_to_string(sysfs.join("isolated")).map_or(Vec::new(), |list| parse_list(&list)),
+        sysfs,
+    })
+}
+
+impl Collector for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        MAX_DEVICES * (MODES.len() + GUEST_MODES.len() + 3)
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let mut count = 0;
+        self.stat.parse(|text| {
+            parse(text).try_for_each(|line| {
+                let (cpu, now) = line?;
+                count += 1;
+                let ticks = match self.shown.get_mut(cpu) {
+                    Some(shown) => {
+                        *shown = steady(shown, now);
+                        shown
+                    }
+                    None => self.shown.entry(cpu.to_owned()).or_insert(now),
+                };
+                for (mode, ticks) in MODES.iter().zip(&*ticks) {
+                    out.push(&SECONDS, &[cpu, mode], *ticks as f64 / TICKS_A_SECOND);
+                }
+                for (mode, ticks) in GUEST_MODES.iter().zip(&ticks[MODES.len()..]).filter(|_| self.guest) {
+                    out.push(&GUEST, &[cpu, mode], *ticks as f64 / TICKS_A_SECOND);
+                }
+                Ok(())
+            })
+        })?;
+        // CPUs came or went.
+        if count != self.throttles.cpus {
+            self.throttles = Throttles::find(&self.sysfs, count);
+        }
+        self.throttles.push(out);
+        self.isolated.iter().for_each(|cpu| out.push(&ISOLATED, &[cpu.to_string()], 1.0));
+        Ok(())
+    }
+}
+
+/// What is shown after `now` has been read. The kernel lets `idle` and `iowait` step back a little, as no counter may; a
+/// long step back means that the CPU was taken offline and begins anew.
+fn steady(shown: &Ticks, now: Ticks) -> Ticks {
+    const REPLUGGED: u64 = 3 * TICKS_A_SECOND as u64;
+    if shown[IDLE].saturating_sub(now[IDLE]) >= REPLUGGED {
+        return now;
+    }
+    std::array::from_fn(|mode| now[mode].max(shown[mode]))
+}
+
+/// The lines of single CPUs. Old kernels have fewer columns; what they do not count is 0.
+fn parse(text: &str) -> impl Iterator<Item = Result<(&str, Ticks), ParseError>> {
+    text.lines().enumerate().filter_map(|(number, line)| {
+        let (cpu, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
+        if cpu.is_empty() {
+            return None;
+        }
+        let mut ticks = Ticks::default();
+        let parsed = ticks.iter_mut().zip(columns.split_ascii_whitespace()).try_for_each(|(ticks, column)| {
+            *ticks = column.parse().ok()?;
+            Some(())
+        });
+        let is_right = parsed.is_some() && cpu.bytes().all(|c| c.is_ascii_digit());
+        Some(is_right.then_some((cpu, ticks)).ok_or(ParseError { line: number + 1, expected: "a CPU's ticks" }))
+    })
+}
+
+/// `0-2,5` is 0, 1, 2 and 5.
+fn parse_list(text: &str) -> Vec<usize> {
+    let ranges = text.trim_ascii().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    });
+    ranges.flat_map(|range: std::ops::RangeInclusive<usize>| range.take(MAX_DEVICES)).take(MAX_DEVICES).collect()
+}
+
+/// The throttle counters, which all CPUs of a core, and all cores of a package, share.
+#[derive(Default)]
+struct Throttles {
+    /// How many CPUs there were when they were looked for.
+    cpus: usize,
+    cores: BTreeMap<(String, String), Attribute>,
+    packages: BTreeMap<String, Attribute>,
+    buffer: Vec<u8>,
+}
+
+impl Throttles {
+    fn find(sysfs: &Path, cpus: usize) -> Self {
+        let mut found = Self { cpus, ..Self::default() };
+        let entries = std::fs::read_dir(sysfs).into_iter().flatten().flatten();
+        let is_cpu = |name: &str| name.strip_prefix("cpu").is_some_and(|n| n.parse::<usize>().is_ok());
+        for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_cpu)) {
+            let topology = |name: &str| {
+                let id = std::fs::read_to_string(entry.path().join("topology").join(name)).ok()?;
+                Some(id.trim_ascii().to_owned())
+            };
+            let (Some(package), Some(core)) = (topology("physical_package_id"), topology("core_id")) else { continue };
+            let counter = |name: &str| Attribute::open(&entry.path().join("thermal_throttle").join(name)).ok();
+            if let Some(counter) = counter("package_throttle_count") {
+                found.packages.entry(package.clone()).or_insert(counter);
+            }
+            if let Some(counter) = counter("core_throttle_count") {
+                found.cores.entry((package, core)).or_insert(counter);
+            }
+        }
+        found
+    }
+
+    /// A counter that cannot be read belongs to a CPU that is just going.
+    fn push(&mut self, out: &mut Samples) {
+        let mut read = |counter: &Attribute| counter.read(&mut self.buffer).ok()?.parse().ok();
+        for ((package, core), counter) in &self.cores {
+            read(counter).into_iter().for_each(|count| out.push(&CORE_THROTTLES, &[package, core], count));
+        }
+        for (package, counter) in &self.packages {
+            read(counter).into_iter().for_each(|count| out.push(&PACKAGE_THROTTLES, &[package], count));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_cpus_are_read_and_the_sum_is_not() {
+        let text = "cpu  75198 9143 13815 418248 1676 0 141 120 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n";
+        assert_eq!(parse(text).collect::<Vec<_>>(), [Ok(("0", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]))]);
+        assert_eq!(parse("cpu12 1 2 3 4\n").next(), Some(Ok(("12", [1, 2, 3, 4, 0, 0, 0, 0, 0, 0]))));
+        assert_eq!(parse("ok\ncpu0 1 x\n").next().unwrap().unwrap_err().line, 2);
+        assert!(parse("cpu\"} 1 2\n").next().unwrap().is_err());
+    }
+
+    #[test]
+    fn a_small_step_back_is_not_shown_and_a_long_one_is() {
+        let shown = [100, 0, 0, 1000, 50, 0, 0, 0, 0, 0];
+        assert_eq!(steady(&shown, [110, 0, 0, 990, 49, 0, 0, 0, 0, 0]), [110, 0, 0, 1000, 50, 0, 0, 0, 0, 0]);
+        let anew = [1, 0, 0, 10, 0, 0, 0, 0, 0, 0];
+        assert_eq!(steady(&shown, anew), anew);
+    }
+
+    #[test]
+    fn lists() {
+        assert_eq!(parse_list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(parse_list("\n"), [0; 0]);
+        assert_eq!(parse_list("0-99999999999").len(), MAX_DEVICES);
+    }
+}

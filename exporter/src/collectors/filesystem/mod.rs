@@ -1,0 +1,320 @@
+//! Space and inodes of the mounted file systems.
+//!
+//! Sources: `/proc/1/mounts` (that of init, which sees all; else our own) and the system call `statfs`, which may not
+//! come back when the mount's server is gone. Such mounts are asked by a thread each, so one dead server costs no other
+//! mount its values.
+
+mod watch;
+
+use self::watch::{Answer, Watches};
+use crate::collector::{CollectError, Collector, ParseError};
+use crate::collectors::MAX_DEVICES;
+use crate::file::File;
+use crate::filter::{Filter, Pattern};
+use crate::options::Options;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use takt_model::{Metric, Samples};
+
+/// What `filesystem` leaves to choose.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct FilesystemOptions {
+    /// Mount points to leave out.
+    #[arg(long = "collector.filesystem.mount-points-exclude", value_name = "REGEXP")]
+    #[arg(default_value = r"^/(dev|proc|run|sys|mnt|media|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)")]
+    pub mount_points_exclude: Pattern,
+    /// Types of file systems to leave out.
+    #[arg(long = "collector.filesystem.fs-types-exclude", value_name = "REGEXP")]
+    #[arg(
+        default_value = r"^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|sysfs|tracefs)$"
+    )]
+    pub fs_types_exclude: Pattern,
+}
+
+struct Filesystem {
+    mounts: Mounts,
+    rootfs: PathBuf,
+    mount_points: Filter,
+    fs_types: Filter,
+    statfs: StatFs,
+    watches: Watches,
+}
+
+/// The system call, or what stands for it in a test.
+type StatFs = fn(&Path) -> io::Result<Space>;
+
+const LABELS: &[&str] = &["device", "mountpoint", "fstype"];
+const SIZE: Metric = Metric::gauge("node_filesystem_size_bytes", "Filesystem size in bytes.", LABELS);
+const FREE: Metric = Metric::gauge("node_filesystem_free_bytes", "Filesystem free space in bytes.", LABELS);
+const AVAIL: Metric =
+    Metric::gauge("node_filesystem_avail_bytes", "Filesystem space available to non-root users in bytes.", LABELS);
+const FILES: Metric = Metric::gauge("node_filesystem_files", "Filesystem total file nodes.", LABELS);
+const FILES_FREE: Metric = Metric::gauge("node_filesystem_files_free", "Filesystem total free file nodes.", LABELS);
+const READONLY: Metric = Metric::gauge("node_filesystem_readonly", "Filesystem read-only status.", LABELS);
+const DEVICE_ERROR: Metric = Metric::gauge(
+    "node_filesystem_device_error",
+    "Whether an error occurred while getting statistics for the given device.",
+    LABELS,
+);
+const METRICS: &[Metric] = &[SIZE, FREE, AVAIL, FILES, FILES_FREE, READONLY, DEVICE_ERROR];
+
+/// Types whose `statfs` needs no server and no other process.
+const LOCAL: [&str; 18] = [
+    "bcachefs", "btrfs", "devtmpfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "ntfs3", "ramfs",
+    "reiserfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs",
+];
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(Filesystem::new(options, statfs))
+}
+
+impl Filesystem {
+    fn new(options: &Options, statfs: StatFs) -> Self {
+        let FilesystemOptions { mount_points_exclude, fs_types_exclude } = options.filesystem.clone();
+        Self {
+            mounts: Mounts::new(&options.paths.procfs),
+            rootfs: options.paths.rootfs.clone(),
+            mount_points: Filter::excluding(mount_points_exclude),
+            fs_types: Filter::excluding(fs_types_exclude),
+            statfs,
+            watches: Watches::new(statfs),
+        }
+    }
+}
+
+impl Collector for Filesystem {
+    fn name(&self) -> &'static str {
+        "filesystem"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        MAX_DEVICES * METRICS.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let (mount_points, fs_types, rootfs) = (&mut self.mount_points, &mut self.fs_types, &self.rootfs);
+        self.mounts.file().parse(|text| {
+            let mut seen = HashSet::new();
+            let mut mounts = Vec::new();
+            for mount in parse(text) {
+                let mut mount = mount?;
+                mount.seen_from(rootfs);
+                let is_chosen = mount_points.passes(&mount.point) && fs_types.passes(mount.fs_type);
+                if is_chosen && seen.insert(mount.labels().map(str::to_owned)) {
+                    mounts.push(mount);
+                }
+            }
+            let paths = |mount: &Mount<'_>| rootfs.join(mount.point.trim_start_matches('/'));
+            let remote = mounts.iter().filter(|mount| !mount.is_local()).map(|mount| (mount.labels(), paths(mount)));
+            self.watches.ask(remote);
+            for mount in &mounts {
+                let answer = match mount.is_local() {
+                    true => (self.statfs)(&paths(mount)).map_or(Answer::Error, Answer::Space),
+                    false => self.watches.answer(mount.labels()),
+                };
+                mount.push(answer, out);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The list of mounts. Init's is not to be seen everywhere.
+struct Mounts {
+    of_init: File,
+    own: File,
+}
+
+impl Mounts {
+    fn new(procfs: &Path) -> Self {
+        Self { of_init: File::new(procfs.join("1/mounts")), own: File::new(procfs.join("self/mounts")) }
+    }
+
+    fn file(&mut self) -> &mut File {
+        match self.of_init.read().is_ok() {
+            true => &mut self.of_init,
+            false => &mut self.own,
+        }
+    }
+}
+
+/// What `statfs` says, in bytes and inodes.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Space {
+    size: f64,
+    free: f64,
+    avail: f64,
+    files: f64,
+    files_free: f64,
+}
+
+fn statfs(path: &Path) -> io::Result<Space> {
+    let stat = rustix::fs::statfs(path)?;
+    let bytes = |blocks: u64| blocks as f64 * stat.f_bsize as f64;
+    Ok(Space {
+        size: bytes(stat.f_blocks),
+        free: bytes(stat.f_bfree),
+        avail: bytes(stat.f_bavail),
+        files: stat.f_files as f64,
+        files_free: stat.f_ffree as f64,
+    })
+}
+
+/// A line of the list of mounts.
+#[derive(Debug, PartialEq)]
+struct Mount<'a> {
+    device: &'a str,
+    point: Cow<'a, str>,
+    fs_type: &'a str,
+    read_only: bool,
+}
+
+impl Mount<'_> {
+    fn labels(&self) -> [&str; 3] {
+        [self.device, &self.point, self.fs_type]
+    }
+
+    fn is_local(&self) -> bool {
+        LOCAL.contains(&self.fs_type)
+    }
+
+    /// Names the mount point as it is called on the node itself, whose root is mounted at `rootfs`.
+    fn seen_from(&mut self, rootfs: &Path) {
+        if rootfs != Path::new("/")
+            && let Ok(inside) = Path::new(&*self.point).strip_prefix(rootfs)
+        {
+            self.point = Path::new("/").join(inside).to_string_lossy().into_owned().into();
+        }
+    }
+
+    fn push(&self, answer: Answer, out: &mut Samples) {
+        let labels = &self.labels();
+        let flag = |on: bool| f64::from(u8::from(on));
+        out.push(&DEVICE_ERROR, labels, flag(matches!(answer, Answer::Error)));
+        out.push(&READONLY, labels, flag(self.read_only));
+        if let Answer::Space(space) = answer {
+            out.push(&SIZE, labels, space.size);
+            out.push(&FREE, labels, space.free);
+            out.push(&AVAIL, labels, space.avail);
+            out.push(&FILES, labels, space.files);
+            out.push(&FILES_FREE, labels, space.files_free);
+        }
+    }
+}
+
+fn parse(text: &str) -> impl Iterator<Item = Result<Mount<'_>, ParseError>> {
+    text.lines().enumerate().map(|(number, line)| {
+        let mut words = line.split_ascii_whitespace();
+        let mut next =
+            || words.next().ok_or(ParseError { line: number + 1, expected: "device, mount point, type, options" });
+        let (device, point, fs_type, options) = (next()?, next()?, next()?, next()?);
+        Ok(Mount {
+            device,
+            point: unescape(point),
+            fs_type,
+            read_only: options.split(',').any(|option| option == "ro"),
+        })
+    })
+}
+
+/// The kernel writes blanks and backslashes as `\` and three octal digits.
+fn unescape(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return text.into();
+    }
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((&first, behind)) = rest.split_first() {
+        let escaped = behind.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+    use takt_model::exposition::{Format, write_page};
+
+    #[test]
+    fn mounts() {
+        let text = "/dev/vda / ext4 rw,relatime 0 0\nsrv:/x /my\\040home\\134\\11 nfs4 ro,vers=4.2 0 0\n";
+        let mounts: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
+        assert_eq!(mounts[0], Mount { device: "/dev/vda", point: "/".into(), fs_type: "ext4", read_only: false });
+        assert_eq!(mounts[1].labels(), ["srv:/x", "/my home\\\\11", "nfs4"]);
+        assert!(mounts[1].read_only && !mounts[1].is_local());
+        assert_eq!(parse("/dev/vda / ext4\n").next().unwrap().unwrap_err().line, 1);
+    }
+
+    #[test]
+    fn the_nodes_root_is_taken_off() {
+        let point = |point: &'static str, rootfs: &str| {
+            let mut mount = Mount { device: "d", point: point.into(), fs_type: "ext4", read_only: false };
+            mount.seen_from(Path::new(rootfs));
+            mount.point.into_owned()
+        };
+        assert_eq!(point("/host", "/host"), "/");
+        assert_eq!(point("/host/home", "/host"), "/home");
+        assert_eq!(point("/hostile", "/host"), "/hostile");
+        assert_eq!(point("/home", "/"), "/home");
+    }
+
+    fn page(filesystem: &mut Filesystem) -> Vec<String> {
+        let (mut samples, mut page) = (Samples::new(), String::new());
+        filesystem.collect(&mut samples).unwrap();
+        write_page(Format::Text, [&samples], &mut page);
+        let lines = page.lines().filter(|line| !line.starts_with('#'));
+        lines.filter(|line| line.contains("error") || line.contains("size")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_dead_server_costs_no_other_mount_its_values() {
+        fn statfs(path: &Path) -> io::Result<Space> {
+            match path.to_str() {
+                Some("/dead") => std::thread::sleep(Duration::from_secs(3600)),
+                Some("/forbidden") => return Err(io::ErrorKind::PermissionDenied.into()),
+                _ => {}
+            }
+            Ok(Space { size: 1e9, ..Space::default() })
+        }
+        let procfs = tempfile::tempdir().unwrap();
+        std::fs::create_dir(procfs.path().join("self")).unwrap();
+        let mounts = "srv:/a /dead nfs4 rw 0 0\n/dev/vda / ext4 rw 0 0\nsrv2:/b /alive nfs rw 0 0\n/dev/vdb /forbidden xfs rw 0 0\n";
+        std::fs::write(procfs.path().join("self/mounts"), mounts).unwrap();
+        let mut options = Options::default();
+        options.paths.procfs = procfs.path().to_owned();
+        let mut filesystem = Filesystem::new(&options, statfs);
+        for reading in 0..3 {
+            let began = Instant::now();
+            assert_eq!(
+                page(&mut filesystem),
+                [
+                    r#"node_filesystem_device_error{device="srv:/a",mountpoint="/dead",fstype="nfs4"} 1"#,
+                    r#"node_filesystem_device_error{device="/dev/vda",mountpoint="/",fstype="ext4"} 0"#,
+                    r#"node_filesystem_device_error{device="srv2:/b",mountpoint="/alive",fstype="nfs"} 0"#,
+                    r#"node_filesystem_device_error{device="/dev/vdb",mountpoint="/forbidden",fstype="xfs"} 1"#,
+                    r#"node_filesystem_size_bytes{device="/dev/vda",mountpoint="/",fstype="ext4"} 1000000000"#,
+                    r#"node_filesystem_size_bytes{device="srv2:/b",mountpoint="/alive",fstype="nfs"} 1000000000"#,
+                ]
+            );
+            // The dead one is asked once and waited for once.
+            assert!(reading == 0 || began.elapsed() < watch::PATIENCE, "{:?}", began.elapsed());
+        }
+    }
+}

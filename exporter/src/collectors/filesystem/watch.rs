@@ -1,0 +1,102 @@
+//! Asking mounts that may not answer: a thread for each, and never a second one.
+
+use super::{Space, StatFs};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long one reading waits for all answers together.
+pub(super) const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How old the last answer of a mount may be that has not answered again.
+const SLOW: Duration = Duration::from_secs(2);
+
+const STACK_BYTES: usize = 64 << 10;
+
+/// What a mount says.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Answer {
+    Space(Space),
+    /// It cannot be read, or does not answer.
+    Error,
+}
+
+/// Device, mount point and type.
+type Labels = [String; 3];
+
+/// The mounts that are asked by threads.
+pub(super) struct Watches {
+    statfs: StatFs,
+    watches: HashMap<Labels, Watch>,
+    answers: (Sender<(Labels, Answer)>, Receiver<(Labels, Answer)>),
+}
+
+struct Watch {
+    /// Ends the thread when dropped. `None` where the system gave no thread.
+    question: Option<Sender<()>>,
+    /// Since when it owes an answer.
+    asked: Option<Instant>,
+    last: Option<(Answer, Instant)>,
+}
+
+impl Watches {
+    pub fn new(statfs: StatFs) -> Self {
+        Self { statfs, watches: HashMap::new(), answers: channel() }
+    }
+
+    /// Asks all these mounts, but those that still owe an answer, and waits a little. Forgets all others.
+    pub fn ask<'a>(&mut self, mounts: impl Iterator<Item = ([&'a str; 3], PathBuf)>) {
+        let mut before = std::mem::take(&mut self.watches);
+        let until = Instant::now() + PATIENCE;
+        let mut owed = 0;
+        for (labels, path) in mounts {
+            let labels = labels.map(str::to_owned);
+            let mut watch = before.remove(&labels).unwrap_or_else(|| self.watch(labels.clone(), path));
+            if watch.asked.is_none() && watch.question.as_ref().is_some_and(|question| question.send(()).is_ok()) {
+                watch.asked = Some(Instant::now());
+                owed += 1;
+            }
+            self.watches.insert(labels, watch);
+        }
+        // Those that owed before may answer too, but are not waited for.
+        while let Ok((labels, answer)) = self.answers.1.try_recv() {
+            owed -= usize::from(self.note(labels, answer, until));
+        }
+        while owed > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            let Ok((labels, answer)) = self.answers.1.recv_timeout(left) else { break };
+            owed -= usize::from(self.note(labels, answer, until));
+        }
+    }
+
+    pub fn answer(&self, labels: [&str; 3]) -> Answer {
+        let Some(watch) = self.watches.get(&labels.map(str::to_owned)) else { return Answer::Error };
+        match watch.last {
+            Some((answer, at)) if watch.asked.is_none() || at.elapsed() < SLOW => answer,
+            _ => Answer::Error,
+        }
+    }
+
+    /// Returns whether the answer is to a question of this reading.
+    fn note(&mut self, labels: Labels, answer: Answer, until: Instant) -> bool {
+        let Some(watch) = self.watches.get_mut(&labels) else { return false };
+        watch.last = Some((answer, Instant::now()));
+        watch.asked.take().is_some_and(|asked| asked + PATIENCE >= until)
+    }
+
+    fn watch(&self, labels: Labels, path: PathBuf) -> Watch {
+        let (question, questions) = channel();
+        let (statfs, answers) = (self.statfs, self.answers.0.clone());
+        let thread = std::thread::Builder::new().name("statfs".to_owned()).stack_size(STACK_BYTES);
+        let started = thread.spawn(move || {
+            for () in questions {
+                let answer = statfs(&path).map_or(Answer::Error, Answer::Space);
+                if answers.send((labels.clone(), answer)).is_err() {
+                    return;
+                }
+            }
+        });
+        Watch { question: started.is_ok().then_some(question), asked: None, last: None }
+    }
+}

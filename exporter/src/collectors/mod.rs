@@ -1,0 +1,96 @@
+//! The collectors: one file each, one line each in [`COLLECTORS`].
+
+pub(crate) mod cpu;
+pub(crate) mod diskstats;
+pub(crate) mod filesystem;
+mod loadavg;
+mod meminfo;
+pub(crate) mod netclass;
+pub(crate) mod netdev;
+pub(crate) mod nvml;
+pub(crate) mod stat;
+mod time;
+mod uname;
+
+use crate::collector::Collector;
+use crate::options::Options;
+use std::time::Duration;
+
+/// A collector that can be chosen.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// As in `--collector.NAME`.
+    pub name: &'static str,
+    /// What it reads, for the list of flags.
+    pub about: &'static str,
+    /// Whether it runs when no flag says anything.
+    pub by_default: bool,
+    /// When it reads.
+    pub reads: Reads,
+    /// Makes one.
+    pub new: fn(&Options) -> Box<dyn Collector>,
+}
+
+/// When a collector reads.
+#[derive(Debug, Clone, Copy)]
+pub enum Reads {
+    /// When the page is asked for. For what cannot block.
+    AtScrape,
+    /// On a thread of its own; later than `deadline` it counts as failed until it comes back.
+    OnItsThread {
+        /// The longest time that a reading takes when all is well.
+        deadline: Duration,
+    },
+}
+
+/// The usual deadline.
+const SOON: Reads = Reads::OnItsThread { deadline: Duration::from_secs(2) };
+/// NVML needs seconds to begin where nothing keeps the driver loaded.
+const DRIVER: Reads = Reads::OnItsThread { deadline: Duration::from_secs(6) };
+
+/// Every collector there is.
+#[rustfmt::skip]
+pub const COLLECTORS: &[Entry] = &[
+    Entry { name: "cpu", about: "CPU time by mode", by_default: true, reads: Reads::AtScrape, new: cpu::new },
+    Entry { name: "diskstats", about: "Disk I/O", by_default: true, reads: Reads::AtScrape, new: diskstats::new },
+    Entry { name: "filesystem", about: "File system space", by_default: true, reads: SOON, new: filesystem::new },
+    Entry { name: "loadavg", about: "Load averages", by_default: true, reads: Reads::AtScrape, new: loadavg::new },
+    Entry { name: "meminfo", about: "Memory", by_default: true, reads: Reads::AtScrape, new: meminfo::new },
+    Entry { name: "netclass", about: "Network links", by_default: true, reads: SOON, new: netclass::new },
+    Entry { name: "netdev", about: "Network traffic", by_default: true, reads: Reads::AtScrape, new: netdev::new },
+    Entry { name: "nvml", about: "NVIDIA GPUs", by_default: true, reads: DRIVER, new: nvml::new },
+    Entry { name: "stat", about: "Interrupts, forks, boot time", by_default: true, reads: Reads::AtScrape, new: stat::new },
+    Entry { name: "time", about: "Clock and time zone", by_default: true, reads: Reads::AtScrape, new: time::new },
+    Entry { name: "uname", about: "Kernel and host name", by_default: true, reads: Reads::AtScrape, new: uname::new },
+];
+
+/// No node has more CPUs, disks, links or mounts than this; the bounds on series are made of it.
+const MAX_DEVICES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_collector_has_its_name_and_every_metric_one_owner() {
+        let options = Options::default();
+        let mut owned = BTreeSet::new();
+        for entry in COLLECTORS {
+            let collector = (entry.new)(&options);
+            assert_eq!(collector.name(), entry.name);
+            for metric in collector.metrics() {
+                assert!(owned.insert(metric.name), "{} has two owners", metric.name);
+                assert!(metric.name.starts_with("node_") || metric.name.starts_with("takt_"), "{}", metric.name);
+            }
+            for family in collector.families() {
+                assert!(owned.insert(family.prefix), "{} has two owners", family.prefix);
+            }
+        }
+        let prefixes = COLLECTORS.iter().flat_map(|entry| (entry.new)(&options).families());
+        for family in prefixes {
+            let other = owned.iter().find(|name| name.starts_with(family.prefix) && **name != family.prefix);
+            assert_eq!(other, None, "belongs to the family {}", family.prefix);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Network links: what is plugged in and how it was negotiated.
+//!
+//! Source: `/sys/class/net/*`. Some of these files wait for a lock that a driver may hold for long (`speed`, `duplex`,
+//! on newer kernels `carrier`), so this collector has a thread. `speed` is in megabits; we publish bytes a second.
+
+use crate::collector::{CollectError, Collector};
+use crate::collectors::MAX_DEVICES;
+use crate::file::Attribute;
+use crate::filter::{Filter, Pattern};
+use crate::options::Options;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use takt_model::{Metric, Samples};
+
+/// What `netclass` leaves to choose.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct NetclassOptions {
+    /// Network links to leave out.
+    #[arg(long = "collector.netclass.ignored-devices", value_name = "REGEXP", default_value = "^$")]
+    pub ignored_devices: Pattern,
+    /// Leave out node_network_speed_bytes where the driver says -1, which is "unknown".
+    #[arg(long = "collector.netclass.ignore-invalid-speed")]
+    pub ignore_invalid_speed: bool,
+}
+
+struct Netclass {
+    class_net: PathBuf,
+    filter: Filter,
+    ignore_invalid_speed: bool,
+    /// Those whose files stay open.
+    links: BTreeMap<String, Link>,
+    buffer: Vec<u8>,
+}
+
+const UP: Metric = Metric::gauge("node_network_up", "Value is 1 if operstate is 'up', 0 otherwise.", &["device"]);
+const INFO: Metric = Metric::gauge(
+    "node_network_info",
+    "Non-numeric data from /sys/class/net/<iface>, value is always 1.",
+    &["device", "address", "broadcast", "duplex", "operstate", "ifalias"],
+);
+/// The files behind the labels of [`INFO`].
+const TEXTS: [&str; 5] = ["address", "broadcast", "duplex", "operstate", "ifalias"];
+const OPERSTATE: usize = 3;
+
+macro_rules! numbers {
+    ($($file:literal => $kind:ident $name:literal,)*) => {
+        /// The files with a number.
+        const NUMBERS: &[&str] = &[$($file),*];
+        const METRICS: &[Metric] = &[UP, INFO, $(Metric::$kind(
+            concat!("node_network_", $name),
+            concat!("Network device property: ", $name),
+            &["device"],
+        )),*];
+    };
+}
+
+numbers! {
+    "addr_assign_type" => gauge "address_assign_type",
+    "carrier" => gauge "carrier",
+    "carrier_changes" => counter "carrier_changes_total",
+    "carrier_up_count" => counter "carrier_up_changes_total",
+    "carrier_down_count" => counter "carrier_down_changes_total",
+    "dev_id" => gauge "device_id",
+    "dormant" => gauge "dormant",
+    "flags" => gauge "flags",
+    "ifindex" => gauge "iface_id",
+    "iflink" => gauge "iface_link",
+    "link_mode" => gauge "iface_link_mode",
+    "mtu" => gauge "mtu_bytes",
+    "name_assign_type" => gauge "name_assign_type",
+    "netdev_group" => gauge "net_dev_group",
+    "speed" => gauge "speed_bytes",
+    "tx_queue_len" => gauge "transmit_queue_length",
+    "type" => gauge "protocol_type",
+}
+
+/// No more links than this keep their files open: a host of containers would run out of descriptors.
+const MAX_OPEN: usize = 16;
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    let NetclassOptions { ignored_devices, ignore_invalid_speed } = options.netclass.clone();
+    Box::new(Netclass {
+        class_net: options.paths.sysfs.join("class/net"),
+        filter: Filter::excluding(ignored_devices),
+        ignore_invalid_speed,
+        links: BTreeMap::new(),
+        buffer: Vec::new(),
+    })
+}
+
+impl Collector for Netclass {
+    fn name(&self) -> &'static str {
+        "netclass"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        MAX_DEVICES * METRICS.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let devices = self.devices()?;
+        self.links.retain(|device, _| devices.binary_search(device).is_ok());
+        for device in &devices {
+            self.push(device, out);
+        }
+        Ok(())
+    }
+}
+
+impl Netclass {
+    fn devices(&mut self) -> Result<Vec<String>, CollectError> {
+        let error = |source| CollectError::read(&self.class_net, source);
+        let entries = std::fs::read_dir(&self.class_net);
+        let entries = entries.map_err(|source| error(source).or_absent("no network devices"))?;
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut devices: Vec<_> = names.filter(|device| self.filter.passes(device)).collect();
+        devices.sort();
+        Ok(devices)
+    }
+
+    /// A link that vanishes meanwhile is none any more, and harms no other.
+    fn push(&mut self, device: &str, out: &mut Samples) {
+        let (link, reading) =
+            match self.links.remove(device).and_then(|link| Some((link.read(&mut self.buffer).ok()?, link))) {
+                Some((reading, link)) => (link, reading),
+                // New, or another link under the name of one that went.
+                None => {
+                    let Ok(link) = Link::open(&self.class_net.join(device)) else { return };
+                    let Ok(reading) = link.read(&mut self.buffer) else { return };
+                    (link, reading)
+                }
+            };
+        if self.links.len() < MAX_OPEN {
+            self.links.insert(device.to_owned(), link);
+        }
+        reading.push(device, self.ignore_invalid_speed, out);
+    }
+}
+
+/// A link's files. Those that a kind of link lacks are `None`.
+struct Link {
+    texts: [Option<Attribute>; TEXTS.len()],
+    numbers: [Option<Attribute>; NUMBERS.len()],
+}
+
+struct Reading {
+    texts: [String; TEXTS.len()],
+    numbers: [Option<f64>; NUMBERS.len()],
+}
+
+impl Link {
+    fn open(directory: &Path) -> Result<Self, Errno> {
+        // Beside the links there are files, such as `bonding_masters`.
+        drop(Attribute::open(&directory.join("ifindex"))?);
+        let open = |name: &str| Attribute::open(&directory.join(name)).ok();
+        Ok(Self { texts: TEXTS.map(open), numbers: std::array::from_fn(|at| open(NUMBERS[at])) })
+    }
+
+    /// What does not apply to a link, or not now, cannot be read (`EINVAL`) and is left out. Fails when the link is gone.
+    fn read(&self, buffer: &mut Vec<u8>) -> Result<Reading, Errno> {
+        let mut reading = Reading { texts: Default::default(), numbers: [None; NUMBERS.len()] };
+        for (file, text) in self.texts.iter().zip(&mut reading.texts) {
+            file.as_ref().map_or(Ok(""), |file| unless_gone(file.read(buffer)))?.clone_into(text);
+        }
+        for (file, number) in self.numbers.iter().zip(&mut reading.numbers) {
+            *number = parse(file.as_ref().map_or(Ok(""), |file| unless_gone(file.read(buffer)))?);
+        }
+        Ok(reading)
+    }
+}
+
+fn unless_gone(read: Result<&str, Errno>) -> Result<&str, Errno> {
+    match read {
+        Err(Errno::NODEV) => Err(Errno::NODEV),
+        other => Ok(other.unwrap_or_default()),
+    }
+}
+
+impl Reading {
+    fn push(&self, device: &str, ignore_invalid_speed: bool, out: &mut Samples) {
+        let [address, broadcast, duplex, operstate, ifalias] = self.texts.each_ref().map(String::as_str);
+        out.push(&UP, &[device], f64::from(u8::from(self.texts[OPERSTATE] == "up")));
+        out.push(&INFO, &[device, address, broadcast, duplex, operstate, ifalias], 1.0);
+        for ((file, metric), number) in NUMBERS.iter().zip(&METRICS[2..]).zip(self.numbers) {
+            match number {
+                None => {}
+                Some(megabits) if *file == "speed" => {
+                    if megabits >= 0.0 || !ignore_invalid_speed {
+                        out.push(metric, &[device], megabits * 1e6 / 8.0);
+                    }
+                }
+                Some(number) => out.push(metric, &[device], number),
+            }
+        }
+    }
+}
+
+/// A decimal number, or a hexadecimal one with `0x`.
+fn parse(text: &str) -> Option<f64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok().map(|number| number as f64),
+        None => text.parse::<i64>().ok().map(|number| number as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(parse("1400"), Some(1400.0));
+        assert_eq!(parse("-1"), Some(-1.0));
+        assert_eq!(parse("0x1003"), Some(4099.0));
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("up"), None);
+        assert_eq!(parse("0x"), None);
+    }
+
+    #[test]
+    fn a_link_that_comes_back_is_read_anew() {
+        let class_net = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = class_net.path().join("eth0").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        std::fs::write(class_net.path().join("bonding_masters"), "bond0\n").unwrap();
+        let mut options = Options::default();
+        options.netclass.ignore_invalid_speed = true;
+        let mut netclass = Netclass {
+            class_net: class_net.path().to_owned(),
+            filter: Filter::excluding("^$".parse().unwrap()),
+            ignore_invalid_speed: true,
+            links: BTreeMap::new(),
+            buffer: Vec::new(),
+        };
+        let mut page = || {
+            let mut samples = Samples::new();
+            netclass.collect(&mut samples).unwrap();
+            let mut page = String::new();
+            takt_model::exposition::write_page(takt_model::exposition::Format::Text, [&samples], &mut page);
+            page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+        };
+        file("ifindex", "4\n");
+        file("operstate", "up\n");
+        file("speed", "2500\n");
+        let info = r#"node_network_info{device="eth0",address="",broadcast="",duplex="",operstate="up",ifalias=""} 1"#;
+        let lines = [
+            r#"node_network_up{device="eth0"} 1"#,
+            info,
+            r#"node_network_iface_id{device="eth0"} 4"#,
+            r#"node_network_speed_bytes{device="eth0"} 312500000"#,
+        ];
+        assert_eq!(page(), lines);
+        file("speed", "-1\n");
+        assert_eq!(page(), lines[..3]);
+        std::fs::remove_dir_all(class_net.path().join("eth0")).unwrap();
+        assert_eq!(page(), [""; 0]);
+    }
+}

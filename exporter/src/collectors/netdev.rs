@@ -1,0 +1,196 @@
+//! Network traffic by device.
+//!
+//! Sources: `/proc/net/dev`, and `/sys/class/net/*/statistics/rx_nohandler` for the one counter that it lacks.
+
+use crate::collector::{CollectError, Collector, ParseError};
+use crate::collectors::MAX_DEVICES;
+use crate::file::{Attribute, File};
+use crate::filter::{Filter, Pattern};
+use crate::options::Options;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use takt_model::{Metric, Samples};
+
+/// What `netdev` leaves to choose.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct NetdevOptions {
+    /// Network devices to leave out.
+    #[arg(
+        id = "netdev-exclude",
+        long = "collector.netdev.device-exclude",
+        value_name = "REGEXP",
+        default_value = "^lo$"
+    )]
+    pub device_exclude: Pattern,
+    /// Network devices to keep, all others being left out.
+    #[arg(id = "netdev-include", long = "collector.netdev.device-include", value_name = "REGEXP")]
+    #[arg(conflicts_with = "netdev-exclude")]
+    pub device_include: Option<Pattern>,
+}
+
+struct Netdev {
+    dev: File,
+    filter: Filter,
+    nohandler: Nohandler,
+}
+
+macro_rules! counters {
+    ($($field:literal),*) => {
+        &[$(Metric::counter(
+            concat!("node_network_", $field, "_total"),
+            concat!("Network device statistic ", $field, "."),
+            &["device"],
+        )),*]
+    };
+}
+
+/// In the order of the columns; the last has a source of its own.
+const METRICS: &[Metric] = counters![
+    "receive_bytes",
+    "receive_packets",
+    "receive_errs",
+    "receive_drop",
+    "receive_fifo",
+    "receive_frame",
+    "receive_compressed",
+    "receive_multicast",
+    "transmit_bytes",
+    "transmit_packets",
+    "transmit_errs",
+    "transmit_drop",
+    "transmit_fifo",
+    "transmit_colls",
+    "transmit_carrier",
+    "transmit_compressed",
+    "receive_nohandler"
+];
+const COLUMNS: usize = 16;
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    let NetdevOptions { device_include, device_exclude } = options.netdev.clone();
+    Box::new(Netdev {
+        dev: File::new(options.paths.procfs.join("net/dev")),
+        filter: Filter::new(device_include, device_exclude),
+        nohandler: Nohandler::new(options.paths.sysfs.join("class/net")),
+    })
+}
+
+impl Collector for Netdev {
+    fn name(&self) -> &'static str {
+        "netdev"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        MAX_DEVICES * METRICS.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        self.dev.parse(|text| {
+            parse(text).try_for_each(|line| {
+                let (device, counts) = line?;
+                if !self.filter.passes(device) {
+                    return Ok(());
+                }
+                for (metric, count) in METRICS.iter().zip(counts) {
+                    out.push(metric, &[device], count);
+                }
+                if let Some(count) = self.nohandler.read(device) {
+                    out.push(&METRICS[COLUMNS], &[device], count);
+                }
+                Ok(())
+            })
+        })
+    }
+}
+
+/// Two lines of headings, then `device: 16 counts`; some kernels leave no blank after the colon.
+fn parse(text: &str) -> impl Iterator<Item = Result<(&str, [f64; COLUMNS]), ParseError>> {
+    text.lines().enumerate().skip(2).map(|(number, line)| {
+        let device = || {
+            let (device, columns) = line.rsplit_once(':')?;
+            let mut columns = columns.split_ascii_whitespace().map(|column| column.parse::<u64>().ok());
+            let mut counts = [0.0; COLUMNS];
+            for count in &mut counts {
+                *count = columns.next()?? as f64;
+            }
+            Some((device.trim_ascii(), counts))
+        };
+        device().ok_or(ParseError { line: number + 1, expected: "a device and 16 counts" })
+    })
+}
+
+/// Packets that no protocol wanted.
+struct Nohandler {
+    class_net: PathBuf,
+    open: HashMap<String, Option<Attribute>>,
+    buffer: Vec<u8>,
+}
+
+/// Containers' devices come and go; no more of them than this are kept open.
+const MAX_OPEN: usize = 64;
+
+impl Nohandler {
+    fn new(class_net: PathBuf) -> Self {
+        Self { class_net, open: HashMap::new(), buffer: Vec::new() }
+    }
+
+    fn read(&mut self, device: &str) -> Option<f64> {
+        if let Some(attribute) = self.open.get(device)
+            && let Ok(value) = attribute.as_ref()?.read(&mut self.buffer)
+        {
+            return value.parse().ok();
+        }
+        // New, or another device under the name of one that went.
+        let attribute = open(&self.class_net, device);
+        let value = attribute.as_ref().and_then(|attribute| attribute.read(&mut self.buffer).ok()?.parse().ok());
+        if self.open.len() >= MAX_OPEN {
+            self.open.clear();
+        }
+        self.open.insert(device.to_owned(), attribute);
+        value
+    }
+}
+
+fn open(class_net: &Path, device: &str) -> Option<Attribute> {
+    // The name came from a file, and must not lead elsewhere.
+    (!device.contains('/'))
+        .then(|| class_net.join(device).join("statistics/rx_nohandler"))
+        .and_then(|path| Attribute::open(&path).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "Inter-|   Receive\n face |bytes    packets errs\n";
+
+    #[test]
+    fn devices() {
+        let text = format!(
+            "{HEAD}    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\neth0:100 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n eth0:1: 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        );
+        let lines: Vec<_> = parse(&text).collect::<Result<_, _>>().unwrap();
+        assert_eq!(
+            lines.iter().map(|(device, counts)| (*device, counts[0])).collect::<Vec<_>>(),
+            [("lo", 1.0), ("eth0", 100.0), ("eth0:1", 1.0)]
+        );
+        assert_eq!(lines[0].1[15], 16.0);
+    }
+
+    #[test]
+    fn wrong_lines_are_named() {
+        for line in [
+            "eth0: 1 2 3",
+            "eth0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16",
+            "eth0: -1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16",
+        ] {
+            assert_eq!(parse(&format!("{HEAD}{line}\n")).next().unwrap().unwrap_err().line, 3, "{line}");
+        }
+        assert_eq!(parse("").count(), 0);
+    }
+}

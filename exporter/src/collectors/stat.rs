@@ -1,0 +1,127 @@
+//! What the kernel has done since it started: interrupts, context switches, forks; and how many tasks run or wait.
+//!
+//! Source: `/proc/stat`. Its CPU lines are the collector `cpu`'s.
+
+use crate::collector::{CollectError, Collector, ParseError};
+use crate::file::File;
+use crate::options::Options;
+use takt_model::{Metric, Samples};
+
+/// What `stat` leaves to choose.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct StatOptions {
+    /// Also count software interrupts by kind.
+    #[arg(long = "collector.stat.softirq")]
+    pub softirq: bool,
+}
+
+struct Stat {
+    stat: File,
+    softirq: bool,
+}
+
+const INTR: Metric = Metric::counter("node_intr_total", "Total number of interrupts serviced.", &[]);
+const CTXT: Metric = Metric::counter("node_context_switches_total", "Total number of context switches.", &[]);
+const FORKS: Metric = Metric::counter("node_forks_total", "Total number of forks.", &[]);
+const BTIME: Metric = Metric::gauge("node_boot_time_seconds", "Node boot time, in unixtime.", &[]);
+const RUNNING: Metric = Metric::gauge("node_procs_running", "Number of processes in runnable state.", &[]);
+const BLOCKED: Metric =
+    Metric::gauge("node_procs_blocked", "Number of processes blocked waiting for I/O to complete.", &[]);
+const SOFTIRQS: Metric = Metric::counter("node_softirqs_total", "Number of softirq calls.", &["vector"]);
+const METRICS: &[Metric] = &[INTR, CTXT, FORKS, BTIME, RUNNING, BLOCKED, SOFTIRQS];
+
+/// The kinds of software interrupt, in the kernel's order.
+const VECTORS: [&str; 10] =
+    ["hi", "timer", "net_tx", "net_rx", "block", "block_iopoll", "tasklet", "sched", "hrtimer", "rcu"];
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(Stat { stat: File::new(options.paths.procfs.join("stat")), softirq: options.stat.softirq })
+}
+
+impl Collector for Stat {
+    fn name(&self) -> &'static str {
+        "stat"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        METRICS.len() + VECTORS.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        self.stat.parse(|text| {
+            parse(text).try_for_each(|line| {
+                match line? {
+                    Line::Value(metric, value) => out.push::<&str>(metric, &[], value),
+                    Line::Softirqs(counts) => {
+                        for (vector, count) in VECTORS.iter().zip(counts).filter(|_| self.softirq) {
+                            out.push(&SOFTIRQS, &[vector], count);
+                        }
+                    }
+                }
+                Ok(())
+            })
+        })
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Line {
+    Value(&'static Metric, f64),
+    Softirqs([f64; 10]),
+}
+
+fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
+    text.lines().enumerate().filter_map(|(number, line)| {
+        let (key, rest) = line.split_once(' ')?;
+        let metric = match key {
+            "intr" => &INTR,
+            "ctxt" => &CTXT,
+            "processes" => &FORKS,
+            "btime" => &BTIME,
+            "procs_running" => &RUNNING,
+            "procs_blocked" => &BLOCKED,
+            "softirq" => return Some(softirqs(rest).ok_or(ParseError { line: number + 1, expected: "11 counts" })),
+            _ => return None,
+        };
+        // Of `intr`, which goes on with a number for each interrupt, the first is the sum.
+        let value = rest.split_ascii_whitespace().next().and_then(|value| value.parse().ok());
+        let value = value.map(|value| Line::Value(metric, value));
+        Some(value.ok_or(ParseError { line: number + 1, expected: "a number" }))
+    })
+}
+
+/// The sum, then a count for each vector.
+fn softirqs(counts: &str) -> Option<Line> {
+    let mut counts = counts.split_ascii_whitespace().skip(1).map(|count| count.parse().ok());
+    let mut values = [0.0; VECTORS.len()];
+    for value in &mut values {
+        *value = counts.next()??;
+    }
+    Some(Line::Softirqs(values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_vectors() {
+        let text = "cpu 1 2 3\nintr 681573 0 0 5\nctxt 862882\nsoftirq 55 1 2 3 4 5 6 7 8 9 10\nfuture 1\n";
+        let lines: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
+        assert_eq!(lines[..2], [Line::Value(&INTR, 681_573.0), Line::Value(&CTXT, 862_882.0)]);
+        assert_eq!(lines[2], Line::Softirqs([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]));
+        assert_eq!(lines.len(), 3);
+    }
+
+    #[test]
+    fn wrong_lines_are_named() {
+        for text in ["ctxt many\n", "ctxt \n", "softirq 1 2 3\n"] {
+            assert_eq!(parse(text).next().unwrap().unwrap_err().line, 1, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The page: every collector's samples, and how each fared.
+
+use crate::collectors::{COLLECTORS, Entry, Reads};
+use crate::metered::{Metered, Outcome};
+use crate::options::Options;
+use crate::pace::Pace;
+use crate::reader::{Answer, Reader};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+use takt_model::exposition::{Format, write_page};
+use takt_model::{Metric, Samples};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+const DURATION: Metric = Metric::gauge(
+    "node_scrape_collector_duration_seconds",
+    "Time the collector's last reading took; where it has not ended, time since it began.",
+    &["collector"],
+);
+const SUCCESS: Metric = Metric::gauge(
+    "node_scrape_collector_success",
+    "Whether the collector succeeded; also 0 where the node has no such hardware.",
+    &["collector"],
+);
+const ABSENT: Metric = Metric::gauge(
+    "takt_exporter_collector_absent",
+    "Whether the node has no such hardware, so that there is nothing to collect and nothing broken.",
+    &["collector"],
+);
+const READ_AT: Metric = Metric::gauge(
+    "takt_exporter_collector_read_timestamp_seconds",
+    "When the collector's values were read. Collectors without this series read when the page is asked for.",
+    &["collector"],
+);
+const BUILD_INFO: Metric = Metric::gauge("takt_exporter_build_info", "Which takt-exporter this is.", &["version"]);
+
+/// How long a start waits for the threads' first readings, so that the first page is whole.
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// Why an exporter cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be served on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// As given.
+        address: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No thread for a collector.
+    #[error("cannot start a thread for collector {collector}")]
+    Thread {
+        /// Which collector.
+        collector: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The server ended by itself.
+    #[error("cannot go on serving")]
+    Serve(#[source] io::Error),
+}
+
+/// The collectors of one node. Cloning gives another handle to the same.
+#[derive(Clone)]
+pub struct Exporter(Arc<Inner>);
+
+struct Inner {
+    at_scrape: Mutex<AtScrape>,
+    readers: Vec<Reader>,
+    pace: Arc<Pace>,
+    names: Vec<&'static str>,
+    permits: Arc<Semaphore>,
+    page_bytes: AtomicUsize,
+}
+
+/// The collectors that read when the page is asked for, each with its samples.
+struct AtScrape {
+    collectors: Vec<(Metered, Samples)>,
+    report: Samples,
+}
+
+/// The collectors that a request asks for (`collect[]`, `exclude[]`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Wanted {
+    /// All that run.
+    #[default]
+    All,
+    /// Only these.
+    Only(Vec<String>),
+    /// All but these.
+    AllBut(Vec<String>),
+}
+
+impl Wanted {
+    fn includes(&self, name: &str) -> bool {
+        let named = |names: &[String]| names.iter().any(|wanted| wanted == name);
+        match self {
+            Self::All => true,
+            Self::Only(names) => named(names),
+            Self::AllBut(names) => !named(names),
+        }
+    }
+
+    fn names(&self) -> &[String] {
+        match self {
+            Self::All => &[],
+            Self::Only(names) | Self::AllBut(names) => names,
+        }
+    }
+}
+
+/// A request names a collector that does not run.
+#[derive(Debug, thiserror::Error)]
+#[error("no collector {0:?} is running")]
+pub struct UnknownCollector(String);
+
+impl Exporter {
+    /// Starts the chosen collectors.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn new(options: &Options) -> Result<Self, Error> {
+        Self::with(options, COLLECTORS)
+    }
+
+    pub(crate) fn with(options: &Options, entries: &[Entry]) -> Result<Self, Error> {
+        let pace = Arc::new(Pace::default());
+        let (mut collectors, mut readers, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        for entry in entries.iter().filter(|entry| options.selection.runs(entry.name, entry.by_default)) {
+            names.push(entry.name);
+            let collector = (entry.new)(options);
+            match entry.reads {
+                Reads::AtScrape => collectors.push((Metered::new(collector), Samples::new())),
+                Reads::OnItsThread { deadline } => {
+                    let reader = Reader::start(collector, deadline, Arc::clone(&pace));
+                    readers.push(reader.map_err(|source| Error::Thread { collector: entry.name, source })?);
+                }
+            }
+        }
+        let head_start = Instant::now() + HEAD_START;
+        readers.iter().for_each(|reader| reader.wait_for_first(head_start));
+        let permits = match options.web.max_requests {
+            0 => Semaphore::MAX_PERMITS,
+            count => count.min(Semaphore::MAX_PERMITS),
+        };
+        Ok(Self(Arc::new(Inner {
+            at_scrape: Mutex::new(AtScrape { collectors, report: Samples::new() }),
+            readers,
+            pace,
+            names,
+            permits: Arc::new(Semaphore::new(permits)),
+            page_bytes: AtomicUsize::new(0),
+        })))
+    }
+
+    /// The names of the collectors that run.
+    pub fn collectors(&self) -> &[&'static str] {
+        &self.0.names
+    }
+
+    /// The page as it is now. Waits for no collector that may block.
+    ///
+    /// # Errors
+    /// When a collector is named that does not run.
+    pub async fn page(&self, format: Format, wanted: &Wanted) -> Result<String, UnknownCollector> {
+        let inner = &*self.0;
+        if let Some(name) = wanted.names().iter().find(|name| !inner.names.contains(&name.as_str())) {
+            return Err(UnknownCollector(name.clone()));
+        }
+        let mut at_scrape = inner.at_scrape.lock().await;
+        let AtScrape { collectors, report } = &mut *at_scrape;
+        report.clear();
+        report.push(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
+        for (metered, samples) in collectors.iter_mut().filter(|(metered, _)| wanted.includes(metered.name())) {
+            let (outcome, duration) = metered.read(samples);
+            tell(report, metered.name(), outcome, duration);
+        }
+        let answers = inner.answers(wanted, report);
+
+        let mut page = String::with_capacity(inner.page_bytes.load(Ordering::Relaxed) + 1024);
+        let read_now = collectors.iter().filter(|(metered, _)| wanted.includes(metered.name()));
+        let read_now = read_now.map(|(_, samples)| samples);
+        let read_before = answers.iter().filter_map(|answer| Some(&answer.snapshot.as_ref()?.samples));
+        write_page(format, read_now.chain(read_before).chain([&*report]), &mut page);
+        inner.page_bytes.store(page.len(), Ordering::Relaxed);
+        Ok(page)
+    }
+
+    /// Leave for one more page at the same time.
+    pub(crate) fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.permits).try_acquire_owned().ok()
+    }
+}
+
+impl Inner {
+    fn answers(&self, wanted: &Wanted, report: &mut Samples) -> Vec<Answer> {
+        let now = Instant::now();
+        let interval = self.pace.scraped(now);
+        let wanted = self.readers.iter().filter(|reader| wanted.includes(reader.name()));
+        let answer = |reader: &Reader| {
+            let answer = reader.answer(now, interval);
+            tell(report, reader.name(), answer.outcome, answer.duration);
+            if let Some(snapshot) = &answer.snapshot {
+                let at = snapshot.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+                report.push(&READ_AT, &[reader.name()], at.as_secs_f64());
+            }
+            answer
+        };
+        wanted.map(answer).collect()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.pace.end();
+    }
+}
+
+fn tell(report: &mut Samples, name: &str, outcome: Outcome, duration: Duration) {
+    report.push(&DURATION, &[name], duration.as_secs_f64());
+    report.push(&SUCCESS, &[name], f64::from(u8::from(outcome == Outcome::Collected)));
+    report.push(&ABSENT, &[name], f64::from(u8::from(outcome == Outcome::Absent)));
+}

@@ -1,0 +1,81 @@
+//! Which devices a collector looks at.
+
+use regex_lite::Regex;
+use std::collections::HashMap;
+use std::str::FromStr;
+
+/// A regular expression given as a flag, in the common subset of Go's and Rust's syntax. An empty one matches nothing,
+/// so `--collector.netdev.device-exclude=` leaves nothing out.
+#[derive(Debug, Clone)]
+pub struct Pattern(Option<Regex>);
+
+impl FromStr for Pattern {
+    type Err = regex_lite::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(match text {
+            "" => None,
+            _ => Some(Regex::new(text)?),
+        }))
+    }
+}
+
+impl Pattern {
+    fn matches(&self, name: &str) -> bool {
+        self.0.as_ref().is_some_and(|regex| regex.is_match(name))
+    }
+}
+
+/// Remembers its verdicts: the same few names come at every scrape.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    pattern: Pattern,
+    keeps: bool,
+    verdicts: HashMap<String, bool>,
+}
+
+/// Names come and go with containers; beyond this many the verdicts are forgotten.
+const MAX_VERDICTS: usize = 4096;
+
+impl Filter {
+    /// Lets everything pass but what matches.
+    pub fn excluding(pattern: Pattern) -> Self {
+        Self { pattern, keeps: false, verdicts: HashMap::new() }
+    }
+
+    /// Lets pass only what matches `include`, or, where that is not given, everything but what matches `exclude`.
+    pub fn new(include: Option<Pattern>, exclude: Pattern) -> Self {
+        match include {
+            Some(pattern) => Self { pattern, keeps: true, verdicts: HashMap::new() },
+            None => Self::excluding(exclude),
+        }
+    }
+
+    pub fn passes(&mut self, name: &str) -> bool {
+        if let Some(&verdict) = self.verdicts.get(name) {
+            return verdict;
+        }
+        let verdict = self.pattern.matches(name) == self.keeps;
+        if self.verdicts.len() >= MAX_VERDICTS {
+            self.verdicts.clear();
+        }
+        self.verdicts.insert(name.to_owned(), verdict);
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_include_replaces_the_exclude_and_an_empty_pattern_matches_nothing() {
+        let pattern = |text: &str| text.parse::<Pattern>().unwrap();
+        let mut exclude = Filter::new(None, pattern("^lo$"));
+        assert!(exclude.passes("eth0") && exclude.passes("eth0") && !exclude.passes("lo") && !exclude.passes("lo"));
+        let mut include = Filter::new(Some(pattern("^lo$")), pattern("^lo$"));
+        assert!(include.passes("lo") && !include.passes("eth0"));
+        assert!(Filter::excluding(pattern("")).passes("lo"));
+        assert!("(".parse::<Pattern>().is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! What is done alike for every collector: its time is taken, its outcome told, its failure logged once.
+
+use crate::collector::{CollectError, Collector};
+use std::error::Error;
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use takt_model::Samples;
+
+/// How a reading ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Collected,
+    /// The node has nothing of the kind.
+    Absent,
+    Failed,
+}
+
+/// A collector and how its last reading ended.
+pub(crate) struct Metered {
+    collector: Box<dyn Collector>,
+    /// The last complaint, so that it is not repeated at every scrape.
+    complaint: Option<String>,
+}
+
+impl Metered {
+    pub fn new(collector: Box<dyn Collector>) -> Self {
+        Self { collector, complaint: None }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.collector.name()
+    }
+
+    /// Reads once into `samples`, which are emptied before.
+    pub fn read(&mut self, samples: &mut Samples) -> (Outcome, Duration) {
+        let began = Instant::now();
+        samples.clear();
+        // One collector's bug must not end the others.
+        let result = catch_unwind(AssertUnwindSafe(|| self.collector.collect(samples)))
+            .unwrap_or_else(|panic| Err(CollectError::Panicked(message(&*panic))));
+        let result = within_bound(samples, self.collector.max_series()).and(result);
+        let duration = began.elapsed();
+        (self.conclude(result), duration)
+    }
+
+    fn conclude(&mut self, result: Result<(), CollectError>) -> Outcome {
+        let name = self.name();
+        let outcome = match &result {
+            Ok(()) => Outcome::Collected,
+            Err(CollectError::Absent(_)) => Outcome::Absent,
+            Err(_) => Outcome::Failed,
+        };
+        let complaint = result.err().map(|error| chain(&error));
+        if complaint != self.complaint {
+            match (outcome, &complaint) {
+                (Outcome::Failed, Some(error)) => tracing::warn!(collector = name, error, "cannot collect"),
+                (_, Some(error)) => tracing::info!(collector = name, error, "absent"),
+                (_, None) => tracing::info!(collector = name, "collects again"),
+            }
+            self.complaint = complaint;
+        }
+        outcome
+    }
+}
+
+fn within_bound(samples: &mut Samples, max: usize) -> Result<(), CollectError> {
+    let series = samples.len();
+    if series <= max {
+        return Ok(());
+    }
+    samples.clear();
+    Err(CollectError::TooManySeries { series, max })
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a message").to_owned()
+}
+
+/// The error and its causes in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_model::Metric;
+
+    const SERIES: Metric = Metric::gauge("series", "A series.", &["number"]);
+
+    struct Flood(usize);
+
+    impl Collector for Flood {
+        fn name(&self) -> &'static str {
+            "flood"
+        }
+        fn metrics(&self) -> &'static [Metric] {
+            &[SERIES]
+        }
+        fn max_series(&self) -> usize {
+            3
+        }
+        fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+            assert!(self.0 < 10, "too much");
+            for number in 0..self.0 {
+                out.push(&SERIES, &[number.to_string()], 1.0);
+            }
+            Ok(())
+        }
+    }
+
+    fn read(series: usize) -> (Outcome, usize, Option<String>) {
+        let (mut metered, mut samples) = (Metered::new(Box::new(Flood(series))), Samples::new());
+        let (outcome, _) = metered.read(&mut samples);
+        (outcome, samples.len(), metered.complaint)
+    }
+
+    #[test]
+    fn a_flood_is_stopped_and_a_panic_caught() {
+        assert_eq!(read(3), (Outcome::Collected, 3, None));
+        assert_eq!(read(4), (Outcome::Failed, 0, Some("4 series, but there can be only 3".into())));
+        assert_eq!(read(10), (Outcome::Failed, 0, Some("panicked: too much".into())));
+    }
+
+    #[test]
+    fn causes_are_told_in_one_line() {
+        let error = CollectError::read("/proc/stat".as_ref(), rustix::io::Errno::ACCESS);
+        assert_eq!(chain(&error), "cannot read /proc/stat: Permission denied (os error 13)");
+    }
+}

@@ -1,0 +1,181 @@
+//! What the node's administrator chooses: node_exporter's flags, and ours where it has none.
+
+use crate::collectors::{COLLECTORS, cpu, diskstats, filesystem, netclass, netdev, nvml, stat};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// All flags. [`Options::default`] is what they are when none is given.
+#[derive(Debug, Clone, Args)]
+#[expect(missing_docs, reason = "each struct says what it is")]
+pub struct Options {
+    #[command(flatten)]
+    pub web: WebOptions,
+    #[command(flatten)]
+    pub paths: Paths,
+    #[command(flatten)]
+    pub selection: Selection,
+    #[command(flatten)]
+    pub cpu: cpu::CpuOptions,
+    #[command(flatten)]
+    pub diskstats: diskstats::DiskstatsOptions,
+    #[command(flatten)]
+    pub filesystem: filesystem::FilesystemOptions,
+    #[command(flatten)]
+    pub netclass: netclass::NetclassOptions,
+    #[command(flatten)]
+    pub netdev: netdev::NetdevOptions,
+    #[command(flatten)]
+    pub nvml: nvml::NvmlOptions,
+    #[command(flatten)]
+    pub stat: stat::StatOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let matches =
+            Self::augment_args(Command::new("takt-exporter").no_binary_name(true)).try_get_matches_from([""; 0]);
+        matches.and_then(|matches| Self::from_arg_matches(&matches)).expect("every flag has a default")
+    }
+}
+
+/// Where the page is served.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Web")]
+pub struct WebOptions {
+    /// Address to serve on, HOST:PORT; no host means every address. May be repeated.
+    #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = ":9855", value_parser = address)]
+    pub listen_address: Vec<String>,
+    /// Scrapes answered at the same time; those beyond get 503. 0 is no limit.
+    #[arg(long = "web.max-requests", value_name = "COUNT", default_value_t = 40)]
+    pub max_requests: usize,
+}
+
+/// Where the kernel's files are.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Paths")]
+pub struct Paths {
+    /// Where procfs is mounted.
+    #[arg(long = "path.procfs", value_name = "PATH", default_value = "/proc")]
+    pub procfs: PathBuf,
+    /// Where sysfs is mounted.
+    #[arg(long = "path.sysfs", value_name = "PATH", default_value = "/sys")]
+    pub sysfs: PathBuf,
+    /// Where the node's root is mounted.
+    #[arg(long = "path.rootfs", value_name = "PATH", default_value = "/")]
+    pub rootfs: PathBuf,
+    /// Where udev keeps what it knows of the devices.
+    #[arg(long = "path.udev.data", value_name = "PATH", default_value = "/run/udev/data")]
+    pub udev_data: PathBuf,
+}
+
+/// Which collectors run.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    disable_defaults: bool,
+    on: BTreeSet<&'static str>,
+    off: BTreeSet<&'static str>,
+}
+
+impl Selection {
+    /// Whether the collector runs; `by_default` is what the list says.
+    pub fn runs(&self, name: &str, by_default: bool) -> bool {
+        let chosen = self.on.contains(name) || (by_default && !self.disable_defaults);
+        chosen && !self.off.contains(name)
+    }
+
+    /// Leaves out all collectors but these.
+    pub fn only(names: &[&'static str]) -> Self {
+        Self { disable_defaults: true, on: names.iter().copied().collect(), off: BTreeSet::new() }
+    }
+}
+
+const DISABLE_DEFAULTS: &str = "collector.disable-defaults";
+
+impl Args for Selection {
+    fn augment_args(command: Command) -> Command {
+        let flag =
+            |name: String| Arg::new(name.clone()).long(name).action(ArgAction::SetTrue).help_heading("Collectors");
+        let disable = flag(DISABLE_DEFAULTS.into()).help("Run no collector but those turned on by a flag");
+        COLLECTORS.iter().fold(command.arg(disable), |command, entry| {
+            let default = if entry.by_default { "on" } else { "off" };
+            let (on, off) = (format!("collector.{}", entry.name), format!("no-collector.{}", entry.name));
+            command
+                .arg(flag(on.clone()).help(format!("{} (default: {default})", entry.about)).overrides_with(off.clone()))
+                .arg(flag(off).hide_short_help(true).help("Do not").overrides_with(on))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Selection {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |prefix: &str| {
+            let given = COLLECTORS.iter().filter(|entry| matches.get_flag(&format!("{prefix}{}", entry.name)));
+            given.map(|entry| entry.name).collect()
+        };
+        Ok(Self {
+            disable_defaults: matches.get_flag(DISABLE_DEFAULTS),
+            on: given("collector."),
+            off: given("no-collector."),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// `HOST:PORT`, or `:PORT`.
+fn address(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':').map(|(_, port)| port.parse::<u16>()) {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err("expected HOST:PORT, such as 127.0.0.1:9855 or :9855".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<Options, clap::Error> {
+        let command = Options::augment_args(Command::new("takt-exporter").no_binary_name(true));
+        command.try_get_matches_from(flags).and_then(|matches| Options::from_arg_matches(&matches))
+    }
+
+    #[test]
+    fn collectors_are_chosen_as_in_node_exporter() {
+        let runs = |flags: &[&str], name| parse(flags).unwrap().selection.runs(name, true);
+        assert!(runs(&[], "cpu"));
+        assert!(!runs(&["--no-collector.cpu"], "cpu"));
+        assert!(runs(&["--no-collector.cpu"], "stat"));
+        assert!(!runs(&["--collector.disable-defaults"], "cpu"));
+        assert!(runs(&["--collector.disable-defaults", "--collector.cpu"], "cpu"));
+        assert!(runs(&["--no-collector.cpu", "--collector.cpu"], "cpu"), "the last one counts");
+        assert!(parse(&["--collector.nonsense"]).is_err());
+    }
+
+    #[test]
+    fn wrong_flags_are_refused() {
+        for flags in [
+            ["--web.listen-address", "9855"],
+            ["--web.listen-address", "host:port"],
+            ["--collector.diskstats.device-exclude", "("],
+        ] {
+            assert!(parse(&flags).is_err(), "{flags:?}");
+        }
+        let both = ["--collector.netdev.device-exclude=lo", "--collector.netdev.device-include=eth0"];
+        assert!(parse(&both).is_err(), "they exclude each other");
+    }
+
+    #[test]
+    fn defaults() {
+        let options = Options::default();
+        assert_eq!(options.web.listen_address, [":9855"]);
+        assert_eq!(options.paths.procfs, PathBuf::from("/proc"));
+    }
+}

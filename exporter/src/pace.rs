@@ -1,0 +1,155 @@
+//! When the threads read: in step with whoever scrapes.
+//!
+//! One reading a scrape, finished shortly before the scrape is expected, is as fresh as can be without making anybody
+//! wait, and costs no more than reading at the scrape would.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often is read before two scrapes have shown how often it is needed.
+const UNKNOWN_INTERVAL: Duration = Duration::from_secs(5);
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(15);
+
+/// A scraper's clock and the thread's wake-up may be off by less than this.
+const JITTER: Duration = Duration::from_millis(50);
+
+/// How many scrapes are remembered: enough for two scrapers with intervals of their own.
+const REMEMBERED: usize = 8;
+
+/// The pace, shared by the threads that read and the page that is asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rhythm: Rhythm,
+    is_over: bool,
+}
+
+impl Pace {
+    /// Somebody asks for the page. Returns the interval between two readings.
+    pub fn scraped(&self, at: Instant) -> Duration {
+        let mut state = self.lock();
+        let before = state.rhythm.interval();
+        state.rhythm.scraped(at);
+        let interval = state.rhythm.interval();
+        // Only then is somebody sleeping too long.
+        if interval < before {
+            self.changed.notify_all();
+        }
+        interval
+    }
+
+    /// Sleeps until the next reading, which takes about `duration`, is due. False when there is none any more.
+    pub fn wait(&self, duration: Duration) -> bool {
+        let lead = JITTER + 2 * duration;
+        let mut state = self.lock();
+        let began = Instant::now();
+        while !state.is_over {
+            let left = state.rhythm.next(began, lead).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        false
+    }
+
+    /// Sends the threads home.
+    pub fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The last scrapes.
+#[derive(Debug, Default)]
+struct Rhythm {
+    scrapes: VecDeque<Instant>,
+}
+
+impl Rhythm {
+    fn scraped(&mut self, at: Instant) {
+        self.scrapes.truncate(REMEMBERED - 1);
+        self.scrapes.push_front(at);
+    }
+
+    /// The shortest time between two scrapes.
+    fn interval(&self) -> Duration {
+        let gaps = self.scrapes.iter().zip(self.scrapes.iter().skip(1)).map(|(later, earlier)| *later - *earlier);
+        gaps.min().unwrap_or(UNKNOWN_INTERVAL).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
+    }
+
+    /// The first instant after `after` that is `lead` before a beat; the beats go on from the last scrape.
+    fn next(&self, after: Instant, lead: Duration) -> Instant {
+        let interval = self.interval();
+        let Some(&last) = self.scrapes.front() else { return after + interval };
+        let beats = ((after + lead).saturating_duration_since(last).as_nanos() / interval.as_nanos() + 1) as u32;
+        // An `after + lead` earlier than the last scrape is answered with the beat after it.
+        last + interval * beats - lead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const LEAD: Duration = Duration::from_millis(100);
+
+    /// When the readings are due that follow those at `began`, after scrapes at `scrapes`; all in milliseconds.
+    fn due(scrapes: &[u64], began: u64) -> u64 {
+        let start = Instant::now();
+        let mut rhythm = Rhythm::default();
+        scrapes.iter().for_each(|&at| rhythm.scraped(start + Duration::from_millis(at)));
+        (rhythm.next(start + Duration::from_millis(began), LEAD) - start).as_millis() as u64
+    }
+
+    #[test]
+    fn readings_come_just_before_scrapes() {
+        assert_eq!(due(&[], 0), 5000, "nobody asks");
+        assert_eq!(due(&[1000], 0), 5900, "one scrape tells no interval");
+        assert_eq!(due(&[1000, 2000], 2050), 2900);
+        assert_eq!(due(&[1000, 2000], 2910), 3900, "the scrape at 3000 has not come yet");
+        assert_eq!(due(&[1000, 2000, 3060], 2910), 3960, "it came late: no second reading for it");
+        assert_eq!(due(&[0, 60_000], 60_100), 74_900, "between rare scrapes the values stay fresh");
+        assert_eq!(due(&[0, 100], 150), 500, "a flood of scrapes brings no flood of readings");
+    }
+
+    #[test]
+    fn two_scrapers_are_both_served() {
+        // Every 15 s each, 5 s apart: beats every 5 s meet both.
+        let scrapes = [0, 5000, 15_000, 20_000];
+        assert_eq!(due(&scrapes, 20_100), 24_900);
+        assert_eq!(due(&scrapes, 25_000), 29_900);
+        assert_eq!(due(&scrapes, 30_000), 34_900);
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_when_scrapes_become_frequent_and_at_the_end() {
+        let pace = Pace::default();
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| (pace.wait(Duration::ZERO), pace.wait(60 * SECOND)));
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(pace.scraped(start), UNKNOWN_INTERVAL);
+            assert_eq!(pace.scraped(start + Duration::from_millis(1)), SHORTEST_INTERVAL);
+            std::thread::sleep(2 * SHORTEST_INTERVAL);
+            pace.end();
+            let (first, last) = sleeper.join().unwrap();
+            assert!(first, "woken for a reading");
+            let _ = last;
+        });
+        assert!(start.elapsed() < UNKNOWN_INTERVAL);
+        assert!(!pace.wait(Duration::ZERO));
+    }
+}

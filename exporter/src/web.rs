@@ -1,0 +1,171 @@
+//! The exporter's HTTP side.
+
+use crate::exporter::{Error, Exporter, Wanted};
+use crate::options::Options;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use axum::serve::ListenerExt;
+use bytes::Bytes;
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+use takt_model::exposition::Format;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::JoinSet;
+
+/// How long a shutdown waits for pages that are still being sent.
+const LAST_PAGES: Duration = Duration::from_secs(2);
+
+/// Starts the collectors and serves on the addresses of `options` until SIGINT or SIGTERM.
+///
+/// # Errors
+/// When an address cannot be served on or the collectors cannot start.
+pub async fn run(options: Options) -> Result<(), Error> {
+    let mut listeners = Vec::new();
+    for address in &options.web.listen_address {
+        let listener = listen(address).await;
+        listeners.push(listener.map_err(|source| Error::Listen { address: address.clone(), source })?);
+    }
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Serve)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::Serve)?;
+    let exporter = Exporter::new(&options)?;
+    let (end, ended) = watch::channel(false);
+    let mut servers = JoinSet::new();
+    for listener in listeners {
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!(%address, collectors = exporter.collectors().join(","), "serving");
+        }
+        let (exporter, mut ended) = (exporter.clone(), ended.clone());
+        servers.spawn(
+            async move { exporter.serve(listener, async move { drop(ended.wait_for(|end| *end).await) }).await },
+        );
+    }
+    drop(exporter);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        Some(Ok(Err(error))) = servers.join_next() => return Err(error),
+    }
+    tracing::info!("ending");
+    end.send_replace(true);
+    while servers.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// `:PORT` is every address, of both families where the system has both.
+async fn listen(address: &str) -> io::Result<TcpListener> {
+    match address.strip_prefix(':') {
+        None => TcpListener::bind(address).await,
+        Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                TcpListener::bind(format!("0.0.0.0:{port}")).await
+            }
+            result => result,
+        },
+    }
+}
+
+impl Exporter {
+    /// Serves until `shutdown` is over.
+    ///
+    /// # Errors
+    /// When the listener fails for good.
+    pub async fn serve(
+        &self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Error> {
+        let (end, mut ended) = watch::channel(());
+        let shutdown = async move {
+            shutdown.await;
+            drop(end);
+        };
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        let server = axum::serve(listener, self.router()).with_graceful_shutdown(shutdown).into_future();
+        let give_up = async move {
+            while ended.changed().await.is_ok() {}
+            tokio::time::sleep(LAST_PAGES).await;
+        };
+        tokio::select! {
+            result = server => result.map_err(Error::Serve),
+            () = give_up => Ok(()),
+        }
+    }
+
+    /// The routes, for a server that has others too.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/", get(landing))
+            .route("/metrics", get(metrics))
+            .route("/-/healthy", get(|| async { "Healthy.\n" }))
+            .with_state(self.clone())
+    }
+}
+
+async fn landing() -> Html<&'static str> {
+    Html(concat!(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>takt-exporter</title>",
+        "<h1>takt-exporter ",
+        env!("CARGO_PKG_VERSION"),
+        "</h1><p><a href=metrics>metrics</a>\n"
+    ))
+}
+
+async fn metrics(
+    State(exporter): State<Exporter>,
+    Query(query): Query<Vec<(String, String)>>,
+    headers: HeaderMap,
+) -> Response {
+    let Some(permit) = exporter.permit() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at the same time\n").into_response();
+    };
+    let format = Format::negotiate(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
+    let refuse = |reason: String| (StatusCode::BAD_REQUEST, reason + "\n").into_response();
+    let wanted = match wanted(query) {
+        Ok(wanted) => wanted,
+        Err(reason) => return refuse(reason.to_owned()),
+    };
+    match exporter.page(format, &wanted).await {
+        Ok(text) => {
+            // The permit is given back when the page has been sent, not when it has been written.
+            let body = Bytes::from_owner(Page { text, _permit: permit });
+            ([(CONTENT_TYPE, format.content_type())], Body::from(body)).into_response()
+        }
+        Err(error) => refuse(error.to_string()),
+    }
+}
+
+struct Page {
+    text: String,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Page {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+fn wanted(query: Vec<(String, String)>) -> Result<Wanted, &'static str> {
+    let (mut only, mut all_but) = (Vec::new(), Vec::new());
+    for (key, name) in query {
+        match key.as_str() {
+            "collect[]" => only.push(name),
+            "exclude[]" => all_but.push(name),
+            _ => {}
+        }
+    }
+    match (only.is_empty(), all_but.is_empty()) {
+        (true, true) => Ok(Wanted::All),
+        (false, true) => Ok(Wanted::Only(only)),
+        (true, false) => Ok(Wanted::AllBut(all_but)),
+        (false, false) => Err("collect[] and exclude[] exclude each other"),
+    }
+}
