@@ -54,7 +54,7 @@ pub enum StoreError {
     },
     /// DuckDB met an error that it cannot continue after. Every later statement fails until the process opens the
     /// files again; what was committed is safe.
-    #[error("DuckDB stopped after a fatal error; restart takt")]
+    #[error("the database must be opened anew: restart takt")]
     Invalidated {
         /// What DuckDB said.
         #[source]
@@ -100,8 +100,9 @@ impl StoreError {
     }
 }
 
-/// Whether the whole database instance is lost, not just the statement.
+/// Whether the database is lost to this process, not just the statement: an internal error, or a checkpoint that could
+/// not be written (`Database "hot" has been invalidated because checkpointing failed`).
 fn is_fatal(error: &duckdb::Error) -> bool {
     let text = error.to_string();
-    text.contains("FATAL Error") || text.contains("database has been invalidated")
+    text.contains("FATAL Error") || text.contains("has been invalidated")
 }

@@ -1,0 +1,156 @@
+//! A disk that takes no more for a while: samples wait, the reason is said, and nothing is lost.
+
+use crate::support::{Answer, Scraping, TEXT, Target, config, open, target};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use takt_collector::store::Health;
+
+const DIRECTORY: &str = "TAKT_TEST_DIRECTORY";
+const TARGET: &str = "TAKT_TEST_TARGET";
+const SERIES: usize = 500;
+
+/// Scrapes until its stdin ends, and says on stdout how samples reach the disk. A line on stdin asks for a checkpoint.
+/// Once the database is invalid it is opened anew, as `takt serve` does.
+#[test]
+#[ignore = "the full disk tests start this as a process of its own"]
+fn ingest_and_tell() {
+    let directory = std::env::var_os(DIRECTORY).unwrap();
+    let address: SocketAddr = std::env::var(TARGET).unwrap().parse().unwrap();
+    let mut asked = std::io::stdin().lines();
+    loop {
+        let scraping = Scraping::start(Path::new(&directory), config(100, vec![target(address, "g01")]));
+        let (store, stop) = (Arc::clone(&scraping.store), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let teller = std::thread::spawn(move || {
+            let mut said = String::new();
+            while !stopped.load(Ordering::Relaxed) {
+                let now = format!("health {:?} watermark {}", *store.health().borrow(), store.watermark().0);
+                if said != now {
+                    writeln!(std::io::stdout(), "{now}").unwrap();
+                    said = now;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let is_asked = asked.next().is_some();
+        if is_asked {
+            let _ = scraping.store.database().connect().unwrap().execute_batch("CHECKPOINT hot");
+            scraping.wait_until("the failure shows", |all| *all.store.health().borrow() != Health::Writing);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        stop.store(true, Ordering::Relaxed);
+        teller.join().unwrap();
+        drop(scraping.stop());
+        if !is_asked {
+            return;
+        }
+    }
+}
+
+/// A process that may not make a file larger gets an error from every such write, as on a full disk; the signal that
+/// comes with it is ignored from the shell on.
+fn start(directory: &Path, served: &Target) -> Child {
+    Command::new("sh")
+        .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "full_disk::ingest_and_tell", "--ignored", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .env(TARGET, served.address.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn counting_target() -> Target {
+    Target::start(|_, number| {
+        Answer::Page(TEXT, (0..SERIES).map(|series| format!("scrapes{{series=\"{series}\"}} {number}\n")).collect())
+    })
+}
+
+#[test]
+fn samples_wait_while_the_disk_is_full() {
+    let root = tempfile::tempdir().unwrap();
+    let served = counting_target();
+    let mut child = start(root.path(), &served);
+    let health = tell(&mut child);
+    wait_for(&health, "Writing");
+    std::thread::sleep(Duration::from_secs(1));
+    let log = root.path().join("hot.duckdb.wal");
+    limit_files(&child, Some(std::fs::metadata(&log).unwrap().len() + 20_000));
+    let said = wait_for(&health, "Waiting");
+    assert!(said.contains("cannot store samples") && said.contains("hot.duckdb.wal"), "{said}");
+    std::thread::sleep(Duration::from_secs(1));
+    limit_files(&child, None);
+    wait_for(&health, "Writing");
+    std::thread::sleep(Duration::from_millis(500));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+
+    let (rows, scrapes, last) = stored(root.path());
+    assert_eq!((rows, scrapes), (SERIES * last, last), "every scrape is there once");
+}
+
+#[test]
+fn a_checkpoint_that_fails_makes_the_owner_open_the_database_anew() {
+    let root = tempfile::tempdir().unwrap();
+    let served = counting_target();
+    let mut child = start(root.path(), &served);
+    let health = tell(&mut child);
+    wait_for(&health, "Writing");
+    std::thread::sleep(Duration::from_secs(1));
+    limit_files(&child, Some(std::fs::metadata(root.path().join("hot.duckdb.wal")).unwrap().len() / 8));
+    child.stdin.as_mut().unwrap().write_all(b"checkpoint\n").unwrap();
+    let said = wait_for(&health, "Invalidated");
+    assert!(said.contains("opened anew") && said.contains("checkpointing failed"), "{said}");
+    limit_files(&child, None);
+    let again = wait_for(&health, "Writing");
+    std::thread::sleep(Duration::from_secs(1));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+
+    let durable = |line: &str| line.rsplit_once("watermark ").unwrap().1.parse::<i64>().unwrap();
+    assert!(durable(&again) >= durable(&said), "{said} {again}");
+    let (rows, scrapes, last) = stored(root.path());
+    assert_eq!(rows, SERIES * scrapes, "no scrape is there in part or twice");
+    assert!(scrapes + 30 > last, "{scrapes} of {last}: more is gone than what was on its way");
+}
+
+/// Rows of the counting series, how many scrapes they are from, and the last scrape's number.
+fn stored(directory: &Path) -> (usize, usize, usize) {
+    let store = open(directory, &mut Default::default());
+    assert_eq!(store.database().damaged(), []);
+    let db = store.database().connect().unwrap();
+    let sql = "SELECT count(*), count(DISTINCT value), max(value)::BIGINT FROM samples WHERE metric = 'scrapes'";
+    db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
+}
+
+fn tell(child: &mut Child) -> Receiver<String> {
+    let (send, receive) = channel();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    std::thread::spawn(move || stdout.lines().map_while(Result::ok).for_each(|line| drop(send.send(line))));
+    receive
+}
+
+fn wait_for(health: &Receiver<String>, wanted: &str) -> String {
+    loop {
+        let line = health.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("never became {wanted}"));
+        if line.contains("health ") && line.contains(wanted) {
+            return line;
+        }
+    }
+}
+
+fn limit_files(child: &Child, bytes: Option<u64>) {
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let Rlimit { maximum, .. } = getrlimit(Resource::Fsize);
+    let limit = Rlimit { current: bytes.or(maximum), maximum };
+    prlimit(pid, Resource::Fsize, limit).unwrap();
+}
