@@ -3,6 +3,8 @@ USE memory;
 
 CREATE VIEW jobs AS SELECT * FROM records.jobs;
 
+CREATE VIEW rejects AS SELECT * FROM records.rejects;
+
 CREATE VIEW series AS SELECT * FROM hot.series;
 
 CREATE VIEW samples AS

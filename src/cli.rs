@@ -1,0 +1,185 @@
+//! The command line: every command and flag, once.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Monitoring and accounting for a GPU research cluster.
+#[derive(Debug, Parser)]
+#[command(name = "takt", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    pub place: Place,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Where the data and the configuration are.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Place {
+    /// Directory of the data; else the configuration's, else ./takt-data
+    #[arg(long, global = true, env = "TAKT_DATA_DIR", value_name = "DIR", help_heading = "Where")]
+    pub data_dir: Option<PathBuf>,
+    /// Configuration file (TOML)
+    #[arg(long, global = true, env = "TAKT_CONFIG", value_name = "FILE", help_heading = "Where")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Monitor this machine: exporter, server, local Slurm if there is one; nothing to configure
+    Up(Up),
+    /// Run the server
+    Serve(Serve),
+    /// Run the exporter of this node
+    Exporter(takt_exporter::Options),
+    /// Bring job records in
+    #[command(subcommand)]
+    Import(Import),
+    /// Who used what
+    #[command(subcommand)]
+    Report(Report),
+    /// List job runs, the newest first
+    Jobs(Jobs),
+    /// Show every run of one job
+    Job(Job),
+    /// Ask in SQL (read-only); tables: jobs, samples, series
+    Sql(Sql),
+    /// Check the configuration and print what is in force
+    CheckConfig(CheckConfig),
+}
+
+#[derive(Debug, Args)]
+#[command(mut_arg("listen_address", |arg| arg.default_value("127.0.0.1:9855").help("Address of the exporter, HOST:PORT")))]
+pub struct Up {
+    /// Address of the web page and the API
+    #[arg(long = "listen-address", id = "server_address", value_name = "ADDRESS", default_value = "127.0.0.1:9856")]
+    pub server_address: String,
+    /// Seconds between two scrapes
+    #[arg(long, value_name = "SECONDS")]
+    pub interval_seconds: Option<f64>,
+    #[command(flatten)]
+    pub exporter: takt_exporter::Options,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Address of the web page and the API; else the configuration's
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen_address: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Import {
+    /// Import what `sacct -P` printed; importing twice changes nothing
+    Sacct(ImportSacct),
+}
+
+#[derive(Debug, Args)]
+pub struct ImportSacct {
+    /// File to read, gzip or plain; - for standard input
+    pub file: PathBuf,
+    /// The columns of a file without a header, separated by |
+    #[arg(long, value_name = "NAMES", value_delimiter = '|')]
+    pub columns: Vec<String>,
+    /// Time zone of the records (such as Europe/Oslo); remembered for the cluster
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
+    /// Cluster of the records where they do not name it
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// How the summary is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Report {
+    /// Usage of a period: CPU-, GPU-, node- and memory-hours, jobs and waiting
+    Usage(ReportUsage),
+}
+
+#[derive(Debug, Args)]
+pub struct ReportUsage {
+    /// Month to report (2026-10); this month where no period is given
+    #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
+    pub month: Option<String>,
+    /// First day, or instant, of the period
+    #[arg(long, value_name = "DATE", requires = "to")]
+    pub from: Option<String>,
+    /// End of the period: the first day, or instant, that is outside
+    #[arg(long, value_name = "DATE", requires = "from")]
+    pub to: Option<String>,
+    /// Group by: user, account, partition, qos, node, gpu_model, state (several with commas)
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', default_value = "user")]
+    pub by: Vec<String>,
+    /// Only this user's runs
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Which cluster, where records of several are kept
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct Jobs {
+    /// Only this user's runs
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Only runs in this state (RUNNING, FAILED, …)
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct Job {
+    /// Job id: 123, 123_4, 123+0
+    pub id: String,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct Sql {
+    /// One SELECT statement; - for standard input
+    pub statement: String,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckConfig {
+    /// Print the page that explains every key instead
+    #[arg(long)]
+    pub reference: bool,
+}
+
+/// How a listing is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ListingFormat {
+    #[default]
+    Table,
+    Json,
+    Csv,
+}
+
+/// How a report is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ReportFormat {
+    #[default]
+    Table,
+    Html,
+    Csv,
+    Json,
+    Md,
+}

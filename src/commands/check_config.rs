@@ -1,0 +1,24 @@
+//! `takt check-config`: reads the configuration as the server would and prints what is in force.
+
+use crate::cli::{CheckConfig, Place};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::reference;
+use anyhow::Context;
+use std::io::Write;
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    if asked.reference {
+        return Ok(out.write_all(reference::page().as_bytes())?);
+    }
+    let config = Config::load(place).usage()?;
+    config.server.token().context("server").usage()?;
+    let text = toml::to_string(&config)?;
+    match &place.config {
+        Some(path) => writeln!(out, "# {} is good. In force:\n", path.display())?,
+        None => writeln!(out, "# No configuration file was named (--config); these are the defaults:\n")?,
+    }
+    Ok(out.write_all(text.as_bytes())?)
+}

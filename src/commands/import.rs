@@ -1,0 +1,66 @@
+//! `takt import sacct`.
+
+use super::print;
+use crate::cli::{ImportSacct, Place};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::output::{Column, Listing};
+use crate::source::Source;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use takt_collector::api::ImportQuestion;
+use takt_collector::store::ImportSummary;
+
+/// Runs the command.
+pub fn sacct(place: &Place, asked: &ImportSacct) -> Result<(), Failure> {
+    let config = Config::load(place).usage()?;
+    let question = ImportQuestion {
+        name: asked.file.display().to_string(),
+        cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
+        timezone: asked.timezone.clone().or_else(|| config.timezone.clone()),
+        columns: (!asked.columns.is_empty()).then(|| asked.columns.join("|")),
+    };
+    let bar = progress_bar(&asked.file);
+    let source = Source::open(&config.data_dir(place))?;
+    let moving = bar.clone();
+    let summary = source.import_sacct(&asked.file, &question, Arc::new(move |bytes| moving.set_position(bytes)));
+    bar.finish_and_clear();
+    let summary = summary?;
+    for reject in &summary.first_rejects {
+        let line = reject.line.map_or_else(String::new, |line| format!(", line {line}"));
+        tracing::warn!(row = reject.text, "{}{line}: set aside: {}", question.name, reject.reason);
+    }
+    print(asked.format, &listing(&summary), &summary)
+}
+
+/// A bar on a terminal; nothing elsewhere.
+fn progress_bar(file: &Path) -> ProgressBar {
+    let bytes = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match bytes {
+        Some(bytes) => (ProgressBar::new(bytes), "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec}"),
+        None => (ProgressBar::new_spinner(), "{spinner} {bytes} {bytes_per_sec}"),
+    };
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar.with_style(ProgressStyle::with_template(template).expect("the template is well-formed"))
+}
+
+fn listing(summary: &ImportSummary) -> Listing {
+    let mut listing = Listing::new(&[Column::Text("what"), Column::Number("rows")]);
+    for (what, rows) in [
+        ("rows read", summary.rows),
+        ("runs new", summary.runs_inserted),
+        ("runs corrected", summary.runs_updated),
+        ("runs known already", summary.unchanged),
+        ("steps passed over", summary.steps_skipped),
+        ("rows set aside", summary.rejected),
+    ] {
+        listing.push(vec![what.to_owned(), rows.to_string()]);
+    }
+    listing
+}

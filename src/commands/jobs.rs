@@ -1,0 +1,113 @@
+//! `takt jobs` and `takt job`.
+
+use super::{print, source};
+use crate::cli::{Job, Jobs, Place};
+use crate::failure::Failure;
+use crate::output::{Column, Listing};
+use jiff::Timestamp;
+use takt_collector::api::JobsQuestion;
+use takt_collector::jobs::JobRun;
+
+/// Lists runs, the newest first.
+pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
+    let question = JobsQuestion {
+        job_id: None,
+        user: asked.user.clone(),
+        state: asked.state.as_ref().map(|state| state.to_uppercase()),
+        limit: asked.limit,
+    };
+    let runs = source(place)?.jobs(&question)?;
+    print(asked.format, &listing(&runs), &runs)
+}
+
+/// Shows every run of one job.
+pub fn show(place: &Place, asked: &Job) -> Result<(), Failure> {
+    let question = JobsQuestion { job_id: Some(asked.id.clone()), limit: usize::MAX, ..JobsQuestion::default() };
+    let runs = source(place)?.jobs(&question)?;
+    if runs.is_empty() {
+        return Err(anyhow::anyhow!("no job {} is recorded", asked.id).into());
+    }
+    let listing = if runs.len() == 1 { details(&runs[0]) } else { listing(&runs) };
+    print(asked.format, &listing, &runs)
+}
+
+fn listing(runs: &[JobRun]) -> Listing {
+    use Column::{Number, Text};
+    let mut listing = Listing::new(&[
+        Text("job_id"),
+        Text("user"),
+        Text("account"),
+        Text("partition"),
+        Text("state"),
+        Text("submit"),
+        Text("start"),
+        Text("end"),
+        Number("nodes"),
+        Number("cpus"),
+        Number("gpus"),
+        Text("node_list"),
+    ]);
+    for run in runs {
+        listing.push(vec![
+            run.job_id.clone(),
+            run.user.clone(),
+            run.account.clone(),
+            run.partition.clone(),
+            run.state.clone(),
+            instant(Some(run.submit)),
+            instant(run.start),
+            instant(run.end),
+            number(run.nodes),
+            number(run.cpus),
+            number(run.gpus),
+            run.node_list.clone().unwrap_or_default(),
+        ]);
+    }
+    listing
+}
+
+/// One run, a line a field; what nobody knows is left out.
+fn details(run: &JobRun) -> Listing {
+    let mut listing = Listing::new(&[Column::Text("field"), Column::Text("value")]);
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    for (name, value) in [
+        ("cluster", run.cluster.clone()),
+        ("job_id", run.job_id.clone()),
+        ("name", text(&run.name)),
+        ("state", run.state.clone()),
+        ("exit_code", text(&run.exit_code)),
+        ("user", run.user.clone()),
+        ("account", run.account.clone()),
+        ("partition", run.partition.clone()),
+        ("qos", text(&run.qos)),
+        ("submit", instant(Some(run.submit))),
+        ("eligible", instant(run.eligible)),
+        ("start", instant(run.start)),
+        ("end", instant(run.end)),
+        ("elapsed_seconds", number(run.elapsed)),
+        ("timelimit_seconds", number(run.timelimit)),
+        ("nodes", number(run.nodes)),
+        ("node_list", text(&run.node_list)),
+        ("cpus", number(run.cpus)),
+        ("gpus", number(run.gpus)),
+        ("gpu_model", text(&run.gpu_model)),
+        ("mem_bytes", number(run.mem_bytes)),
+        ("alloc_tres", text(&run.alloc_tres)),
+        ("req_tres", text(&run.req_tres)),
+    ] {
+        if !value.is_empty() {
+            listing.push(vec![name.to_owned(), value]);
+        }
+    }
+    listing
+}
+
+fn number(value: Option<u64>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// UTC, as everything is stored.
+fn instant(seconds: Option<i64>) -> String {
+    let at = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    at.map_or_else(String::new, |at| at.to_string())
+}

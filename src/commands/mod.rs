@@ -1,0 +1,59 @@
+//! One file a command.
+
+mod check_config;
+mod import;
+mod jobs;
+mod report;
+mod serve;
+mod sql;
+mod up;
+
+use crate::cli::{Cli, Command, Import, ListingFormat, Place, Report};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::output::Listing;
+use crate::source::Source;
+use serde::Serialize;
+use std::io::{BufWriter, Write};
+use tokio::runtime::Runtime;
+
+/// Runs what the command line asks for.
+pub fn run(cli: Cli) -> Result<(), Failure> {
+    let place = &cli.place;
+    match cli.command {
+        Command::Up(up) => up::run(place, &up),
+        Command::Serve(serve) => serve::run(place, &serve),
+        Command::Exporter(options) => Ok(one_thread()?.block_on(takt_exporter::run(options))?),
+        Command::Import(Import::Sacct(import)) => import::sacct(place, &import),
+        Command::Report(Report::Usage(report)) => report::usage(place, &report),
+        Command::Jobs(jobs) => jobs::list(place, &jobs),
+        Command::Job(job) => jobs::show(place, &job),
+        Command::Sql(sql) => sql::run(place, &sql),
+        Command::CheckConfig(asked) => check_config::run(place, &asked),
+    }
+}
+
+/// The exporter's runtime: one thread answers, the collectors that may block have their own.
+fn one_thread() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// The data of a command that asks.
+fn source(place: &Place) -> Result<Source, Failure> {
+    let config = Config::load(place).usage()?;
+    Source::open(&config.data_dir(place))
+}
+
+/// Prints a listing: the table and the CSV have the listing's cells, the JSON the values behind them.
+fn print<T: Serialize>(format: ListingFormat, listing: &Listing, values: &T) -> Result<(), Failure> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    match format {
+        ListingFormat::Table => listing.write_table(&mut out)?,
+        ListingFormat::Csv => listing.write_csv(&mut out)?,
+        ListingFormat::Json => {
+            serde_json::to_writer_pretty(&mut out, values)?;
+            writeln!(out)?;
+        }
+    }
+    Ok(out.flush()?)
+}

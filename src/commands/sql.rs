@@ -1,0 +1,36 @@
+//! `takt sql`: one SELECT over the tables.
+
+use super::{print, source};
+use crate::cli::{Place, Sql};
+use crate::failure::{Failure, OrUsage};
+use crate::output::Listing;
+use serde_json::{Map, Value};
+use std::io::Read;
+
+/// Runs the command.
+pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {
+    let mut statement = sql.statement.clone();
+    if statement == "-" {
+        statement.clear();
+        std::io::stdin().read_to_string(&mut statement).usage()?;
+    }
+    let answer = source(place)?.sql(&statement)?;
+    if answer.truncated {
+        tracing::warn!(
+            rows = answer.rows.len(),
+            "the answer has more rows than are shown; LIMIT it, or raise server.sql_max_rows"
+        );
+    }
+    let values: Vec<Map<String, Value>> =
+        answer.rows.iter().map(|row| answer.columns.iter().cloned().zip(row.iter().cloned()).collect()).collect();
+    let cells = answer.rows.iter().map(|row| row.iter().map(text).collect()).collect();
+    print(sql.format, &Listing::of(&answer.columns, cells), &values)
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

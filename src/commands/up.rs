@@ -1,0 +1,80 @@
+//! `takt up`: this machine, monitored, with nothing to configure.
+
+use super::one_thread;
+use crate::cli::{Place, Up};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::server;
+use anyhow::Context;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use takt_collector::scrape::TargetConfig;
+use takt_exporter::Exporter;
+use tokio::sync::watch;
+
+/// Seconds between two scrapes where nobody says otherwise: one machine can be looked at closely.
+const INTERVAL_SECONDS: f64 = 5.0;
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
+    let mut config = Config::load(place).usage()?;
+    config.server.listen_address.clone_from(&asked.server_address);
+    if place.config.is_none() || asked.interval_seconds.is_some() {
+        config.scrape.interval_seconds = asked.interval_seconds.unwrap_or(INTERVAL_SECONDS);
+        config.scrape.timeout_seconds = config.scrape.timeout_seconds.min(config.scrape.interval_seconds);
+    }
+    let address = asked.exporter.web.listen_address.first().context("--web.listen-address: expected HOST:PORT").usage()?;
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address} for the exporter"))?;
+    let exporter_address = listener.local_addr()?;
+    let node = rustix::system::uname().nodename().to_string_lossy().split('.').next().unwrap_or("localhost").to_owned();
+    config.scrape.targets.push(TargetConfig { address: exporter_address.to_string(), node, ..TargetConfig::default() });
+    config.validate().usage()?;
+
+    let dir = config.data_dir(place);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let shutdown = server::signals().context("cannot listen for signals")?;
+        let exporter = spawn_exporter(&asked.exporter, listener, shutdown.clone())?;
+        let served = server::run(&config, &dir, shutdown, |address, cluster| {
+            welcome(address, exporter_address, cluster, &dir);
+        })
+        .await;
+        drop(exporter);
+        served
+    })
+}
+
+/// The exporter has a thread and a runtime of its own, as on any node: the server's work must not delay it.
+fn spawn_exporter(
+    options: &takt_exporter::Options,
+    listener: TcpListener,
+    mut shutdown: watch::Receiver<bool>,
+) -> Result<std::thread::JoinHandle<()>, Failure> {
+    let exporter = Exporter::new(options)?;
+    listener.set_nonblocking(true)?;
+    let runtime = one_thread()?;
+    let thread = std::thread::Builder::new().name("takt-exporter".to_owned()).spawn(move || {
+        let stopped = async move { drop(shutdown.wait_for(|asked| *asked).await) };
+        let serve = async {
+            exporter.serve(tokio::net::TcpListener::from_std(listener)?, stopped).await.map_err(anyhow::Error::from)
+        };
+        if let Err(error) = runtime.block_on(serve) {
+            tracing::error!(error = format!("{error:#}"), "the exporter stopped");
+        }
+    })?;
+    Ok(thread)
+}
+
+#[expect(clippy::print_stdout, reason = "where to look is this command's answer")]
+fn welcome(address: SocketAddr, exporter: SocketAddr, cluster: &str, dir: &Path) {
+    println!(
+        "takt watches this machine, cluster {cluster}.\n\n\
+         \x20 page      http://{address}/\n\
+         \x20 exporter  http://{exporter}/metrics\n\
+         \x20 data      {}\n\n\
+         In another terminal: takt report usage, takt jobs, takt sql 'SELECT ...' (same directory, or --data-dir).\n\
+         Ctrl-C ends it; what is stored stays.",
+        dir.display()
+    );
+}

@@ -1,0 +1,186 @@
+//! `takt.toml`: what the user typed becomes, once, what the program trusts.
+
+use crate::cli::Place;
+use anyhow::{Context, bail};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use takt_collector::jobs::JobsConfig;
+use takt_collector::scrape::ScrapeConfig;
+use takt_collector::store::StoreConfig;
+
+/// The whole configuration. Every key may be left out.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Name of the cluster, on every series and job; the local Slurm's ClusterName, else `local`.
+    pub cluster: Option<String>,
+    /// Directory of the data, on a local disk; else `./takt-data`. Relative to this file.
+    pub data_dir: Option<PathBuf>,
+    /// Time zone that job records are written in and months are cut by; the system's.
+    pub timezone: Option<String>,
+    /// The web page and the API.
+    pub server: ServerConfig,
+    /// Which exporters are read, and how often.
+    pub scrape: ScrapeConfig,
+    /// How samples and records are kept.
+    pub store: StoreConfig,
+    /// Where job records come from.
+    pub jobs: JobsConfig,
+}
+
+/// The web page and the API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// Address and port. Any address but loopback needs `token_file`.
+    pub listen_address: String,
+    /// File with the token (one line) that writes, and every request from another machine, must carry. Not in the
+    /// data directory.
+    pub token_file: Option<PathBuf>,
+    /// Seconds after which a SQL statement is interrupted.
+    pub sql_timeout_seconds: u64,
+    /// Rows of a SQL answer; the rest is left out and the answer says so.
+    pub sql_max_rows: usize,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen_address: "127.0.0.1:9856".into(),
+            token_file: None,
+            sql_timeout_seconds: 30,
+            sql_max_rows: 100_000,
+        }
+    }
+}
+
+impl Config {
+    /// The configuration of a command: the file named, else the defaults.
+    pub fn load(place: &Place) -> anyhow::Result<Self> {
+        let Some(path) = &place.config else { return Ok(Self::default()) };
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads and checks a configuration. `path` is for the messages, and what relative paths are relative to.
+    pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
+        let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        for relative in [&mut config.data_dir, &mut config.server.token_file].into_iter().flatten() {
+            *relative = base.join(&*relative);
+        }
+        config.validate().with_context(|| format!("{}", path.display()))?;
+        Ok(config)
+    }
+
+    /// What no type can say.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        if self.cluster.as_deref().is_some_and(|name| name.trim().is_empty()) {
+            bail!("cluster: expected a name, found nothing; leave the key out for the default");
+        }
+        if let Some(name) = &self.timezone {
+            timezone(name).context("timezone")?;
+        }
+        self.server.validate().context("server")?;
+        self.scrape.validate().context("scrape")?;
+        self.store.validate().context("store")?;
+        self.jobs.validate().context("jobs")
+    }
+
+    /// Where the data is: the command line, the environment (both in `place`), this configuration, `./takt-data`.
+    pub fn data_dir(&self, place: &Place) -> PathBuf {
+        let chosen = place.data_dir.as_ref().or(self.data_dir.as_ref());
+        chosen.cloned().unwrap_or_else(|| "takt-data".into())
+    }
+}
+
+impl ServerConfig {
+    fn validate(&self) -> anyhow::Result<()> {
+        let address: SocketAddr = self.listen_address.parse().with_context(|| {
+            format!("listen_address: expected address:port such as 127.0.0.1:9856, found {:?}", self.listen_address)
+        })?;
+        if !address.ip().is_loopback() && self.token_file.is_none() {
+            bail!("listen_address: {} is reached from other machines, which needs a token_file", self.listen_address);
+        }
+        if self.sql_timeout_seconds == 0 || self.sql_max_rows == 0 {
+            bail!("sql_timeout_seconds and sql_max_rows: expected at least 1");
+        }
+        Ok(())
+    }
+
+    /// The token of `token_file`; without one, a new one that only this machine's commands learn (from the lock file).
+    pub fn token(&self) -> anyhow::Result<String> {
+        let Some(path) = &self.token_file else { return random_token() };
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read the token in {}", path.display()))?;
+        match text.trim() {
+            token if token.len() >= 16 => Ok(token.to_owned()),
+            _ => bail!("the token in {} is shorter than 16 characters", path.display()),
+        }
+    }
+}
+
+/// A time zone by its IANA name.
+pub fn timezone(name: &str) -> anyhow::Result<jiff::tz::TimeZone> {
+    jiff::tz::TimeZone::get(name)
+        .with_context(|| format!("no time zone is called {name:?}; expected a name such as Europe/Oslo or UTC"))
+}
+
+fn random_token() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; 24];
+    let mut source = std::fs::File::open("/dev/urandom").context("cannot make a token")?;
+    std::io::Read::read_exact(&mut source, &mut bytes).context("cannot make a token")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A mistake in the file, with its line and, for an unknown key, the nearest one that exists.
+fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
+    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    let message = error.message();
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let hint = match (message.starts_with("unknown field"), quoted.next()) {
+        (true, Some(key)) => {
+            let nearest = quoted.max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
+            nearest
+                .map_or_else(|| format!("unknown key {key}"), |near| format!("unknown key {key}; did you mean {near}?"))
+        }
+        _ => message.lines().collect::<Vec<_>>().join(" "),
+    };
+    anyhow::anyhow!("{}, line {line}: {hint}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_we_ship_is_what_it_says() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/takt.example.toml");
+        Config::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
+    }
+
+    #[test]
+    fn no_file_is_a_configuration() {
+        assert_eq!(Config::parse("", Path::new("takt.toml")).unwrap(), Config::default());
+    }
+
+    /// Every mistake we can imagine is a file; its first line says what must be told.
+    #[test]
+    fn each_mistake_has_its_message() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/config");
+        let mut count = 0;
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let expected =
+                text.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a first line with the message");
+            let said =
+                format!("{:#}", Config::parse(&text, Path::new("takt.toml")).expect_err(&path.to_string_lossy()));
+            assert_eq!(said, expected, "{}", path.display());
+            count += 1;
+        }
+        assert!(count >= 8, "only {count} files in {}", folder.display());
+    }
+}

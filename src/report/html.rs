@@ -1,0 +1,109 @@
+//! A usage report as one HTML file: no script, no other file; prints well, light and dark.
+
+use super::{FIGURES, group_cells, heading, hours, key_name, notes};
+use minijinja::{AutoEscape, Environment, context};
+use serde::Serialize;
+use takt_collector::accounting::{Figures, Row, UsageReport};
+
+/// Bars of one chart; the table has everybody.
+const BARS: usize = 15;
+/// Height of a bar with its gap, and width of the longest, in SVG units.
+const BAR_HEIGHT: usize = 20;
+const BAR_WIDTH: f64 = 470.0;
+
+#[derive(Serialize)]
+struct Cell {
+    text: String,
+    number: bool,
+}
+
+#[derive(Serialize)]
+struct Chart {
+    title: &'static str,
+    height: usize,
+    bars: Vec<Bar>,
+}
+
+#[derive(Serialize)]
+struct Bar {
+    name: String,
+    y: usize,
+    width: f64,
+    value: String,
+}
+
+/// Renders the report.
+pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::Error> {
+    let mut templates = Environment::new();
+    templates.set_auto_escape_callback(|_| AutoEscape::Html);
+    templates.add_template("usage.html", include_str!("usage.html"))?;
+    let charts: [(&'static str, fn(&Figures) -> f64); 2] =
+        [("GPU-hours", |f| f.gpu_hours.unwrap_or(0.0)), ("CPU-hours", |f| f.cpu_hours)];
+    let shown = || FIGURES.iter().filter_map(|figure| Some((figure.name, figure.short?)));
+    let heads: Vec<_> = (by.iter().map(|key| (key_name(key).to_owned(), false)))
+        .chain(shown().map(|(name, _)| (name.replace('_', " "), true)))
+        .map(|(name, number)| context! { name, number })
+        .collect();
+    let total = (report.rows.len() > 1).then(|| {
+        let names = by.iter().enumerate().map(|(at, _)| if at == 0 { "all".into() } else { String::new() });
+        cells(names, &report.totals)
+    });
+    templates.get_template("usage.html")?.render(context! {
+        heading => heading(report),
+        cluster => report.cluster,
+        from => report.from,
+        to => report.to,
+        timezone => report.timezone,
+        sums => sums(&report.totals),
+        charts => charts.iter().filter_map(|(title, of)| chart(title, &report.rows, *of)).collect::<Vec<_>>(),
+        heads,
+        rows => report.rows.iter().map(|row| cells(group_cells(row), &row.figures)).collect::<Vec<_>>(),
+        total,
+        notes => notes(report),
+    })
+}
+
+fn cells(group: impl Iterator<Item = String>, figures: &Figures) -> Vec<Cell> {
+    let numbers =
+        FIGURES.iter().filter_map(|figure| figure.short).map(|write| Cell { text: write(figures), number: true });
+    group.map(|text| Cell { text, number: false }).chain(numbers).collect()
+}
+
+fn sums(totals: &Figures) -> Vec<minijinja::Value> {
+    let gpu_hours = totals.gpu_hours.map_or_else(|| "?".into(), hours);
+    [
+        ("GPU-hours", gpu_hours),
+        ("CPU-hours", hours(totals.cpu_hours)),
+        ("runs started", totals.jobs_started.to_string()),
+        ("hours waited, all runs", hours(totals.wait_hours)),
+    ]
+    .into_iter()
+    .map(|(name, value)| context! { name, value })
+    .collect()
+}
+
+/// `None` where there is nothing to draw.
+fn chart(title: &'static str, rows: &[Row], of: fn(&Figures) -> f64) -> Option<Chart> {
+    let mut values: Vec<(String, f64)> =
+        rows.iter().map(|row| (group_cells(row).collect::<Vec<_>>().join(" · "), of(&row.figures))).collect();
+    values.retain(|(_, value)| *value > 0.0);
+    values.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let longest = values.first()?.1;
+    let bars: Vec<Bar> = (values.into_iter().take(BARS).enumerate())
+        .map(|(at, (name, value))| Bar {
+            name: shortened(&name),
+            y: at * BAR_HEIGHT,
+            width: (value / longest * BAR_WIDTH * 10.0).round() / 10.0,
+            value: hours(value),
+        })
+        .collect();
+    Some(Chart { title, height: bars.len() * BAR_HEIGHT, bars })
+}
+
+/// What fits beside a bar.
+fn shortened(name: &str) -> String {
+    match name.chars().count() {
+        0..=22 => name.to_owned(),
+        _ => name.chars().take(21).chain(['…']).collect(),
+    }
+}

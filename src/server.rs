@@ -1,0 +1,223 @@
+//! The server: a store, what fills it, and the pages and routes that answer from it.
+
+use crate::config::{Config, ServerConfig};
+use crate::failure::{Failure, OrUsage};
+use crate::page::{self, Surroundings};
+use anyhow::Context;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use axum::{Router, middleware};
+use jiff::tz::TimeZone;
+use prometheus_client::registry::Registry;
+use std::future::IntoFuture;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use takt_collector::api::{self, Access, App, Problem};
+use takt_collector::jobs::poll::{self, PollState, PollStatus, Poller};
+use takt_collector::query::sql::Limits;
+use takt_collector::scrape::ScrapeManager;
+use takt_collector::store::{DataDir, Health, Holder, Records, Store};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// After the end is asked for, requests in flight get this long.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Why a server stopped serving.
+enum End {
+    /// It was asked to.
+    Asked,
+    /// DuckDB lost the database: everything is opened anew.
+    Invalidated,
+}
+
+/// Serves `dir` until `shutdown` says so. `ready` is called once, with the address, when the first request can be
+/// answered.
+pub async fn run(
+    config: &Config,
+    dir: &Path,
+    mut shutdown: watch::Receiver<bool>,
+    ready: impl FnOnce(SocketAddr, &str),
+) -> Result<(), Failure> {
+    let address = &config.server.listen_address;
+    let token = config.server.token().context("server").usage()?;
+    let mut ready = Some(ready);
+    loop {
+        let mut registry = Registry::default();
+        let store = Arc::new(Store::open(DataDir::claim(dir)?, &config.store, &mut registry)?);
+        let cluster = cluster(config, &store).await?;
+        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        let bound = listener.local_addr()?;
+        let asked_at =
+            SocketAddr::new(if bound.ip().is_unspecified() { [127, 0, 0, 1].into() } else { bound.ip() }, bound.port());
+        store.publish(&Holder {
+            pid: std::process::id(),
+            address: Some(asked_at.to_string()),
+            token: Some(token.clone()),
+        })?;
+        let serving = Serving { config, cluster: &cluster, token: &token, registry, listener };
+        if let Some(ready) = ready.take() {
+            ready(asked_at, &cluster);
+        }
+        match serving.until(store, &mut shutdown).await? {
+            End::Asked => return Ok(()),
+            End::Invalidated => tracing::error!("the database became invalid and is opened anew"),
+        }
+    }
+}
+
+/// The cluster's name: the configuration's, the local Slurm's, that of the only cluster there are records of, `local`.
+async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
+    if let Some(name) = &config.cluster {
+        return Ok(name.clone());
+    }
+    if config.jobs.poll
+        && let Ok(slurm) = poll::detect(&config.jobs).await
+    {
+        return Ok(slurm.cluster);
+    }
+    let mut known = Records::of(store.database()).clusters()?;
+    let only = if known.len() == 1 { known.pop() } else { None };
+    Ok(only.map_or_else(|| api::LOCAL_CLUSTER.to_owned(), |only| only.cluster))
+}
+
+/// One opening of the data directory.
+struct Serving<'c> {
+    config: &'c Config,
+    cluster: &'c str,
+    token: &'c str,
+    registry: Registry,
+    listener: TcpListener,
+}
+
+/// What the page is made from.
+#[derive(Clone)]
+struct PageState {
+    store: Arc<Store>,
+    scrape: Arc<ScrapeManager>,
+    polls: Option<watch::Receiver<PollStatus>>,
+    cluster: Arc<str>,
+    zone: TimeZone,
+}
+
+impl Serving<'_> {
+    /// Starts asking the local Slurm, unless the configuration says not to.
+    fn poll(&self, store: &Store, zone: &TimeZone) -> Option<(JoinHandle<()>, watch::Receiver<PollStatus>)> {
+        let config = &self.config.jobs;
+        let zone = zone.iana_name().unwrap_or("UTC").to_owned();
+        config.poll.then(|| {
+            let database = Arc::clone(store.database());
+            let poller = Poller::new(config.clone(), database, self.config.cluster.clone(), zone);
+            let (send, receive) = watch::channel(PollStatus::default());
+            (tokio::spawn(poller.run(send)), receive)
+        })
+    }
+
+    async fn until(mut self, store: Arc<Store>, shutdown: &mut watch::Receiver<bool>) -> Result<End, Failure> {
+        let zone = match &self.config.timezone {
+            Some(name) => crate::config::timezone(name)?,
+            None => TimeZone::system(),
+        };
+        let scrape =
+            ScrapeManager::start(Arc::clone(&store), self.config.scrape.clone(), self.cluster, &mut self.registry)?;
+        let scrape = Arc::new(scrape);
+        let (poller, polls) = self.poll(&store, &zone).unzip();
+        let page = PageState {
+            store: Arc::clone(&store),
+            scrape: Arc::clone(&scrape),
+            polls,
+            cluster: self.cluster.into(),
+            zone,
+        };
+        let ServerConfig { sql_timeout_seconds, sql_max_rows, .. } = self.config.server;
+        let app = App {
+            store: Arc::clone(&store),
+            limits: Limits { timeout: Duration::from_secs(sql_timeout_seconds), max_rows: sql_max_rows },
+            registry: Arc::new(self.registry),
+        };
+        let routes = Router::new()
+            .route("/", get(show_page).with_state(page))
+            .merge(api::router(app))
+            .layer(middleware::from_fn_with_state(Access::new(self.token), api::check))
+            .into_make_service_with_connect_info::<SocketAddr>();
+
+        let (stop, stopped) = watch::channel(false);
+        let mut stopped_too = stopped.clone();
+        let serve = axum::serve(self.listener, routes)
+            .with_graceful_shutdown(async move { drop(stopped_too.wait_for(|stop| *stop).await) });
+        let serve = tokio::spawn(serve.into_future());
+        let mut health = store.health();
+        let end = tokio::select! {
+            _ = shutdown.wait_for(|asked| *asked) => End::Asked,
+            _ = health.wait_for(|health| matches!(health, Health::Invalidated(_))) => End::Invalidated,
+        };
+        stop.send_replace(true);
+        let serving = serve.abort_handle();
+        if tokio::time::timeout(GRACE, serve).await.is_err() {
+            tracing::warn!("requests in flight were cut off");
+            serving.abort();
+        }
+        if let Some(poller) = poller {
+            poller.abort();
+            // Only that it has ended matters; an abort is what we asked for.
+            let _ = poller.await;
+        }
+        if let Some(scrape) = Arc::into_inner(scrape) {
+            scrape.shutdown().await;
+        }
+        // The last one to hold the store closes it; closing writes what waits and blocks.
+        tokio::task::spawn_blocking(move || drop(store)).await?;
+        Ok(end)
+    }
+}
+
+/// A page's word on the scheduler; none where there is no Slurm to speak of.
+fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
+    let detail = status.detail.as_deref().unwrap_or_default();
+    match status.state {
+        PollState::NoSlurm => None,
+        PollState::Waiting => Some((true, "Slurm's records are being read".to_owned())),
+        PollState::Ok if status.forgotten_runs > 0 => {
+            Some((false, format!("Slurm has forgotten {} runs that never ended", status.forgotten_runs)))
+        }
+        PollState::Ok => Some((true, "Slurm's records are up to date".to_owned())),
+        _ => Some((false, format!("Slurm's records are not up to date: {detail}"))),
+    }
+}
+
+async fn show_page(State(page): State<PageState>) -> Response {
+    let surroundings = Surroundings {
+        cluster: page.cluster.to_string(),
+        zone: page.zone.clone(),
+        targets: page.scrape.targets(),
+        scheduler: page.polls.as_ref().and_then(|polls| scheduler(&polls.borrow())),
+    };
+    let rendered = tokio::task::spawn_blocking(move || {
+        let facts = page::gather(&page.store, &surroundings).map_err(Problem::failed)?;
+        page::render(&facts).map_err(Problem::failed)
+    })
+    .await
+    .map_err(Problem::failed)
+    .flatten();
+    match rendered {
+        Ok(html) => ([(header::CACHE_CONTROL, "no-store")], Html(html)).into_response(),
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Becomes true at Ctrl-C or SIGTERM.
+pub fn signals() -> anyhow::Result<watch::Receiver<bool>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (send, receive) = watch::channel(false);
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::spawn(async move {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        send.send_replace(true);
+    });
+    Ok(receive)
+}

@@ -1,0 +1,177 @@
+//! Where a command finds its answers: the server that holds the data directory, or else the files themselves.
+
+use crate::failure::Failure;
+use anyhow::Context;
+use reqwest::{Method, RequestBuilder, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use takt_collector::accounting::UsageReport;
+use takt_collector::api::{self, ImportQuestion, JobsQuestion, Problem, UsageQuestion};
+use takt_collector::jobs::JobRun;
+use takt_collector::query::sql::{self, Limits, Rows};
+use takt_collector::store::{DataDir, Database, Holder, ImportSummary, Settings, StoreError};
+use tokio::io::AsyncReadExt;
+use tokio::runtime::Runtime;
+
+/// One of the two ways to the data.
+pub enum Source {
+    /// Nobody holds the directory: this process opened it.
+    Files(Files),
+    /// A server holds it and is asked.
+    Server(Server),
+}
+
+/// The data directory, opened by this process.
+pub struct Files {
+    database: Database,
+    /// Held until the database is closed.
+    _dir: DataDir,
+}
+
+/// A server, asked over HTTP.
+pub struct Server {
+    address: String,
+    token: String,
+    http: reqwest::Client,
+    runtime: Runtime,
+}
+
+/// How long a command waits for another one to be done with the directory.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Source {
+    /// Asks the server that holds `dir`, or opens its files. Another command is waited for.
+    pub fn open(dir: &Path) -> Result<Self, Failure> {
+        let began = Instant::now();
+        loop {
+            if let Some(Holder { address: Some(address), token: Some(token), .. }) = DataDir::holder(dir) {
+                return Ok(Self::Server(Server::new(address, token)?));
+            }
+            match DataDir::claim(dir) {
+                Err(StoreError::Held { .. }) if began.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(50))
+                }
+                claimed => {
+                    let dir = claimed?;
+                    let database = Database::open(&dir, &Settings::default())?;
+                    return Ok(Self::Files(Files { database, _dir: dir }));
+                }
+            }
+        }
+    }
+
+    /// The usage report.
+    pub fn usage(&self, question: &UsageQuestion) -> Result<UsageReport, Failure> {
+        match self {
+            Self::Files(files) => Ok(api::usage(&files.database, question)?),
+            Self::Server(server) => server.get("/api/takt/v1/report/usage", question),
+        }
+    }
+
+    /// Runs, the newest first.
+    pub fn jobs(&self, question: &JobsQuestion) -> Result<Vec<JobRun>, Failure> {
+        match self {
+            Self::Files(files) => Ok(api::jobs(&files.database, question)?),
+            Self::Server(server) => server.get("/api/takt/v1/jobs", question),
+        }
+    }
+
+    /// The answer to a read-only statement.
+    pub fn sql(&self, statement: &str) -> Result<Rows, Failure> {
+        match self {
+            Self::Files(files) => Ok(sql::run(&files.database, statement, Limits::default())?),
+            Self::Server(server) => {
+                let request = server.request(Method::POST, api::SQL_PATH).body(statement.to_owned());
+                server.send(request)
+            }
+        }
+    }
+
+    /// Imports what `sacct` printed. `progress` is told how many bytes of the file have been read.
+    pub fn import_sacct(
+        &self,
+        file: &Path,
+        question: &ImportQuestion,
+        progress: Arc<dyn Fn(u64) + Send + Sync>,
+    ) -> Result<ImportSummary, Failure> {
+        match self {
+            Self::Files(files) => {
+                let reader = open_input(file).with_context(|| format!("cannot read {}", file.display()))?;
+                let reader = api::Counted::new(reader, move |bytes| progress(bytes));
+                Ok(api::import_sacct(&files.database, reader, question)?)
+            }
+            Self::Server(server) => server.upload(file, question, progress),
+        }
+    }
+}
+
+fn open_input(file: &Path) -> std::io::Result<Box<dyn std::io::Read + Send>> {
+    Ok(if file == Path::new("-") { Box::new(std::io::stdin()) } else { Box::new(std::fs::File::open(file)?) })
+}
+
+impl Server {
+    fn new(address: String, token: String) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).no_proxy().build()?;
+        Ok(Self { address, token, http, runtime })
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("http://{}{path}", self.address)).bearer_auth(&self.token)
+    }
+
+    fn get<Q: Serialize, A: DeserializeOwned>(&self, path: &str, question: &Q) -> Result<A, Failure> {
+        self.send(self.request(Method::GET, path).query(question))
+    }
+
+    fn send<A: DeserializeOwned>(&self, request: RequestBuilder) -> Result<A, Failure> {
+        self.runtime.block_on(async {
+            let response =
+                request.send().await.with_context(|| format!("cannot ask the server at {}", self.address))?;
+            self.answer(response).await
+        })
+    }
+
+    async fn answer<A: DeserializeOwned>(&self, response: Response) -> Result<A, Failure> {
+        let status = response.status();
+        let body = response.bytes().await.context("the server's answer broke off")?;
+        if status.is_success() {
+            return Ok(serde_json::from_slice(&body).context("the server's answer is not what this takt expects")?);
+        }
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => Err(problem.into()),
+            Err(_) => Err(anyhow::anyhow!("the server at {} answered {status}", self.address).into()),
+        }
+    }
+
+    fn upload(
+        &self,
+        file: &Path,
+        question: &ImportQuestion,
+        progress: Arc<dyn Fn(u64) + Send + Sync>,
+    ) -> Result<ImportSummary, Failure> {
+        self.runtime.block_on(async {
+            let failed = || format!("cannot read {}", file.display());
+            let input: Box<dyn tokio::io::AsyncRead + Send + Sync + Unpin> = match file == Path::new("-") {
+                true => Box::new(tokio::io::stdin()),
+                false => Box::new(tokio::fs::File::open(file).await.with_context(failed)?),
+            };
+            let chunks = futures_util::stream::try_unfold((input, 0), move |(mut input, sent)| {
+                let progress = progress.clone();
+                async move {
+                    let mut chunk = Vec::with_capacity(256 << 10);
+                    let read = input.read_buf(&mut chunk).await? as u64;
+                    progress(sent + read);
+                    Ok::<_, std::io::Error>((read > 0).then_some((chunk, (input, sent + read))))
+                }
+            });
+            let request = self.request(Method::POST, api::IMPORT_PATH).query(question);
+            let request = request.body(reqwest::Body::wrap_stream(chunks));
+            let response = request.send().await.with_context(|| format!("cannot send the file to {}", self.address))?;
+            self.answer(response).await
+        })
+    }
+}
