@@ -8,7 +8,7 @@ pub mod poll;
 pub mod sacct;
 pub mod tres;
 
-pub use poll::{JobsConfig, JobsConfigError};
+pub use poll::JobsConfig;
 
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};

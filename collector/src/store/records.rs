@@ -439,7 +439,7 @@ mod tests {
     fn what_a_poorer_text_does_not_tell_stays_known() {
         let store = Store::new();
         let rich = run("7", 1000, Some(2000));
-        store.import(&[rich.clone()]);
+        store.import(std::slice::from_ref(&rich));
         let poor = JobRun {
             account: String::new(),
             qos: None,

@@ -10,6 +10,7 @@ use crate::store::StoreError;
 use duckdb::arrow::array::{ArrayRef, Int64Builder, RecordBatch, StringBuilder, TimestampSecondBuilder};
 use duckdb::{Appender, Connection, params};
 use serde::{Deserialize, Serialize};
+use std::ops::AddAssign;
 use std::sync::{Arc, PoisonError};
 
 /// Where runs come from.
@@ -46,6 +47,22 @@ pub struct ImportSummary {
     pub rejected: u64,
     /// The first of them.
     pub first_rejects: Vec<Reject>,
+}
+
+impl AddAssign for ImportSummary {
+    /// Both together.
+    fn add_assign(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.runs += other.runs;
+        self.runs_inserted += other.runs_inserted;
+        self.runs_updated += other.runs_updated;
+        self.unchanged += other.unchanged;
+        self.duplicates += other.duplicates;
+        self.steps_skipped += other.steps_skipped;
+        self.rejected += other.rejected;
+        self.first_rejects.extend(other.first_rejects);
+        self.first_rejects.truncate(FIRST_REJECTS);
+    }
 }
 
 /// Most rejected rows that a summary shows.
@@ -175,6 +192,9 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
     db.execute_batch("COMMIT")
 }
 
+/// Seconds for which every answer of a source is remembered.
+const LONGEST_LOOK_BACK: i64 = 86_400;
+
 /// Rejected rows, the clusters' time zone, and how far the source has told.
 fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb::Result<()> {
     if summary.rejected > 0 {
@@ -194,6 +214,14 @@ fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb
         db.execute(
             "INSERT INTO records.polls VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)",
             params![cluster, origin.source, super::micros(instant)],
+        )?;
+        // The last one that is older than any look-back, and all since, are what may still be asked for.
+        db.execute(
+            "DELETE FROM records.polls AS old USING (
+                 SELECT max(told_until) AS keep FROM records.polls
+                 WHERE cluster = ? AND source = ? AND told_until <= make_timestamp(?::BIGINT)::TIMESTAMP_S)
+             WHERE old.cluster = ? AND old.source = ? AND old.told_until < keep",
+            params![cluster, origin.source, super::micros(instant - LONGEST_LOOK_BACK), cluster, origin.source],
         )?;
     }
     Ok(())
