@@ -1,9 +1,12 @@
 //! Rules, alert state, grouping and notifiers.
 
+pub mod alert;
 pub mod duration;
 pub mod fingerprint;
 pub mod flapping;
 pub mod group;
+pub mod message;
+pub mod outbox;
 pub mod ports;
 pub mod promtest;
 pub mod routing;

@@ -1,3 +1,13 @@
-//! From alerts to messages, as Alertmanager does it.
+//! From alerts to messages, as Alertmanager does it: routes, groups, silences, inhibition, and what was told already.
 
+pub mod config;
+pub mod dedup;
+pub mod group;
+pub mod inhibit;
+pub mod interval;
 pub mod matcher;
+pub mod plan;
+mod router;
+pub mod silence;
+
+pub use router::{Changes, LogKey, Logged, Router, Settings, Suppressed};

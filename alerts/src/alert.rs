@@ -1,0 +1,227 @@
+//! Alerts as routing sees them, wherever they come from: our rules, our events, or a Prometheus that pushes to us.
+
+use crate::fingerprint::Fingerprint;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use takt_model::{Labels, Timestamp};
+
+/// How long an alert that somebody pushed without an end counts as firing after the last push.
+pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// One alert.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Alert {
+    /// What it is; never changes.
+    pub labels: Labels,
+    /// Words for people.
+    pub annotations: BTreeMap<String, String>,
+    /// Since when it fires.
+    pub starts_at: Timestamp,
+    /// When it resolved, or will count as resolved if nobody speaks of it again.
+    pub ends_at: Option<Timestamp>,
+    /// When it was last spoken of.
+    pub updated_at: Timestamp,
+    /// A link to what raised it.
+    pub generator_url: String,
+    /// Whether `ends_at` is a guess made from [`RESOLVE_TIMEOUT`].
+    pub is_timeout: bool,
+}
+
+impl Alert {
+    /// Its identity.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.labels)
+    }
+
+    /// Whether it is over.
+    pub fn is_resolved(&self, now: Timestamp) -> bool {
+        self.ends_at.is_some_and(|end| end <= now)
+    }
+
+    /// The label's value, or `""`.
+    pub fn label(&self, name: &str) -> &str {
+        self.labels.get(name).unwrap_or_default()
+    }
+
+    /// The same alert, spoken of again: the younger word counts, but an episode keeps its beginning, and a known end
+    /// is kept against one that was only guessed.
+    fn merge(self, newer: Self) -> Self {
+        if newer.updated_at < self.updated_at {
+            return newer.merge_into(self);
+        }
+        self.merge_into(newer)
+    }
+
+    fn merge_into(self, mut newer: Self) -> Self {
+        newer.starts_at = newer.starts_at.min(self.starts_at);
+        let (end, old_end) = (newer.ends_at, self.ends_at);
+        let newer_is_over = end.is_some_and(|end| end <= newer.updated_at);
+        let old_is_over = old_end.is_some_and(|end| end <= newer.updated_at);
+        if newer_is_over && old_is_over {
+            newer.ends_at = end.max(old_end);
+        } else if !newer_is_over && !self.is_timeout && old_end > end && end.is_some() {
+            newer.ends_at = old_end;
+        }
+        newer
+    }
+
+    /// Whether both speak of the same episode: their times touch. No end is an end in the far future.
+    fn overlaps(&self, other: &Self) -> bool {
+        let end = |alert: &Self| alert.ends_at.map_or(i64::MAX, |end| end.0);
+        self.starts_at.0 <= end(other) && other.starts_at.0 <= end(self)
+    }
+}
+
+/// An alert as it is pushed over HTTP.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Posted {
+    /// Labels; empty ones are dropped.
+    pub labels: Labels,
+    /// Words for people.
+    pub annotations: BTreeMap<String, String>,
+    /// Since when, if it says.
+    pub starts_at: Option<Timestamp>,
+    /// Until when, if it says.
+    pub ends_at: Option<Timestamp>,
+    /// A link to what raised it.
+    pub generator_url: String,
+}
+
+/// Why a pushed alert is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PostedError {
+    /// It has no label.
+    #[error("at least one label pair required")]
+    NoLabels,
+    /// It ends before it begins.
+    #[error("start time must be before end time")]
+    Backwards,
+}
+
+impl Posted {
+    /// The alert that is meant, with what was left out filled in.
+    ///
+    /// # Errors
+    /// Where it cannot be an alert.
+    pub fn into_alert(self, now: Timestamp, resolve_timeout: Duration) -> Result<Alert, PostedError> {
+        let starts_at = self.starts_at.or(self.ends_at.filter(|end| *end < now)).unwrap_or(now);
+        let is_timeout = self.ends_at.is_none();
+        let ends_at = self.ends_at.unwrap_or(now.plus(resolve_timeout));
+        match (self.labels.is_empty(), ends_at < starts_at) {
+            (true, _) => Err(PostedError::NoLabels),
+            (_, true) => Err(PostedError::Backwards),
+            _ => Ok(Alert {
+                labels: self.labels,
+                annotations: self.annotations,
+                starts_at,
+                ends_at: Some(ends_at),
+                updated_at: now,
+                generator_url: self.generator_url,
+                is_timeout,
+            }),
+        }
+    }
+}
+
+/// All alerts that are known, by identity.
+#[derive(Debug, Clone, Default)]
+pub struct AlertBook(BTreeMap<Fingerprint, Alert>);
+
+impl AlertBook {
+    /// Takes in what somebody says of an alert, and returns what is known of it now.
+    pub fn take(&mut self, alert: Alert) -> &Alert {
+        let fingerprint = alert.fingerprint();
+        let alert = match self.0.remove(&fingerprint) {
+            Some(known) if known.overlaps(&alert) => known.merge(alert),
+            Some(known) if known.updated_at > alert.updated_at => known,
+            _ => alert,
+        };
+        self.0.entry(fingerprint).or_insert(alert)
+    }
+
+    /// One alert.
+    pub fn get(&self, fingerprint: Fingerprint) -> Option<&Alert> {
+        self.0.get(&fingerprint)
+    }
+
+    /// All alerts, resolved ones that are still remembered among them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Fingerprint, &Alert)> {
+        self.0.iter().map(|(fingerprint, alert)| (*fingerprint, alert))
+    }
+
+    /// Forgets resolved alerts that nobody needs any more, and says which.
+    pub fn forget_resolved(&mut self, now: Timestamp, is_needed: impl Fn(Fingerprint) -> bool) -> Vec<Fingerprint> {
+        let is_over = |fingerprint: &Fingerprint, alert: &Alert| alert.is_resolved(now) && !is_needed(*fingerprint);
+        let gone: Vec<_> =
+            self.0.iter().filter(|(print, alert)| is_over(print, alert)).map(|(print, _)| *print).collect();
+        gone.iter().for_each(|fingerprint| drop(self.0.remove(fingerprint)));
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(seconds)
+    }
+
+    fn posted(starts: Option<i64>, ends: Option<i64>) -> Posted {
+        let labels = [("alertname", "A")].into_iter().collect();
+        Posted { labels, starts_at: starts.map(at), ends_at: ends.map(at), ..Posted::default() }
+    }
+
+    #[test]
+    fn what_is_left_out_is_filled_in() {
+        for (starts, ends, expected) in [
+            (None, None, Ok((1000, 1300, true))),
+            (Some(900), None, Ok((900, 1300, true))),
+            (None, Some(2000), Ok((1000, 2000, false))),
+            (None, Some(800), Ok((800, 800, false))),
+            (Some(900), Some(800), Err(PostedError::Backwards)),
+        ] {
+            let alert = posted(starts, ends).into_alert(at(1000), RESOLVE_TIMEOUT);
+            let seen = alert.map(|a| (a.starts_at.0 / 1000, a.ends_at.unwrap().0 / 1000, a.is_timeout));
+            assert_eq!(seen, expected, "{starts:?} {ends:?}");
+        }
+        let nothing = Posted::default().into_alert(at(1), RESOLVE_TIMEOUT);
+        assert_eq!(nothing, Err(PostedError::NoLabels));
+    }
+
+    /// Each line: pushed at, starts, ends; then what is known: starts, ends.
+    #[test]
+    fn what_is_said_again_is_merged() {
+        let cases: &[(&str, &[(i64, i64, Option<i64>)], (i64, i64))] = &[
+            ("firing goes on, the beginning stays", &[(100, 100, None), (160, 150, None)], (100, 460)),
+            ("an end that is known", &[(100, 100, None), (160, 100, Some(160))], (100, 160)),
+            (
+                "a known end in the future beats an earlier one",
+                &[(100, 100, Some(900)), (160, 100, Some(500))],
+                (100, 900),
+            ),
+            ("a guessed end does not", &[(100, 100, None), (160, 100, Some(300))], (100, 300)),
+            ("of two ends in the past the later counts", &[(160, 100, Some(155)), (170, 100, Some(150))], (100, 155)),
+            ("after its end a new episode begins", &[(160, 100, Some(150)), (400, 400, None)], (400, 700)),
+        ];
+        for (name, pushes, expected) in cases {
+            let mut book = AlertBook::default();
+            for (now, starts, ends) in *pushes {
+                book.take(posted(Some(*starts), *ends).into_alert(at(*now), RESOLVE_TIMEOUT).unwrap());
+            }
+            let (_, known) = book.iter().next().unwrap();
+            assert_eq!((known.starts_at.0 / 1000, known.ends_at.unwrap().0 / 1000), *expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn resolved_alerts_are_kept_while_somebody_needs_them() {
+        let mut book = AlertBook::default();
+        book.take(posted(Some(1), Some(5)).into_alert(at(5), RESOLVE_TIMEOUT).unwrap());
+        assert!(book.forget_resolved(at(4), |_| false).is_empty());
+        assert!(book.forget_resolved(at(6), |_| true).is_empty());
+        assert_eq!(book.forget_resolved(at(6), |_| false).len(), 1);
+        assert_eq!(book.iter().len(), 0);
+    }
+}

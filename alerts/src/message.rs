@@ -1,0 +1,194 @@
+//! What a channel is told, before anybody puts it into words. As JSON it is the body of Alertmanager's webhook, version 4.
+
+use crate::alert::Alert;
+use crate::fingerprint::Fingerprint;
+use crate::routing::dedup::Reason;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use takt_model::{Labels, Timestamp};
+
+/// Whether something fires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It does.
+    Firing,
+    /// It did.
+    Resolved,
+}
+
+/// What one channel is told about one group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// The channel: receiver, kind and number.
+    pub channel: String,
+    /// The receiver's name.
+    pub receiver: String,
+    /// The group.
+    pub group_key: String,
+    /// Why it is told.
+    pub reason: Reason,
+    /// Firing as long as one of the alerts is.
+    pub status: Status,
+    /// What the group is grouped by.
+    pub group_labels: Labels,
+    /// Labels that all alerts share.
+    pub common_labels: Labels,
+    /// Annotations that all alerts share.
+    pub common_annotations: BTreeMap<String, String>,
+    /// Labels of the route.
+    pub route_labels: Labels,
+    /// Where people reach this server.
+    pub external_url: String,
+    /// The alerts: by job, instance, then all labels.
+    pub alerts: Vec<ToldAlert>,
+}
+
+/// One alert of a message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToldAlert {
+    /// Whether it fires.
+    pub status: Status,
+    /// What it is.
+    pub labels: Labels,
+    /// Words for people.
+    pub annotations: BTreeMap<String, String>,
+    /// Since when.
+    pub starts_at: Timestamp,
+    /// Until when; nothing while it fires.
+    pub ends_at: Option<Timestamp>,
+    /// A link to what raised it.
+    pub generator_url: String,
+    /// Its identity.
+    pub fingerprint: Fingerprint,
+}
+
+impl ToldAlert {
+    /// The alert as it is now.
+    pub fn new(alert: &Alert, now: Timestamp) -> Self {
+        let is_resolved = alert.is_resolved(now);
+        Self {
+            status: if is_resolved { Status::Resolved } else { Status::Firing },
+            labels: alert.labels.clone(),
+            annotations: alert.annotations.clone(),
+            starts_at: alert.starts_at,
+            ends_at: alert.ends_at.filter(|_| is_resolved),
+            generator_url: alert.generator_url.clone(),
+            fingerprint: alert.fingerprint(),
+        }
+    }
+}
+
+impl Message {
+    /// Orders the alerts, and finds what they share.
+    pub fn arranged(mut self) -> Self {
+        let part = |alert: &ToldAlert, name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
+        self.alerts.sort_by_cached_key(|alert| (part(alert, "job"), part(alert, "instance"), alert.labels.clone()));
+        let fires = self.alerts.iter().any(|alert| alert.status == Status::Firing);
+        self.status = if fires { Status::Firing } else { Status::Resolved };
+        if let Some((first, rest)) = self.alerts.split_first() {
+            let labels =
+                first.labels.iter().filter(|(name, value)| rest.iter().all(|a| a.labels.get(name) == Some(value)));
+            self.common_labels = labels.collect();
+            let words = first.annotations.iter();
+            let words =
+                words.filter(|(name, text)| rest.iter().all(|alert| alert.annotations.get(*name) == Some(text)));
+            self.common_annotations = words.map(|(name, text)| (name.clone(), text.clone())).collect();
+        }
+        self
+    }
+
+    /// The JSON body of Alertmanager's webhook, version 4.
+    pub fn webhook_body(&self) -> serde_json::Value {
+        let alerts = self.alerts.iter().map(|alert| {
+            serde_json::json!({
+                "status": alert.status,
+                "labels": by_name(&alert.labels),
+                "annotations": alert.annotations,
+                "startsAt": rfc3339(alert.starts_at),
+                "endsAt": alert.ends_at.map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), rfc3339),
+                "generatorURL": alert.generator_url,
+                "fingerprint": alert.fingerprint,
+            })
+        });
+        serde_json::json!({
+            "version": "4",
+            "groupKey": self.group_key,
+            "truncatedAlerts": 0,
+            "receiver": self.receiver,
+            "status": self.status,
+            "notification_reason": self.reason,
+            "groupLabels": by_name(&self.group_labels),
+            "commonLabels": by_name(&self.common_labels),
+            "commonAnnotations": self.common_annotations,
+            "routeLabels": by_name(&self.route_labels),
+            "externalURL": self.external_url,
+            "alerts": alerts.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn by_name(labels: &Labels) -> BTreeMap<&str, &str> {
+    labels.iter().collect()
+}
+
+/// `2026-11-20T12:00:00.5Z`, as Go writes a UTC time into JSON.
+pub fn rfc3339(at: Timestamp) -> String {
+    jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.to_string(), |at| at.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::parse_series;
+
+    fn told(labels: &str, summary: &str, ends_at: Option<i64>) -> ToldAlert {
+        let alert = Alert {
+            labels: parse_series(labels),
+            annotations: [("summary".to_owned(), summary.to_owned()), ("action".to_owned(), "drain".to_owned())].into(),
+            starts_at: Timestamp(1_500),
+            ends_at: ends_at.map(Timestamp),
+            updated_at: Timestamp(0),
+            generator_url: "http://takt/g".to_owned(),
+            is_timeout: false,
+        };
+        ToldAlert::new(&alert, Timestamp(10_000))
+    }
+
+    #[test]
+    fn the_webhook_body_is_alertmanagers() {
+        let message = Message {
+            channel: "ops/webhook/0".to_owned(),
+            receiver: "ops".to_owned(),
+            group_key: "{}:{alertname=\"A\"}".to_owned(),
+            reason: Reason::SomeResolved,
+            status: Status::Resolved,
+            group_labels: parse_series("{alertname=A}"),
+            common_labels: Labels::new(),
+            common_annotations: BTreeMap::new(),
+            route_labels: Labels::new(),
+            external_url: "http://takt".to_owned(),
+            alerts: vec![
+                told("{alertname=A,instance=b,node=g01}", "hot", Some(9_000)),
+                told("{alertname=A,instance=a,node=g01}", "hotter", Some(90_000)),
+            ],
+        }
+        .arranged();
+        let body = message.webhook_body();
+        assert_eq!(body["status"], "firing");
+        assert_eq!(body["commonLabels"], serde_json::json!({"alertname": "A", "node": "g01"}));
+        assert_eq!(body["commonAnnotations"], serde_json::json!({"action": "drain"}));
+        assert_eq!(body["notification_reason"], "some_resolved");
+        let [a, b] = [&body["alerts"][0], &body["alerts"][1]];
+        assert_eq!(
+            (&a["labels"]["instance"], &a["status"], &a["endsAt"]),
+            (&"a".into(), &"firing".into(), &"0001-01-01T00:00:00Z".into())
+        );
+        assert_eq!(
+            (&b["status"], &b["startsAt"], &b["endsAt"]),
+            (&"resolved".into(), &"1970-01-01T00:00:01.5Z".into(), &"1970-01-01T00:00:09Z".into())
+        );
+        let json = serde_json::to_string(&message).unwrap();
+        assert_eq!(serde_json::from_str::<Message>(&json).unwrap(), message, "the outbox keeps it whole");
+    }
+}

@@ -1,0 +1,347 @@
+//! The outbox: messages that were decided and are not delivered yet.
+//!
+//! A row is committed together with the decision to send it, so a crash loses nothing; it is delivered at least once.
+//! Everything here is a decision over rows with the clock as an argument; who sends is elsewhere.
+
+use crate::message::Message;
+use crate::routing::dedup::Reason;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use takt_model::Timestamp;
+
+/// The wait after the first failure; it doubles with every further one.
+pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+
+/// The longest wait.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
+
+/// A row older than this is trouble to report over another channel.
+pub const LATE_AFTER: Duration = Duration::from_secs(300);
+
+/// One message on its way to one channel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Its number; rises, and is never used again. The seed of Message-IDs.
+    pub id: u64,
+    /// The channel it goes to.
+    pub channel: String,
+    /// The channel that it was meant for and that gave it up.
+    pub instead_of: Option<String>,
+    /// What is told.
+    pub message: Message,
+    /// Where it stands.
+    pub state: RowState,
+    /// When it was decided.
+    pub created_at: Timestamp,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Not before this.
+    pub next_at: Timestamp,
+    /// What the last failure was.
+    pub error: Option<String>,
+}
+
+/// Where a row stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowState {
+    /// It waits.
+    Queued,
+    /// It is handed to the channel. After a crash nobody knows whether it arrived, so it is sent again.
+    Sending,
+    /// The channel took it.
+    Sent,
+    /// The channel will never take it; another one was asked instead, if there is one.
+    GaveUp,
+    /// A newer message about the same group says all it says.
+    Superseded,
+}
+
+impl RowState {
+    /// Whether nothing more will happen to it.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Sent | Self::GaveUp | Self::Superseded)
+    }
+}
+
+/// What a channel said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has it.
+    Sent,
+    /// Not now; not before that time has passed, if it said so.
+    TryAgain {
+        /// Its `Retry-After`.
+        after: Option<Duration>,
+        /// Why.
+        error: String,
+    },
+    /// Never.
+    GiveUp {
+        /// Why.
+        error: String,
+    },
+}
+
+/// All rows that are not final, and what is known of their channels.
+#[derive(Debug, Clone, Default)]
+pub struct Outbox {
+    rows: BTreeMap<u64, Row>,
+    next_id: u64,
+    /// Channels that asked for rest, until when.
+    resting: BTreeMap<String, Timestamp>,
+}
+
+/// Which channel is asked when one gives up.
+pub type Fallback<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+impl Outbox {
+    /// The rows as they were stored; those that were being sent are sent again. `next_id` has to be above all numbers
+    /// that were ever used.
+    pub fn load(rows: impl IntoIterator<Item = Row>, next_id: u64) -> Self {
+        let open = rows.into_iter().filter(|row| !row.state.is_final()).map(|row| {
+            let state = RowState::Queued;
+            (row.id, Row { state, ..row })
+        });
+        let rows: BTreeMap<_, _> = open.collect();
+        let next_id = rows.keys().next_back().map_or(next_id, |last| next_id.max(last + 1));
+        Self { rows, next_id, resting: BTreeMap::new() }
+    }
+
+    /// Adds messages. Returns the rows to commit: the new ones, and queued ones that a new one makes needless.
+    pub fn add(&mut self, messages: impl IntoIterator<Item = Message>, now: Timestamp) -> Vec<Row> {
+        let mut changed = Vec::new();
+        for message in messages {
+            let old = self.rows.values_mut().filter(|row| is_superseded_by(row, &message));
+            changed.extend(old.map(|row| {
+                row.state = RowState::Superseded;
+                row.clone()
+            }));
+            changed.push(self.queue(message.channel.clone(), None, message, now));
+        }
+        self.rows.retain(|_, row| !row.state.is_final());
+        changed
+    }
+
+    /// The rows to send now, at most one for each channel: the oldest first, so that an end never overtakes its
+    /// beginning. They are marked as being sent; the marks are to be committed before anything goes out.
+    pub fn due(&mut self, now: Timestamp) -> Vec<Row> {
+        let mut busy: BTreeSet<String> = BTreeSet::new();
+        let mut due = Vec::new();
+        for row in self.rows.values_mut() {
+            if !busy.insert(row.channel.clone()) || row.state != RowState::Queued || row.next_at > now {
+                continue;
+            }
+            if self.resting.get(&row.channel).is_some_and(|until| *until > now) {
+                continue;
+            }
+            row.state = RowState::Sending;
+            row.attempts += 1;
+            due.push(row.clone());
+        }
+        due
+    }
+
+    /// When something may have to be sent.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let mut heads: BTreeMap<&str, &Row> = BTreeMap::new();
+        for row in self.rows.values() {
+            heads.entry(&row.channel).or_insert(row);
+        }
+        let waiting = heads.values().filter(|row| row.state == RowState::Queued);
+        waiting.map(|row| self.resting.get(&row.channel).map_or(row.next_at, |until| row.next_at.max(*until))).min()
+    }
+
+    /// A channel has answered. Returns the rows to commit: the row, and one for another channel if this one gave up.
+    pub fn answered(&mut self, id: u64, outcome: &Outcome, fallback: Fallback<'_>, now: Timestamp) -> Vec<Row> {
+        let Some(row) = self.rows.get_mut(&id) else { return Vec::new() };
+        match outcome {
+            Outcome::Sent => (row.state, row.error) = (RowState::Sent, None),
+            Outcome::TryAgain { after, error } => {
+                row.state = RowState::Queued;
+                row.error = Some(error.clone());
+                row.next_at = now.plus(after.unwrap_or_else(|| backoff(row.attempts, row.id)));
+                if let Some(after) = after {
+                    self.resting.insert(row.channel.clone(), now.plus(*after));
+                }
+            }
+            Outcome::GiveUp { error } => {
+                row.error = Some(error.clone());
+                let other = fallback(&row.channel).filter(|other| *other != row.channel);
+                match (other, &row.instead_of) {
+                    // Nobody else is left to ask. A person may yet repair the channel, so the row stays.
+                    (None, _) | (_, Some(_)) => {
+                        row.state = RowState::Queued;
+                        row.next_at = now.plus(BACKOFF_MAX);
+                    }
+                    (Some(other), None) => {
+                        row.state = RowState::GaveUp;
+                        let (channel, message) = (row.channel.clone(), row.message.clone());
+                        let given_up = row.clone();
+                        let moved = self.queue(other, Some(channel), message, now);
+                        self.rows.remove(&id);
+                        return vec![given_up, moved];
+                    }
+                }
+            }
+        }
+        let changed = row.clone();
+        self.rows.retain(|_, row| !row.state.is_final());
+        vec![changed]
+    }
+
+    /// Channels whose oldest row waits for too long, with that row: to be reported over another channel.
+    pub fn late(&self, now: Timestamp) -> Vec<&Row> {
+        let mut seen = BTreeSet::new();
+        let oldest = self.rows.values().filter(|row| seen.insert(row.channel.as_str()));
+        oldest.filter(|row| row.created_at.plus(LATE_AFTER) < now).collect()
+    }
+
+    /// The rows that are not final.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Row> {
+        self.rows.values()
+    }
+
+    fn queue(&mut self, channel: String, instead_of: Option<String>, message: Message, now: Timestamp) -> Row {
+        let id = self.next_id;
+        self.next_id += 1;
+        let state = RowState::Queued;
+        let row =
+            Row { id, channel, instead_of, message, state, created_at: now, attempts: 0, next_at: now, error: None };
+        self.rows.insert(id, row.clone());
+        row
+    }
+}
+
+/// The wait after `attempts` failures, moved by up to a quarter so that rows that failed together do not return
+/// together. The row's number decides how far: the same row always waits alike.
+pub fn backoff(attempts: u32, id: u64) -> Duration {
+    let doubled = BACKOFF_FIRST.saturating_mul(1 << attempts.saturating_sub(1).min(16)).min(BACKOFF_MAX);
+    let share = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u32;
+    doubled - doubled * share / 1024
+}
+
+/// Whether a queued row need not be sent once `newer` is: a repeat or an addition to a group whose whole state a newer
+/// message tells. Beginnings and ends are never dropped.
+fn is_superseded_by(row: &Row, newer: &Message) -> bool {
+    row.state == RowState::Queued
+        && (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key)
+        && row.message.reason == Reason::StillFiring
+        && matches!(newer.reason, Reason::NewInGroup | Reason::StillFiring)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Status;
+    use takt_model::Labels;
+
+    fn message(channel: &str, group: &str, reason: Reason) -> Message {
+        Message {
+            channel: channel.to_owned(),
+            receiver: "ops".to_owned(),
+            group_key: group.to_owned(),
+            reason,
+            status: Status::Firing,
+            group_labels: Labels::new(),
+            common_labels: Labels::new(),
+            common_annotations: BTreeMap::new(),
+            route_labels: Labels::new(),
+            external_url: String::new(),
+            alerts: Vec::new(),
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(seconds)
+    }
+
+    fn ids(rows: &[Row]) -> Vec<u64> {
+        rows.iter().map(|row| row.id).collect()
+    }
+
+    fn again(after: Option<u64>) -> Outcome {
+        Outcome::TryAgain { after: after.map(Duration::from_secs), error: "429".to_owned() }
+    }
+
+    #[test]
+    fn one_at_a_time_for_each_channel_in_order() {
+        let mut outbox = Outbox::load([], 1);
+        let messages = ["slack", "slack", "mail"].map(|channel| message(channel, "g", Reason::FirstFiring));
+        assert_eq!(ids(&outbox.add(messages, at(0))), [1, 2, 3]);
+        assert_eq!(ids(&outbox.due(at(0))), [1, 3]);
+        assert!(outbox.due(at(0)).is_empty(), "2 waits behind 1");
+        outbox.answered(1, &Outcome::Sent, &|_| None, at(1));
+        assert_eq!(ids(&outbox.due(at(1))), [2]);
+    }
+
+    #[test]
+    fn a_channel_that_asks_for_rest_gets_it_and_others_go_on() {
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([message("slack", "g", Reason::FirstFiring), message("slack", "h", Reason::FirstFiring)], at(0));
+        outbox.due(at(0));
+        outbox.answered(1, &again(Some(30)), &|_| None, at(0));
+        outbox.add([message("mail", "g", Reason::FirstFiring)], at(1));
+        assert_eq!(ids(&outbox.due(at(29))), [3]);
+        assert_eq!(outbox.next_due(), Some(at(30)));
+        assert_eq!(ids(&outbox.due(at(30))), [1]);
+    }
+
+    #[test]
+    fn waits_double_up_to_five_minutes_and_are_spread() {
+        let seconds: Vec<_> = (1..12).map(|n| backoff(n, 0).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        for id in 0..1000 {
+            let wait = backoff(5, id);
+            assert!(wait <= Duration::from_secs(16) && wait > Duration::from_secs(12), "{wait:?}");
+        }
+        assert_ne!(backoff(5, 1), backoff(5, 2));
+    }
+
+    #[test]
+    fn what_one_channel_gives_up_another_delivers() {
+        let mut outbox = Outbox::load([], 7);
+        outbox.add([message("slack", "g", Reason::FirstFiring)], at(0));
+        outbox.due(at(0));
+        let give_up = Outcome::GiveUp { error: "channel_not_found".to_owned() };
+        let to_mail = |channel: &str| (channel == "slack").then(|| "mail".to_owned());
+        let changed = outbox.answered(7, &give_up, &to_mail, at(1));
+        assert_eq!((changed[0].state, changed[1].channel.as_str()), (RowState::GaveUp, "mail"));
+        assert_eq!(changed[1].instead_of.as_deref(), Some("slack"));
+        assert_eq!(ids(&outbox.due(at(1))), [8]);
+        // The other one refuses as well: the row stays and is tried now and then.
+        let to_slack = |_: &str| Some("slack".to_owned());
+        let changed = outbox.answered(8, &give_up, &to_slack, at(2));
+        assert_eq!((changed.len(), changed[0].state), (1, RowState::Queued));
+        assert_eq!(outbox.next_due(), Some(at(302)));
+        assert_eq!(outbox.late(at(302)).len(), 1);
+    }
+
+    #[test]
+    fn after_a_crash_what_was_being_sent_is_sent_again() {
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([message("slack", "g", Reason::FirstFiring)], at(0));
+        let stored = outbox.due(at(0));
+        assert_eq!(stored[0].state, RowState::Sending);
+        let mut after = Outbox::load(stored, 2);
+        assert_eq!(ids(&after.due(at(5))), [1]);
+        assert_eq!(
+            ids(&after.add([message("slack", "g", Reason::Resolved)], at(5))),
+            [2],
+            "numbers are not used again"
+        );
+    }
+
+    #[test]
+    fn repeats_give_way_to_news_but_beginnings_and_ends_stay() {
+        let mut outbox = Outbox::load([], 1);
+        outbox.add([message("slack", "g", Reason::StillFiring)], at(0));
+        let changed = outbox.add([message("slack", "g", Reason::NewInGroup)], at(1));
+        assert_eq!(changed[0].state, RowState::Superseded);
+        outbox.add([message("slack", "g", Reason::Resolved), message("slack", "g", Reason::FirstFiring)], at(2));
+        assert_eq!(outbox.iter().map(|row| row.id).collect::<Vec<_>>(), [2, 3, 4]);
+        outbox.add([message("slack", "h", Reason::StillFiring)], at(3));
+        assert_eq!(outbox.iter().len(), 4, "another group");
+    }
+}

@@ -1,0 +1,522 @@
+//! `alertmanager.yml`: the route tree, receivers, inhibition and time intervals.
+//!
+//! What we do not deliver to is refused by name, since an alert that is routed to nobody is lost.
+
+use super::inhibit::InhibitRule;
+use super::interval::TimeInterval;
+use super::matcher::{MatchOp, Matcher, Matchers, parse_matchers};
+use crate::alert::RESOLVE_TIMEOUT;
+use crate::yaml::{Fields, Mistake, Node, unknown_key};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use takt_model::Labels;
+
+/// What a configuration says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// When a pushed alert without an end counts as resolved.
+    pub resolve_timeout: Duration,
+    /// Settings that receivers share, such as `smtp_smarthost`.
+    pub global: Option<Node>,
+    /// Files with templates for messages.
+    pub templates: Vec<String>,
+    /// The routes; the first is the root.
+    pub routes: RouteTree,
+    /// Who receives.
+    pub receivers: Vec<Receiver>,
+    /// What explains what.
+    pub inhibit_rules: Vec<InhibitRule>,
+    /// Times by name.
+    pub time_intervals: BTreeMap<String, Vec<TimeInterval>>,
+}
+
+/// A name and the ways to reach it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Receiver {
+    /// The name that routes use.
+    pub name: String,
+    /// The ways, in the order written.
+    pub integrations: Vec<Integration>,
+}
+
+/// One way to reach a receiver.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Integration {
+    /// `email`, `slack`, `webhook` or `ntfy`.
+    pub kind: &'static str,
+    /// Its number among those of its kind in this receiver.
+    pub index: usize,
+    /// Whether it is told when alerts resolve.
+    pub send_resolved: bool,
+    /// All its settings.
+    pub settings: Node,
+}
+
+impl Receiver {
+    /// The name of one way, as the notification log and the outbox use it: `ops/slack/0`.
+    pub fn channel(&self, integration: &Integration) -> String {
+        format!("{}/{}/{}", self.name, integration.kind, integration.index)
+    }
+}
+
+/// Ways we deliver, with whether they are told of resolved alerts unless they say so.
+const KINDS: &[(&str, &str, bool)] = &[
+    ("email_configs", "email", false),
+    ("slack_configs", "slack", false),
+    ("webhook_configs", "webhook", true),
+    ("ntfy_configs", "ntfy", true),
+];
+
+/// The global settings of ways that we deliver; those of others are read over, since no receiver can use them.
+const GLOBAL_PREFIXES: [&str; 3] = ["smtp_", "slack_", "http_config"];
+
+/// Which labels an alert's group has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GroupBy {
+    /// `...`: every alert for itself.
+    All,
+    /// These.
+    Labels(BTreeSet<String>),
+}
+
+/// One route, with all it inherits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    /// The key: the matchers of all routes down to this one, as in group keys.
+    pub key: String,
+    /// Who is told.
+    pub receiver: String,
+    /// How alerts are grouped.
+    pub group_by: GroupBy,
+    /// Conditions on an alert.
+    pub matchers: Matchers,
+    /// Whether routes behind this one are asked as well.
+    pub is_continued: bool,
+    /// How long a new group waits for further alerts.
+    pub group_wait: Duration,
+    /// How long a group waits after it was told.
+    pub group_interval: Duration,
+    /// After how long the same is told again.
+    pub repeat_interval: Duration,
+    /// Times in which nothing is told.
+    pub mute_time_intervals: Vec<String>,
+    /// The only times in which something is told, if any.
+    pub active_time_intervals: Vec<String>,
+    /// Labels that messages carry.
+    pub labels: Labels,
+    /// The routes below, as positions in the tree.
+    children: Vec<usize>,
+}
+
+/// All routes, each behind the one it belongs to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouteTree(Vec<Route>);
+
+impl RouteTree {
+    /// The routes that an alert takes, as positions.
+    pub fn matching(&self, labels: &Labels) -> Vec<usize> {
+        let mut found = Vec::new();
+        self.descend(0, labels, &mut found);
+        found
+    }
+
+    /// One route.
+    pub fn get(&self, at: usize) -> &Route {
+        &self.0[at]
+    }
+
+    /// All routes, the root first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Route> {
+        self.0.iter()
+    }
+
+    /// A route that matches is taken itself only if none below it is.
+    fn descend(&self, at: usize, labels: &Labels, found: &mut Vec<usize>) -> bool {
+        if !self.0[at].matchers.accept(labels) {
+            return false;
+        }
+        let before = found.len();
+        for child in &self.0[at].children {
+            if self.descend(*child, labels, found) && !self.0[*child].is_continued {
+                break;
+            }
+        }
+        if found.len() == before {
+            found.push(at);
+        }
+        true
+    }
+}
+
+const ROUTE_KEYS: &[&str] = &[
+    "receiver",
+    "group_by",
+    "matchers",
+    "match",
+    "match_re",
+    "continue",
+    "routes",
+    "group_wait",
+    "group_interval",
+    "repeat_interval",
+    "mute_time_intervals",
+    "active_time_intervals",
+    "labels",
+];
+
+const CONFIG_KEYS: &[&str] =
+    &["global", "templates", "route", "receivers", "inhibit_rules", "mute_time_intervals", "time_intervals"];
+
+impl Config {
+    /// Reads the text of the file called `name`.
+    ///
+    /// # Errors
+    /// At the first mistake.
+    pub fn read(name: &str, text: &str) -> Result<Self, Mistake> {
+        Self::from_text(text).map_err(|mistake| mistake.in_file(name))
+    }
+
+    /// Who would be told about an alert with these labels: receivers and the keys of their routes.
+    pub fn route_test(&self, labels: &Labels) -> Vec<(&str, &str)> {
+        let routes = self.routes.matching(labels).into_iter().map(|at| self.routes.get(at));
+        routes.map(|route| (route.receiver.as_str(), route.key.as_str())).collect()
+    }
+
+    /// The receiver of that name.
+    pub fn receiver(&self, name: &str) -> Option<&Receiver> {
+        self.receivers.iter().find(|receiver| receiver.name == name)
+    }
+
+    fn from_text(text: &str) -> Result<Self, Mistake> {
+        let root = Node::read(text)?;
+        let fields = root.fields(CONFIG_KEYS)?;
+        let receivers: Vec<Receiver> =
+            fields.or_default("receivers", |node| node.list()?.iter().map(receiver).collect::<Result<_, _>>())?;
+        if let Some(twin) =
+            receivers.iter().enumerate().find(|(at, one)| receivers[..*at].iter().any(|r| r.name == one.name))
+        {
+            return Err(root.mistake(format!("there are two receivers called `{}`", twin.1.name)));
+        }
+        let mut time_intervals = BTreeMap::new();
+        for key in ["mute_time_intervals", "time_intervals"] {
+            for node in fields.or_default(key, Node::list)? {
+                let (name, intervals) = named_intervals(node)?;
+                if time_intervals.insert(name.clone(), intervals).is_some() {
+                    return Err(node.mistake(format!("there are two time intervals called `{name}`")));
+                }
+            }
+        }
+        let names = Names {
+            receivers: receivers.iter().map(|receiver| receiver.name.as_str()).collect(),
+            intervals: time_intervals.keys().map(String::as_str).collect(),
+        };
+        let routes = read_routes(fields.require("route")?, &names)?;
+        let (global, resolve_timeout) = read_global(&fields)?;
+        Ok(Self {
+            resolve_timeout,
+            global,
+            templates: fields.or_default("templates", Node::texts)?,
+            routes,
+            inhibit_rules: fields
+                .or_default("inhibit_rules", |node| node.list()?.iter().map(inhibit_rule).collect::<Result<_, _>>())?,
+            receivers,
+            time_intervals,
+        })
+    }
+}
+
+fn read_global(fields: &Fields<'_>) -> Result<(Option<Node>, Duration), Mistake> {
+    let Some(global) = fields.get("global") else { return Ok((None, RESOLVE_TIMEOUT)) };
+    let mut resolve_timeout = RESOLVE_TIMEOUT;
+    for (key, node) in global.pairs()? {
+        match key {
+            "resolve_timeout" => resolve_timeout = node.duration()?,
+            key if GLOBAL_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) => {}
+            _ => tracing::warn!(key, "global setting of a receiver that takt does not deliver to"),
+        }
+    }
+    Ok((Some(global.clone()), resolve_timeout))
+}
+
+fn receiver(node: &Node) -> Result<Receiver, Mistake> {
+    let mut receiver = Receiver { name: String::new(), integrations: Vec::new() };
+    let mut others = Vec::new();
+    for (key, value) in node.pairs()? {
+        match KINDS.iter().find(|(known, ..)| *known == key) {
+            _ if key == "name" => value.text()?.clone_into(&mut receiver.name),
+            Some((_, kind, send_resolved)) => {
+                for (index, settings) in value.list()?.iter().enumerate() {
+                    let asked = settings.pairs()?.find(|(key, _)| *key == "send_resolved");
+                    let send_resolved = asked.map_or(Ok(*send_resolved), |(_, node)| node.boolean())?;
+                    let integration = Integration { kind, index, send_resolved, settings: settings.clone() };
+                    receiver.integrations.push(integration);
+                }
+            }
+            None => others.push((key, value)),
+        }
+    }
+    let inside = |mistake: Mistake| mistake.within(format!("receiver `{}`", receiver.name));
+    match others.first() {
+        Some((key, value)) if key.ends_with("_configs") => Err(inside(
+            value.mistake(format!("takt does not deliver to `{key}`; `webhook_configs` reaches any service")),
+        )),
+        Some((key, value)) => {
+            let known: Vec<_> = KINDS.iter().map(|(key, ..)| *key).chain(["name"]).collect();
+            Err(inside(value.mistake(unknown_key(key, &known))))
+        }
+        None if receiver.name.is_empty() => Err(node.mistake("a receiver needs a name")),
+        None => Ok(receiver),
+    }
+}
+
+fn named_intervals(node: &Node) -> Result<(String, Vec<TimeInterval>), Mistake> {
+    let fields = node.fields(&["name", "time_intervals"])?;
+    let name = fields.require("name")?.text()?.to_owned();
+    let inside = |mistake: Mistake| mistake.within(format!("time interval `{name}`"));
+    let list = fields.or_default("time_intervals", Node::list).map_err(inside)?;
+    let intervals = list.iter().map(TimeInterval::read).collect::<Result<_, _>>().map_err(inside)?;
+    Ok((name, intervals))
+}
+
+fn inhibit_rule(node: &Node) -> Result<InhibitRule, Mistake> {
+    let fields = node.fields(&[
+        "name",
+        "source_match",
+        "source_match_re",
+        "source_matchers",
+        "target_match",
+        "target_match_re",
+        "target_matchers",
+        "equal",
+    ])?;
+    Ok(InhibitRule {
+        source: conditions(&fields, ["source_match", "source_match_re", "source_matchers"])?,
+        target: conditions(&fields, ["target_match", "target_match_re", "target_matchers"])?,
+        equal: fields.or_default("equal", Node::texts)?,
+    })
+}
+
+/// Conditions in the three forms that Alertmanager has had: equal, regular expressions, and matchers.
+fn conditions(fields: &Fields<'_>, [equal, regex, matchers]: [&str; 3]) -> Result<Matchers, Mistake> {
+    let mut all = Vec::new();
+    for (key, op) in [(equal, MatchOp::Equal), (regex, MatchOp::Regex)] {
+        let Some(node) = fields.get(key) else { continue };
+        for (name, value) in node.pairs()? {
+            all.push(Matcher::new(name, op, value.text()?).map_err(|error| value.mistake(error.to_string()))?);
+        }
+    }
+    for node in fields.or_default(matchers, Node::list)? {
+        all.extend(parse_matchers(node.text()?).map_err(|error| node.mistake(error.to_string()))?);
+    }
+    Ok(Matchers(all).sorted())
+}
+
+/// What routes may name.
+struct Names<'a> {
+    receivers: BTreeSet<&'a str>,
+    intervals: BTreeSet<&'a str>,
+}
+
+fn read_routes(node: &Node, names: &Names<'_>) -> Result<RouteTree, Mistake> {
+    let fields = node.fields(ROUTE_KEYS)?;
+    let inside = |mistake: Mistake| mistake.within("the root route");
+    fields.require("receiver").map_err(inside)?;
+    let forbidden = ["matchers", "match", "match_re", "continue", "mute_time_intervals", "active_time_intervals"];
+    if let Some((key, at)) = forbidden.iter().find_map(|key| fields.get(key).map(|at| (key, at))) {
+        return Err(inside(at.mistake(format!("`{key}` has no place here: every alert passes it"))));
+    }
+    let defaults = Route {
+        key: String::new(),
+        receiver: String::new(),
+        group_by: GroupBy::Labels(BTreeSet::new()),
+        matchers: Matchers::default(),
+        is_continued: false,
+        group_wait: Duration::from_secs(30),
+        group_interval: Duration::from_secs(5 * 60),
+        repeat_interval: Duration::from_secs(4 * 3600),
+        mute_time_intervals: Vec::new(),
+        active_time_intervals: Vec::new(),
+        labels: Labels::new(),
+        children: Vec::new(),
+    };
+    let mut tree = Vec::new();
+    add_route(node, &defaults, names, &mut tree)?;
+    Ok(RouteTree(tree))
+}
+
+fn add_route(node: &Node, parent: &Route, names: &Names<'_>, tree: &mut Vec<Route>) -> Result<usize, Mistake> {
+    let fields = node.fields(ROUTE_KEYS)?;
+    let matchers = conditions(&fields, ["match", "match_re", "matchers"])?;
+    let mut labels = parent.labels.clone();
+    for (name, value) in fields.or_default("labels", Node::text_pairs)? {
+        labels.set(&name, &value);
+    }
+    let separator = if tree.is_empty() { "" } else { "/" };
+    let route = Route {
+        key: format!("{}{separator}{matchers}", parent.key),
+        receiver: fields
+            .optional("receiver", |node| known(node, &names.receivers, "receiver"))?
+            .unwrap_or_else(|| parent.receiver.clone()),
+        group_by: fields.optional("group_by", group_by)?.unwrap_or_else(|| parent.group_by.clone()),
+        matchers,
+        is_continued: fields.or_default("continue", Node::boolean)?,
+        group_wait: fields.optional("group_wait", Node::duration)?.unwrap_or(parent.group_wait),
+        group_interval: fields.optional("group_interval", positive)?.unwrap_or(parent.group_interval),
+        repeat_interval: fields.optional("repeat_interval", positive)?.unwrap_or(parent.repeat_interval),
+        mute_time_intervals: fields.or_default("mute_time_intervals", |node| intervals(node, names))?,
+        active_time_intervals: fields.or_default("active_time_intervals", |node| intervals(node, names))?,
+        labels,
+        children: Vec::new(),
+    };
+    let at = tree.len();
+    tree.push(route.clone());
+    for child in fields.or_default("routes", Node::list)? {
+        let child = add_route(child, &route, names, tree)?;
+        tree[at].children.push(child);
+    }
+    Ok(at)
+}
+
+fn positive(node: &Node) -> Result<Duration, Mistake> {
+    match node.duration()? {
+        Duration::ZERO => Err(node.mistake("has to be more than zero")),
+        duration => Ok(duration),
+    }
+}
+
+fn known(node: &Node, names: &BTreeSet<&str>, what: &str) -> Result<String, Mistake> {
+    let name = node.text()?;
+    match names.contains(name) {
+        true => Ok(name.to_owned()),
+        false => Err(node.mistake(format!("there is no {what} `{name}`"))),
+    }
+}
+
+fn intervals(node: &Node, names: &Names<'_>) -> Result<Vec<String>, Mistake> {
+    node.list()?.iter().map(|item| known(item, &names.intervals, "time interval")).collect()
+}
+
+fn group_by(node: &Node) -> Result<GroupBy, Mistake> {
+    let names = node.texts()?;
+    let labels: BTreeSet<String> = names.iter().cloned().collect();
+    match labels.contains("...") {
+        true if names.len() == 1 => Ok(GroupBy::All),
+        true => Err(node.mistake("`...` stands for all labels and so stands alone")),
+        false if labels.len() < names.len() => Err(node.mistake("a label is named twice")),
+        false => Ok(GroupBy::Labels(labels)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::parse_series;
+
+    const GOOD: &str = r#"
+global: {resolve_timeout: 10m, smtp_smarthost: 'mail:587', smtp_from: takt@lab}
+templates: ['*.tmpl']
+route:
+  receiver: everybody
+  group_by: [alertname, cluster]
+  group_wait: 10s
+  routes:
+    - matchers: [severity="critical"]
+      receiver: pager
+      group_wait: 0s
+      continue: true
+      routes:
+        - match: {team: gpu}
+          receiver: gpu
+          group_by: []
+          labels: {desk: '4'}
+    - match_re: {team: gpu|net}
+      group_by: ['...']
+      repeat_interval: 1d
+      mute_time_intervals: [nights]
+    - matchers: ['severity =~ "info|warning"', node!=""]
+      receiver: mail
+receivers:
+  - name: everybody
+    webhook_configs: [{url: 'http://x'}]
+  - name: pager
+    slack_configs: [{channel: '#ops', send_resolved: true}, {channel: '#more'}]
+    email_configs: [{to: ops@lab}]
+  - name: gpu
+  - name: mail
+inhibit_rules:
+  - source_matchers: [alertname=NodeDown]
+    target_match: {scope: node}
+    target_match_re: {severity: .+}
+    equal: [node]
+time_intervals:
+  - name: nights
+    time_intervals: [{times: [{start_time: '00:00', end_time: '06:00'}]}]
+"#;
+
+    #[test]
+    fn reads_a_whole_file() {
+        let config = Config::read("alertmanager.yml", GOOD).unwrap();
+        assert_eq!(config.resolve_timeout, Duration::from_secs(600));
+        let pager = config.receiver("pager").unwrap();
+        let channels: Vec<_> = pager.integrations.iter().map(|i| (pager.channel(i), i.send_resolved)).collect();
+        assert_eq!(
+            channels,
+            [
+                ("pager/slack/0".to_owned(), true),
+                ("pager/slack/1".to_owned(), false),
+                ("pager/email/0".to_owned(), false),
+            ]
+        );
+        let gpu = config.routes.get(2);
+        assert_eq!(gpu.key, r#"{}/{severity="critical"}/{team="gpu"}"#);
+        assert_eq!((gpu.group_wait, gpu.repeat_interval), (Duration::ZERO, Duration::from_secs(4 * 3600)));
+        assert_eq!((&gpu.group_by, gpu.labels.get("desk")), (&GroupBy::Labels(BTreeSet::new()), Some("4")));
+        assert_eq!(config.routes.get(3).group_by, GroupBy::All);
+        assert_eq!(config.inhibit_rules[0].target.to_string(), r#"{scope="node",severity=~".+"}"#);
+    }
+
+    #[test]
+    fn who_is_told() {
+        let config = Config::read("alertmanager.yml", GOOD).unwrap();
+        for (labels, receivers) in [
+            ("{severity=critical}", vec!["pager"]),
+            ("{severity=critical,team=gpu}", vec!["gpu", "everybody"]),
+            ("{team=net}", vec!["everybody"]),
+            ("{severity=info,node=g01}", vec!["mail"]),
+            ("{severity=info}", vec!["everybody"]),
+            ("{severity=warning,team=gpu,node=g01}", vec!["everybody"]),
+        ] {
+            let told: Vec<_> =
+                config.route_test(&parse_series(labels)).into_iter().map(|(who, _)| who.to_owned()).collect();
+            assert_eq!(told, receivers, "{labels}");
+        }
+    }
+
+    /// One mistake each, and what has to be said about it.
+    #[test]
+    fn mistakes_are_named() {
+        let with = |route: &str| format!("route: {route}\nreceivers: [{{name: a}}]\n");
+        for (text, says) in [
+            ("receivers: [{name: a}]".to_owned(), "`route` is missing"),
+            (with("{}"), "the root route: `receiver` is missing"),
+            (with("{receiver: b}"), "`receiver`: there is no receiver `b`"),
+            (with("{receiver: a, matchers: [x=y]}"), "`matchers` has no place here"),
+            (with("{receiver: a, mute_time_intervals: [n]}"), "`mute_time_intervals` has no place here"),
+            (with("{receiver: a, routes: [{mute_time_intervals: [n]}]}"), "there is no time interval `n`"),
+            (with("{receiver: a, routes: [{matchers: ['x']}]}"), "`x` is no matcher"),
+            (with("{receiver: a, routes: [{match_re: {x: '('}}]}"), "`(` is not a regular expression"),
+            (with("{receiver: a, group_by: [x, '...']}"), "stands alone"),
+            (with("{receiver: a, group_by: [x, x]}"), "named twice"),
+            (with("{receiver: a, group_interval: 0s}"), "more than zero"),
+            (with("{receiver: a, goup_by: [x]}"), "did you mean `group_by`?"),
+            ("route: {receiver: a}\nreceivers: [{name: a}, {name: a}]".to_owned(), "two receivers called `a`"),
+            ("route: {receiver: a}\nreceivers: [{name: a, pagerduty_configs: []}]".to_owned(), "takt does not deliver to `pagerduty_configs`"),
+            ("route: {receiver: a}\nreceivers: [{name: a, slack_config: []}]".to_owned(), "did you mean `slack_configs`?"),
+            ("route: {receiver: a}\nreceivers: [{slack_configs: []}]".to_owned(), "a receiver needs a name"),
+            ("route: {receiver: a}\nreceivers: [{name: a}]\ntime_intervals: [{name: n, time_intervals: [{weekdays: [x]}]}]".to_owned(), "time interval `n`, `weekdays`: `x` is no range here"),
+        ] {
+            let message = Config::read("am.yml", &text).unwrap_err().to_string();
+            assert!(message.contains(says), "{text}\n  gave {message}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Groups of alerts and when each is looked at.
+
+use super::config::{GroupBy, Route, RouteTree};
+use crate::alert::Alert;
+use crate::fingerprint::Fingerprint;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use takt_model::{Labels, Timestamp};
+
+/// The time between two looks that pages ask for. A second lets the nodes that fail together come in one message.
+pub const PAGE_SPACING: Duration = Duration::from_secs(1);
+
+/// How many looks pages may ask for within [`PAGE_WINDOW`]; further pages wait as the group does.
+pub const PAGES_MAX: usize = 3;
+
+/// See [`PAGES_MAX`].
+pub const PAGE_WINDOW: Duration = Duration::from_secs(30);
+
+/// A group: the route, and the values of the labels it groups by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupId {
+    /// The route's position in the tree.
+    pub route: usize,
+    /// What all alerts of the group share.
+    pub labels: Labels,
+}
+
+impl GroupId {
+    fn of(at: usize, route: &Route, labels: &Labels) -> Self {
+        let labels = match &route.group_by {
+            GroupBy::All => labels.clone(),
+            GroupBy::Labels(names) => labels.iter().filter(|(name, _)| names.contains(*name)).collect(),
+        };
+        Self { route: at, labels }
+    }
+
+    /// The key in the notification log and in messages, the same text as Alertmanager's.
+    pub fn key(&self, routes: &RouteTree) -> String {
+        format!("{}:{}", routes.get(self.route).key, self.labels)
+    }
+}
+
+/// Why an alert comes to its groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// Somebody spoke of it just now.
+    Fresh,
+    /// It was known before a restart or a new configuration: what explains it may still be missing, so the group waits.
+    Restored,
+}
+
+/// All groups.
+#[derive(Debug, Clone, Default)]
+pub struct Groups(BTreeMap<GroupId, Group>);
+
+#[derive(Debug, Clone)]
+struct Group {
+    members: BTreeSet<Fingerprint>,
+    next: Timestamp,
+    /// The looks that pages asked for, the newest last.
+    paged: VecDeque<Timestamp>,
+    is_page_due: bool,
+}
+
+impl Groups {
+    /// Puts an alert into its groups. A page has its group looked at without waiting.
+    pub fn take(&mut self, routes: &RouteTree, alert: &Alert, is_page: bool, arrival: Arrival, now: Timestamp) {
+        let fingerprint = alert.fingerprint();
+        for at in routes.matching(&alert.labels) {
+            let route = routes.get(at);
+            let group = self.0.entry(GroupId::of(at, route, &alert.labels)).or_insert_with(|| {
+                let next = now.plus(route.group_wait);
+                let has_waited = arrival == Arrival::Fresh && alert.starts_at.plus(route.group_wait) < now;
+                Group {
+                    members: BTreeSet::new(),
+                    next: if has_waited { now } else { next },
+                    paged: VecDeque::new(),
+                    is_page_due: false,
+                }
+            });
+            group.members.insert(fingerprint);
+            if is_page && arrival == Arrival::Fresh {
+                group.page(now);
+            }
+        }
+    }
+
+    /// When the next group has to be looked at.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.0.values().map(|group| group.next).min()
+    }
+
+    /// The groups to look at now; each is set to be looked at again.
+    pub fn due(&mut self, routes: &RouteTree, now: Timestamp) -> Vec<GroupId> {
+        let due = self.0.iter_mut().filter(|(_, group)| group.next <= now);
+        due.map(|(id, group)| {
+            let route = routes.get(id.route);
+            // Behind a page the rest of a burst follows after the short wait, not after the long one.
+            let wait =
+                if group.is_page_due { route.group_wait.min(route.group_interval) } else { route.group_interval };
+            group.next = now.plus(wait.max(PAGE_SPACING));
+            if std::mem::take(&mut group.is_page_due) {
+                group.paged.push_back(now);
+            }
+            id.clone()
+        })
+        .collect()
+    }
+
+    /// The alerts of a group.
+    pub fn members(&self, id: &GroupId) -> impl Iterator<Item = Fingerprint> {
+        self.0.get(id).into_iter().flat_map(|group| group.members.iter().copied())
+    }
+
+    /// Removes the alerts that are not worth keeping, and the group if none is left: then it returns `true`.
+    pub fn retain(&mut self, id: &GroupId, keep: impl Fn(Fingerprint) -> bool) -> bool {
+        let Some(group) = self.0.get_mut(id) else { return true };
+        group.members.retain(|fingerprint| keep(*fingerprint));
+        let is_empty = group.members.is_empty();
+        if is_empty {
+            self.0.remove(id);
+        }
+        is_empty
+    }
+
+    /// All groups.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &GroupId> {
+        self.0.keys()
+    }
+}
+
+impl Group {
+    fn page(&mut self, now: Timestamp) {
+        while self.paged.front().is_some_and(|at| at.plus(PAGE_WINDOW) <= now) {
+            self.paged.pop_front();
+        }
+        if self.is_page_due || self.paged.len() >= PAGES_MAX {
+            return;
+        }
+        let earliest = self.paged.back().map_or(now, |last| last.plus(PAGE_SPACING).max(now));
+        self.next = self.next.min(earliest);
+        self.is_page_due = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::Config;
+    use super::*;
+    use crate::testing::parse_series;
+
+    fn routes() -> RouteTree {
+        let text =
+            "route: {receiver: a, group_by: [alertname], group_wait: 30s, group_interval: 5m}\nreceivers: [{name: a}]";
+        Config::read("am.yml", text).unwrap().routes
+    }
+
+    fn alert(labels: &str, starts: i64) -> Alert {
+        Alert {
+            labels: parse_series(labels),
+            annotations: BTreeMap::new(),
+            starts_at: Timestamp::from_seconds(starts),
+            ends_at: None,
+            updated_at: Timestamp::from_seconds(starts),
+            generator_url: String::new(),
+            is_timeout: false,
+        }
+    }
+
+    /// Lets alerts arrive and returns the seconds at which a group was looked at, up to `end`.
+    fn looks(arrivals: &[(i64, &str, bool)], end: i64) -> Vec<i64> {
+        let (routes, mut groups, mut looks) = (routes(), Groups::default(), Vec::new());
+        for second in 0..=end {
+            let now = Timestamp::from_seconds(second);
+            for (_, labels, is_page) in arrivals.iter().filter(|(at, ..)| *at == second) {
+                groups.take(&routes, &alert(labels, second), *is_page, Arrival::Fresh, now);
+            }
+            looks.extend(groups.due(&routes, now).iter().map(|_| second));
+        }
+        looks
+    }
+
+    #[test]
+    fn a_group_waits_then_is_looked_at_every_interval() {
+        assert_eq!(looks(&[(0, "{alertname=A,n=1}", false), (100, "{alertname=A,n=2}", false)], 700), [30, 330, 630]);
+    }
+
+    #[test]
+    fn a_page_waits_for_nobody_and_the_rest_of_the_burst_follows_soon() {
+        assert_eq!(looks(&[(0, "{alertname=A,n=1}", true)], 400), [0, 30, 330]);
+        assert_eq!(looks(&[(0, "{alertname=A,n=1}", false), (100, "{alertname=A,n=2}", true)], 200), [30, 100, 130]);
+    }
+
+    #[test]
+    fn a_thousand_pages_within_seconds_are_few_messages() {
+        let names: Vec<String> = (0..1000).map(|n| format!("{{alertname=Down,node=n{n}}}")).collect();
+        let arrivals: Vec<_> =
+            names.iter().enumerate().map(|(n, name)| (i64::try_from(n).unwrap() / 70, name.as_str(), true)).collect();
+        let looks = looks(&arrivals, 29);
+        assert!(looks.len() <= 5 && looks[0] == 0, "{looks:?}");
+    }
+
+    #[test]
+    fn an_alert_that_has_waited_elsewhere_is_told_at_once_unless_it_is_restored() {
+        let routes = routes();
+        let old = alert("{alertname=A}", 0);
+        let now = Timestamp::from_seconds(1000);
+        for (arrival, next) in [(Arrival::Fresh, 1000), (Arrival::Restored, 1030)] {
+            let mut groups = Groups::default();
+            groups.take(&routes, &old, true, arrival, now);
+            assert_eq!(groups.next_due(), Some(Timestamp::from_seconds(next)), "{arrival:?}");
+        }
+    }
+
+    #[test]
+    fn the_key_is_alertmanagers() {
+        let routes = routes();
+        let mut groups = Groups::default();
+        groups.take(&routes, &alert("{alertname=A,n=1}", 0), false, Arrival::Fresh, Timestamp(0));
+        assert_eq!(groups.iter().next().unwrap().key(&routes), r#"{}:{alertname="A"}"#);
+    }
+}

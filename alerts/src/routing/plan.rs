@@ -1,0 +1,177 @@
+//! One group, one channel, one instant: what to tell, and what the channel knows afterwards.
+//!
+//! The contract is ours and stricter than Alertmanager's: what was told to be firing is told to be over exactly once.
+//! An end that comes while the alert is muted is told when the mute ends.
+
+use super::dedup::{LogEntry, Reason, Told, decide};
+use crate::alert::Alert;
+use crate::fingerprint::Fingerprint;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use takt_model::Timestamp;
+
+/// One alert of a group.
+#[derive(Debug, Clone, Copy)]
+pub struct Member<'a> {
+    /// Its identity.
+    pub fingerprint: Fingerprint,
+    /// What is known of it.
+    pub alert: &'a Alert,
+    /// Whether a silence, another alert or the time of day keeps it from being told.
+    pub is_muted: bool,
+}
+
+/// What one channel is told about one group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Why, or that nothing is told.
+    pub reason: Reason,
+    /// The alerts of the message; none where the channel does not want to hear of it.
+    pub tell: Vec<Fingerprint>,
+    /// What the log has to say afterwards; nothing where it stays as it is.
+    pub entry: Option<LogEntry>,
+}
+
+/// Decides what to tell.
+pub fn plan(
+    entry: Option<&LogEntry>,
+    members: &[Member<'_>],
+    send_resolved: bool,
+    repeat_interval: Duration,
+    now: Timestamp,
+) -> Plan {
+    let is_open = |member: &Member<'_>| entry.is_some_and(|entry| entry.open.contains_key(&member.fingerprint));
+    let heard = || members.iter().filter(|member| !member.is_muted);
+    let firing: BTreeSet<_> = heard().filter(|m| !m.alert.is_resolved(now)).map(|m| m.fingerprint).collect();
+    let resolved: BTreeSet<_> =
+        heard().filter(|m| m.alert.is_resolved(now) && is_open(m)).map(|m| m.fingerprint).collect();
+    let reason = match firing.is_empty() && resolved.is_empty() {
+        true => Reason::Nothing,
+        false => decide(entry, &firing, &resolved, send_resolved, repeat_interval, now),
+    };
+    if reason == Reason::Nothing {
+        return Plan { reason, tell: Vec::new(), entry: None };
+    }
+    // What is muted and was told stays owed; all else that was told is told again or is told to be over.
+    let owed = members.iter().filter(|member| member.is_muted && is_open(member));
+    let told = owed.chain(heard().filter(|member| firing.contains(&member.fingerprint)));
+    let open = told.map(|member| {
+        let known = entry.and_then(|entry| entry.open.get(&member.fingerprint)).cloned();
+        let told = || Told { labels: member.alert.labels.clone(), starts_at: member.alert.starts_at };
+        (member.fingerprint, known.unwrap_or_else(told))
+    });
+    let open = open.collect();
+    let tell = heard()
+        .map(|member| member.fingerprint)
+        .filter(|fingerprint| firing.contains(fingerprint) || (send_resolved && resolved.contains(fingerprint)));
+    Plan { reason, tell: tell.collect(), entry: Some(LogEntry { at: now, open, resolved }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use takt_model::Labels;
+
+    const REPEAT: Duration = Duration::from_secs(3600);
+
+    fn alert(name: usize, ends_at: Option<Timestamp>) -> Alert {
+        let labels: Labels = [("alertname", name.to_string())].into_iter().collect();
+        Alert {
+            labels,
+            annotations: BTreeMap::new(),
+            starts_at: Timestamp(0),
+            ends_at,
+            updated_at: Timestamp(0),
+            generator_url: String::new(),
+            is_timeout: false,
+        }
+    }
+
+    /// What happens to one alert at one step.
+    #[derive(Debug, Clone, Copy)]
+    enum Move {
+        Fire,
+        Resolve,
+        Mute,
+        Unmute,
+    }
+
+    proptest! {
+        /// Four alerts fire, resolve and are muted at random, and the group is looked at now and then. At the end all
+        /// are over and nothing is muted: every alert was told to fire and to be over alternately, ending with over.
+        #[test]
+        fn every_told_episode_is_closed_exactly_once(
+            moves in proptest::collection::vec((0usize..4, prop_oneof![
+                Just(Move::Fire), Just(Move::Resolve), Just(Move::Mute), Just(Move::Unmute)
+            ], any::<bool>()), 0..60),
+        ) {
+            let (mut firing, mut muted) = ([false; 4], [false; 4]);
+            let mut entry: Option<LogEntry> = None;
+            let mut log: [Vec<bool>; 4] = Default::default();
+            let count = moves.len();
+            let closing = (0..4).flat_map(|n| [(n, Move::Resolve, false), (n, Move::Unmute, true)]);
+            for (step, (which, what, look)) in moves.into_iter().chain(closing).enumerate() {
+                match what {
+                    Move::Fire if step < count => firing[which] = true,
+                    Move::Fire | Move::Resolve => firing[which] = false,
+                    Move::Mute => muted[which] = true,
+                    Move::Unmute => muted[which] = false,
+                }
+                if !look {
+                    continue;
+                }
+                let now = Timestamp::from_seconds(i64::try_from(step).unwrap() * 60);
+                let alerts: Vec<_> = (0..4).map(|n| alert(n, (!firing[n]).then_some(Timestamp(0)))).collect();
+                let members: Vec<_> = alerts.iter().enumerate().map(|(n, alert)| {
+                    Member { fingerprint: alert.fingerprint(), alert, is_muted: muted[n] }
+                }).collect();
+                let plan = plan(entry.as_ref(), &members, true, REPEAT, now);
+                for (n, member) in members.iter().enumerate() {
+                    if plan.tell.contains(&member.fingerprint) {
+                        // Repeated messages about a firing alert are one telling.
+                        if log[n].last() != Some(&firing[n]) {
+                            log[n].push(firing[n]);
+                        } else {
+                            prop_assert!(firing[n], "alert {} was told to be over twice", n);
+                        }
+                    }
+                }
+                entry = plan.entry.or(entry);
+            }
+            for (n, told) in log.iter().enumerate() {
+                prop_assert!(told.first() != Some(&false), "alert {} was over before it fired: {:?}", n, told);
+                prop_assert!(told.last() != Some(&true), "alert {} was never told to be over: {:?}", n, told);
+            }
+            prop_assert!(entry.is_none_or(|entry| entry.open.is_empty()));
+        }
+    }
+
+    #[test]
+    fn an_end_under_a_mute_is_told_when_the_mute_ends() {
+        let (fires, over) = (alert(1, None), alert(1, Some(Timestamp(0))));
+        let now = Timestamp::from_seconds(60);
+        let member = |alert, is_muted| [Member { fingerprint: Alert::fingerprint(alert), alert, is_muted }];
+        let first = plan(None, &member(&fires, false), true, REPEAT, now);
+        assert_eq!(first.reason, Reason::FirstFiring);
+        let muted = plan(first.entry.as_ref(), &member(&over, true), true, REPEAT, now);
+        assert_eq!((muted.reason, muted.entry), (Reason::Nothing, None));
+        let after = plan(first.entry.as_ref(), &member(&over, false), true, REPEAT, now);
+        assert_eq!((after.reason, after.tell.len()), (Reason::Resolved, 1));
+        let again = plan(after.entry.as_ref(), &member(&over, false), true, REPEAT, now);
+        assert_eq!(again.reason, Reason::Nothing);
+    }
+
+    #[test]
+    fn a_channel_that_wants_no_ends_gets_no_message_and_a_cleared_log() {
+        let (fires, over) = (alert(1, None), alert(1, Some(Timestamp(0))));
+        let member = |alert| [Member { fingerprint: Alert::fingerprint(alert), alert, is_muted: false }];
+        let first = plan(None, &member(&fires), false, REPEAT, Timestamp(1));
+        let second = plan(first.entry.as_ref(), &member(&over), false, REPEAT, Timestamp(2));
+        assert_eq!((second.reason, second.tell.len()), (Reason::Resolved, 0));
+        assert!(second.entry.unwrap().open.is_empty());
+        let third = plan(None, &member(&over), false, REPEAT, Timestamp(3));
+        assert_eq!(third.reason, Reason::Nothing);
+    }
+}

@@ -1,0 +1,363 @@
+//! All of routing in one value: alerts go in, messages come out, the clock is an argument.
+
+use super::config::{Config, Integration, Receiver, Route};
+use super::dedup::{LogEntry, Reason, Told};
+use super::group::{Arrival, GroupId, Groups};
+use super::inhibit::Inhibitor;
+use super::matcher::Matchers;
+use super::plan::{Member, plan};
+use super::silence::Silences;
+use crate::alert::{Alert, AlertBook};
+use crate::fingerprint::Fingerprint;
+use crate::message::{Message, Status, ToldAlert};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use takt_model::{Labels, Timestamp};
+
+/// What one channel knows of one group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LogKey {
+    /// The group.
+    pub group_key: String,
+    /// The channel.
+    pub channel: String,
+}
+
+/// A change of the notification log: what is known now, or that nothing is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Logged {
+    /// Whose knowledge.
+    pub key: LogKey,
+    /// What it is.
+    pub entry: Option<LogEntry>,
+}
+
+/// What came out of routing; to be committed together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Changes {
+    /// What to tell.
+    pub messages: Vec<Message>,
+    /// What is known then.
+    pub log: Vec<Logged>,
+    /// Alerts to forget.
+    pub forgotten: Vec<Fingerprint>,
+}
+
+/// What the server adds to the routes.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where people reach this server.
+    pub external_url: String,
+    /// Alerts whose group is looked at without waiting.
+    pub pages: Option<Matchers>,
+}
+
+/// Why an alert is not told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Suppressed {
+    /// Silences that cover it.
+    pub silenced_by: Vec<String>,
+    /// The alert that explains it.
+    pub inhibited_by: Option<Fingerprint>,
+    /// Times in which its routes are mute.
+    pub muted_by: Vec<String>,
+}
+
+/// Routes, alerts, groups, silences and the notification log.
+#[derive(Debug)]
+pub struct Router {
+    config: Config,
+    settings: Settings,
+    alerts: AlertBook,
+    groups: Groups,
+    /// All silences.
+    pub silences: Silences,
+    log: BTreeMap<LogKey, LogEntry>,
+}
+
+impl Router {
+    /// Routing that knows of nothing yet.
+    pub fn new(config: Config, settings: Settings) -> Self {
+        Self {
+            config,
+            settings,
+            alerts: AlertBook::default(),
+            groups: Groups::default(),
+            silences: Silences::default(),
+            log: BTreeMap::new(),
+        }
+    }
+
+    /// Takes back what was stored. Alerts that were told to fire and of which nothing is known any more are over.
+    pub fn restore(
+        &mut self,
+        alerts: impl IntoIterator<Item = Alert>,
+        log: impl IntoIterator<Item = (LogKey, LogEntry)>,
+        silences: Silences,
+        now: Timestamp,
+    ) -> Changes {
+        self.silences = silences;
+        self.log = log.into_iter().collect();
+        for alert in alerts {
+            self.alerts.take(alert);
+        }
+        self.regroup(now)
+    }
+
+    /// Goes on with another configuration. Groups begin to wait anew; what was told stays known.
+    pub fn reconfigure(&mut self, config: Config, now: Timestamp) -> Changes {
+        self.config = config;
+        self.groups = Groups::default();
+        self.regroup(now)
+    }
+
+    /// Somebody speaks of an alert. Returns what is known of it then, for the store.
+    pub fn take(&mut self, alert: Alert, now: Timestamp) -> &Alert {
+        let fingerprint = alert.fingerprint();
+        let was_firing = self.alerts.get(fingerprint).is_some_and(|known| !known.is_resolved(now));
+        let alert = self.alerts.take(alert);
+        let is_page = !was_firing
+            && !alert.is_resolved(now)
+            && self.settings.pages.as_ref().is_some_and(|pages| pages.accept(&alert.labels));
+        self.groups.take(&self.config.routes, alert, is_page, Arrival::Fresh, now);
+        alert
+    }
+
+    /// When something may have to be told.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.groups.next_due()
+    }
+
+    /// Looks at the groups that are due.
+    pub fn flush(&mut self, now: Timestamp) -> Changes {
+        let due = self.groups.due(&self.config.routes, now);
+        if due.is_empty() {
+            return Changes::default();
+        }
+        let mut changes = Changes::default();
+        let inhibitor = self.inhibitor(now);
+        let told: Vec<_> = due.iter().map(|id| self.tell(id, &inhibitor, now)).collect();
+        for (id, (messages, log)) in due.iter().zip(told) {
+            changes.messages.extend(messages);
+            for Logged { key, entry } in &log {
+                self.set_log(key, entry.clone());
+            }
+            changes.log.extend(log);
+            self.forget_told(id, &mut changes, now);
+        }
+        let groups = &self.groups;
+        let held: BTreeSet<_> = groups.iter().flat_map(|id| groups.members(id)).collect();
+        changes.forgotten = self.alerts.forget_resolved(now, |fingerprint| held.contains(&fingerprint));
+        changes
+    }
+
+    /// All alerts that are known.
+    pub fn alerts(&self) -> &AlertBook {
+        &self.alerts
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The groups with their alerts: route, shared labels, alerts.
+    pub fn groups(&self) -> impl Iterator<Item = (&Route, &Labels, Vec<&Alert>)> {
+        self.groups.iter().map(|id| {
+            let alerts = self.groups.members(id).filter_map(|fingerprint| self.alerts.get(fingerprint));
+            (self.config.routes.get(id.route), &id.labels, alerts.collect())
+        })
+    }
+
+    /// Why alerts are not told: asked once, answered for many.
+    pub fn suppressed<'a>(&'a self, now: Timestamp) -> impl Fn(&Alert) -> Suppressed + use<'a> {
+        let inhibitor = self.inhibitor(now);
+        move |alert| {
+            let routes = self.config.routes.matching(&alert.labels);
+            let muted = routes.into_iter().flat_map(|at| self.muting_intervals(self.config.routes.get(at), now));
+            Suppressed {
+                silenced_by: self.silences.covering(&alert.labels, now).map(|silence| silence.id.clone()).collect(),
+                inhibited_by: inhibitor.muted_by(&alert.labels),
+                muted_by: muted.map(str::to_owned).collect(),
+            }
+        }
+    }
+
+    fn inhibitor(&self, now: Timestamp) -> Inhibitor<'_> {
+        let firing = self.alerts.iter().filter(|(_, alert)| !alert.is_resolved(now));
+        Inhibitor::new(&self.config.inhibit_rules, firing.map(|(fingerprint, alert)| (fingerprint, &alert.labels)))
+    }
+
+    /// The times that keep a route mute now.
+    fn muting_intervals<'a>(&'a self, route: &'a Route, now: Timestamp) -> Vec<&'a str> {
+        let is_inside = |name: &String| {
+            self.config.time_intervals.get(name).is_some_and(|all| all.iter().any(|interval| interval.contains(now)))
+        };
+        let active = &route.active_time_intervals;
+        let outside = active.iter().filter(|_| !active.iter().any(is_inside));
+        let inside = route.mute_time_intervals.iter().filter(|name| is_inside(name));
+        inside.chain(outside).map(String::as_str).collect()
+    }
+
+    fn tell(&self, id: &GroupId, inhibitor: &Inhibitor<'_>, now: Timestamp) -> (Vec<Message>, Vec<Logged>) {
+        let route = self.config.routes.get(id.route);
+        let is_mute = !self.muting_intervals(route, now).is_empty();
+        let alerts = self.groups.members(id).filter_map(|print| Some((print, self.alerts.get(print)?)));
+        let members: Vec<_> = alerts
+            .map(|(fingerprint, alert)| {
+                let is_muted = is_mute
+                    || inhibitor.muted_by(&alert.labels).is_some()
+                    || self.silences.covering(&alert.labels, now).next().is_some();
+                Member { fingerprint, alert, is_muted }
+            })
+            .collect();
+        let group_key = id.key(&self.config.routes);
+        let (mut messages, mut log) = (Vec::new(), Vec::new());
+        for (receiver, integration) in self.channels(route) {
+            let key = LogKey { group_key: group_key.clone(), channel: receiver.channel(integration) };
+            let entry = self.log.get(&key);
+            let plan = plan(entry, &members, integration.send_resolved, route.repeat_interval, now);
+            if !plan.tell.is_empty() {
+                let alerts = plan.tell.iter().filter_map(|print| self.alerts.get(*print));
+                let alerts = alerts.map(|alert| ToldAlert::new(alert, now)).collect();
+                messages.push(self.message(&key, receiver, plan.reason, &id.labels, &route.labels, alerts));
+            }
+            log.extend(plan.entry.map(|entry| Logged { key, entry: Some(entry) }));
+        }
+        (messages, log)
+    }
+
+    fn message(
+        &self,
+        key: &LogKey,
+        receiver: &Receiver,
+        reason: Reason,
+        group_labels: &Labels,
+        route_labels: &Labels,
+        alerts: Vec<ToldAlert>,
+    ) -> Message {
+        Message {
+            channel: key.channel.clone(),
+            receiver: receiver.name.clone(),
+            group_key: key.group_key.clone(),
+            reason,
+            status: Status::Firing,
+            group_labels: group_labels.clone(),
+            common_labels: Labels::new(),
+            common_annotations: BTreeMap::new(),
+            route_labels: route_labels.clone(),
+            external_url: self.settings.external_url.clone(),
+            alerts,
+        }
+        .arranged()
+    }
+
+    fn channels<'a>(&'a self, route: &Route) -> impl Iterator<Item = (&'a Receiver, &'a Integration)> + use<'a> {
+        let receiver = self.config.receiver(&route.receiver);
+        receiver.into_iter().flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)))
+    }
+
+    /// Drops the alerts of a group that are over and of which no channel waits to hear the end.
+    fn forget_told(&mut self, id: &GroupId, changes: &mut Changes, now: Timestamp) {
+        let group_key = id.key(&self.config.routes);
+        let keys: Vec<_> = self
+            .channels(self.config.routes.get(id.route))
+            .map(|(receiver, way)| {
+                let key = LogKey { group_key: group_key.clone(), channel: receiver.channel(way) };
+                (key, way.send_resolved)
+            })
+            .collect();
+        let (alerts, log) = (&self.alerts, &self.log);
+        let is_over = |fingerprint| alerts.get(fingerprint).is_none_or(|alert| alert.is_resolved(now));
+        let is_awaited = |fingerprint| {
+            let waits = |key: &LogKey| log.get(key).is_some_and(|entry| entry.open.contains_key(&fingerprint));
+            keys.iter().any(|(key, send_resolved)| *send_resolved && waits(key))
+        };
+        if self.groups.retain(id, |fingerprint| !is_over(fingerprint) || is_awaited(fingerprint)) {
+            for (key, _) in keys {
+                if self.log.remove(&key).is_some() {
+                    changes.log.push(Logged { key, entry: None });
+                }
+            }
+        }
+    }
+
+    fn set_log(&mut self, key: &LogKey, entry: Option<LogEntry>) {
+        match entry {
+            Some(entry) => drop(self.log.insert(key.clone(), entry)),
+            None => drop(self.log.remove(key)),
+        }
+    }
+
+    /// Groups all alerts anew and brings the log in line with the groups that there are now.
+    fn regroup(&mut self, now: Timestamp) -> Changes {
+        let lost =
+            self.log.values().flat_map(|entry| &entry.open).filter(|(print, _)| self.alerts.get(**print).is_none());
+        let lost: Vec<_> = lost.map(|(_, told)| over(told, now)).collect();
+        for alert in lost {
+            self.alerts.take(alert);
+        }
+        for (_, alert) in self.alerts.iter() {
+            self.groups.take(&self.config.routes, alert, false, Arrival::Restored, now);
+        }
+        self.close_strays(now)
+    }
+
+    /// What was told in a group that exists no more: it goes on in the alert's new group if the same channel hears of
+    /// that, and is closed otherwise.
+    fn close_strays(&mut self, now: Timestamp) -> Changes {
+        let mut changes = Changes::default();
+        let mut known: BTreeMap<LogKey, BTreeSet<Fingerprint>> = BTreeMap::new();
+        for id in self.groups.iter() {
+            let group_key = id.key(&self.config.routes);
+            for (receiver, way) in self.channels(self.config.routes.get(id.route)) {
+                let key = LogKey { group_key: group_key.clone(), channel: receiver.channel(way) };
+                known.insert(key, self.groups.members(id).collect());
+            }
+        }
+        let strays: Vec<_> = self.log.keys().filter(|key| !known.contains_key(key)).cloned().collect();
+        for key in strays {
+            let Some(entry) = self.log.remove(&key) else { continue };
+            let mut ended = Vec::new();
+            for (fingerprint, told) in entry.open {
+                let here =
+                    known.iter().find(|(new, members)| new.channel == key.channel && members.contains(&fingerprint));
+                match here {
+                    Some((new, _)) => {
+                        let at = entry.at;
+                        let entry =
+                            self.log.entry(new.clone()).or_insert_with(|| LogEntry { at, ..LogEntry::default() });
+                        entry.open.insert(fingerprint, told);
+                        changes.log.push(Logged { key: new.clone(), entry: Some(entry.clone()) });
+                    }
+                    None => ended.push(ToldAlert::new(&over(&told, now), now)),
+                }
+            }
+            changes.messages.extend(self.closing(&key, ended));
+            changes.log.push(Logged { key, entry: None });
+        }
+        changes
+    }
+
+    /// The last message to a channel about a group that is gone, if the channel still exists and wants it.
+    fn closing(&self, key: &LogKey, ended: Vec<ToldAlert>) -> Option<Message> {
+        let all = self.config.receivers.iter();
+        let mut ways = all.flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)));
+        let (receiver, way) = ways.find(|(receiver, way)| receiver.channel(way) == key.channel)?;
+        let is_wanted = way.send_resolved && !ended.is_empty();
+        is_wanted.then(|| self.message(key, receiver, Reason::Resolved, &Labels::new(), &Labels::new(), ended))
+    }
+}
+
+/// An alert of which only is known that it was told to fire.
+fn over(told: &Told, now: Timestamp) -> Alert {
+    Alert {
+        labels: told.labels.clone(),
+        annotations: BTreeMap::new(),
+        starts_at: told.starts_at,
+        ends_at: Some(now),
+        updated_at: now,
+        generator_url: String::new(),
+        is_timeout: false,
+    }
+}

@@ -1,0 +1,329 @@
+//! Silences: alerts that nobody wants to hear about for a while.
+
+use super::matcher::Matchers;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use takt_model::{Labels, Timestamp};
+
+/// How long an expired silence is remembered.
+pub const RETENTION: Duration = Duration::from_secs(120 * 3600);
+
+/// What a silence covers, from when to when, by whom and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Silence {
+    /// Its identity, a UUID.
+    pub id: String,
+    /// Alerts that one of these accepts are silenced.
+    pub matchers: Vec<Matchers>,
+    /// From when.
+    pub starts_at: Timestamp,
+    /// Until when.
+    pub ends_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+    /// Who made it.
+    pub created_by: String,
+    /// Why.
+    pub comment: String,
+    /// Further words.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Where a silence stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SilenceState {
+    /// It silences.
+    Active,
+    /// It will.
+    Pending,
+    /// It did.
+    Expired,
+}
+
+/// Why a silence is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SilenceError {
+    /// No such silence.
+    #[error("silence {0} not found")]
+    NotFound(String),
+    /// It would silence everything.
+    #[error("at least one matcher must not match the empty string")]
+    MatchesAll,
+    /// It ends before it begins.
+    #[error("the start has to be before the end")]
+    Backwards,
+    /// It would be over at once.
+    #[error("the end cannot be in the past")]
+    InThePast,
+}
+
+impl Silence {
+    /// Where it stands.
+    pub fn state(&self, now: Timestamp) -> SilenceState {
+        match (now < self.starts_at, now < self.ends_at) {
+            (true, _) => SilenceState::Pending,
+            (false, true) => SilenceState::Active,
+            (false, false) => SilenceState::Expired,
+        }
+    }
+
+    fn accepts(&self, labels: &Labels) -> bool {
+        self.matchers.iter().any(|matchers| matchers.accept(labels))
+    }
+
+    /// Whether `other` only moves the times of this one in a way that rewrites nothing that was.
+    fn can_become(&self, other: &Self, now: Timestamp) -> bool {
+        let sorted = |silence: &Self| silence.matchers.iter().cloned().map(Matchers::sorted).collect::<Vec<_>>();
+        sorted(self) == sorted(other)
+            && match self.state(now) {
+                SilenceState::Active => {
+                    self.starts_at.whole_seconds() == other.starts_at.whole_seconds() && other.ends_at >= now
+                }
+                SilenceState::Pending => other.starts_at >= now,
+                SilenceState::Expired => false,
+            }
+    }
+
+    fn check(&self, now: Timestamp) -> Result<(), SilenceError> {
+        let is_narrow = |set: &Matchers| set.0.iter().any(|matcher| !matcher.accepts_nothing());
+        match self {
+            _ if self.matchers.is_empty() || !self.matchers.iter().all(is_narrow) => Err(SilenceError::MatchesAll),
+            _ if self.ends_at < now => Err(SilenceError::InThePast),
+            _ if self.starts_at >= self.ends_at => Err(SilenceError::Backwards),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// All silences.
+#[derive(Debug, Clone, Default)]
+pub struct Silences(BTreeMap<String, Silence>);
+
+/// What became of a request to set a silence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Set {
+    /// The identity of the silence that holds now.
+    pub id: String,
+    /// What has to be stored.
+    pub changed: Vec<Silence>,
+}
+
+impl Silences {
+    /// The silences as they were stored.
+    pub fn load(stored: impl IntoIterator<Item = Silence>) -> Self {
+        Self(stored.into_iter().map(|silence| (silence.id.clone(), silence)).collect())
+    }
+
+    /// Makes a silence (without `id`) or changes one. What cannot be changed without rewriting the past is expired and
+    /// made anew under `new_id`.
+    ///
+    /// # Errors
+    /// Where the id is not known or the silence could not be; nothing has changed then.
+    pub fn set(&mut self, mut wanted: Silence, new_id: &str, now: Timestamp) -> Result<Set, SilenceError> {
+        let mut changed = Vec::new();
+        wanted.updated_at = now;
+        let known = match wanted.id.as_str() {
+            "" => None,
+            id => Some(self.0.get(id).ok_or_else(|| SilenceError::NotFound(id.to_owned()))?),
+        };
+        let in_place = known.is_some_and(|known| known.can_become(&wanted, now));
+        if !in_place {
+            wanted.starts_at = wanted.starts_at.max(now);
+        }
+        wanted.check(now)?;
+        if !in_place {
+            if let Some(old) = known.filter(|known| known.state(now) != SilenceState::Expired) {
+                changed.extend(self.expire(&old.id.clone(), now)?);
+            }
+            new_id.clone_into(&mut wanted.id);
+        }
+        let id = wanted.id.clone();
+        self.0.insert(id.clone(), wanted.clone());
+        changed.push(wanted);
+        Ok(Set { id, changed })
+    }
+
+    /// Ends a silence; one that has ended stays as it is. Returns what has to be stored.
+    ///
+    /// # Errors
+    /// Where the id is not known.
+    pub fn expire(&mut self, id: &str, now: Timestamp) -> Result<Option<Silence>, SilenceError> {
+        let silence = self.0.get_mut(id).ok_or_else(|| SilenceError::NotFound(id.to_owned()))?;
+        match silence.state(now) {
+            SilenceState::Expired => return Ok(None),
+            SilenceState::Pending => (silence.starts_at, silence.ends_at) = (now, now),
+            SilenceState::Active => silence.ends_at = now,
+        }
+        silence.updated_at = now;
+        Ok(Some(silence.clone()))
+    }
+
+    /// The silences that cover an alert with these labels.
+    pub fn covering<'a>(&'a self, labels: &'a Labels, now: Timestamp) -> impl Iterator<Item = &'a Silence> {
+        let active = self.0.values().filter(move |silence| silence.state(now) == SilenceState::Active);
+        active.filter(|silence| silence.accepts(labels))
+    }
+
+    /// One silence.
+    pub fn get(&self, id: &str) -> Option<&Silence> {
+        self.0.get(id)
+    }
+
+    /// Active ones first, the next to end at the top; then pending ones, the next to begin at the top; then expired
+    /// ones, the last to end at the top.
+    pub fn list(&self, now: Timestamp) -> Vec<&Silence> {
+        let mut all: Vec<_> = self.0.values().collect();
+        let by_state = |silence: &&Silence| match silence.state(now) {
+            SilenceState::Active => (0, silence.ends_at.0),
+            SilenceState::Pending => (1, silence.starts_at.0),
+            SilenceState::Expired => (2, silence.ends_at.0.saturating_neg()),
+        };
+        all.sort_by_key(by_state);
+        all
+    }
+
+    /// Forgets silences that expired long ago and returns their ids, for the store to forget them too.
+    pub fn forget_old(&mut self, now: Timestamp) -> Vec<String> {
+        let is_old = |silence: &Silence| silence.ends_at.plus(RETENTION) < now;
+        let gone: Vec<_> =
+            self.0.values().filter(|silence| is_old(silence)).map(|silence| silence.id.clone()).collect();
+        gone.iter().for_each(|id| drop(self.0.remove(id)));
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::matcher::parse_matchers;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(seconds)
+    }
+
+    fn silence(id: &str, matchers: &str, starts: i64, ends: i64) -> Silence {
+        Silence {
+            id: id.to_owned(),
+            matchers: vec![Matchers(parse_matchers(matchers).unwrap())],
+            starts_at: at(starts),
+            ends_at: at(ends),
+            updated_at: at(0),
+            created_by: "ada".to_owned(),
+            comment: "new fan".to_owned(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    fn labels() -> Labels {
+        [("node", "g01"), ("alertname", "GpuHot")].into_iter().collect()
+    }
+
+    #[test]
+    fn begins_now_at_the_earliest_and_silences_until_its_end() {
+        let mut silences = Silences::default();
+        let set = silences.set(silence("", "node=g01", 10, 200), "one", at(100)).unwrap();
+        assert_eq!((set.id.as_str(), set.changed[0].starts_at), ("one", at(100)));
+        let covers = |now: i64| silences.covering(&labels(), at(now)).count();
+        assert_eq!([99, 100, 199, 200].map(covers), [0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn an_active_one_may_end_later_but_not_cover_something_else() {
+        let mut silences = Silences::default();
+        silences.set(silence("", "node=g01", 100, 200), "one", at(100)).unwrap();
+        let longer = silences.set(silence("one", "node=g01", 100, 400), "two", at(150)).unwrap();
+        assert_eq!((longer.id.as_str(), longer.changed.len()), ("one", 1));
+        let other = silences.set(silence("one", "node=g02", 100, 400), "two", at(160)).unwrap();
+        assert_eq!((other.id.as_str(), other.changed.len()), ("two", 2), "the old one is expired");
+        assert_eq!(silences.get("one").unwrap().ends_at, at(160));
+        assert_eq!(silences.get("two").unwrap().starts_at, at(160));
+        let expired = silences.set(silence("one", "node=g01", 100, 400), "three", at(170)).unwrap();
+        assert_eq!(expired.id, "three", "what has ended does not begin again");
+    }
+
+    #[test]
+    fn a_pending_one_may_move_into_the_future_only() {
+        let mut silences = Silences::default();
+        silences.set(silence("", "node=g01", 500, 600), "one", at(100)).unwrap();
+        assert_eq!(silences.set(silence("one", "node=g01", 300, 600), "two", at(200)).unwrap().id, "one");
+        assert_eq!(silences.set(silence("one", "node=g01", 150, 600), "two", at(200)).unwrap().id, "two");
+    }
+
+    #[test]
+    fn refuses_what_could_not_be() {
+        let mut silences = Silences::default();
+        let mut set = |wanted: Silence| silences.set(wanted, "new", at(100)).unwrap_err();
+        assert_eq!(set(silence("", "node=~\".*\"", 100, 200)), SilenceError::MatchesAll);
+        assert_eq!(set(Silence { matchers: vec![], ..silence("", "a=b", 100, 200) }), SilenceError::MatchesAll);
+        assert_eq!(set(silence("", "node=g01", 10, 90)), SilenceError::InThePast);
+        assert_eq!(set(silence("", "node=g01", 300, 200)), SilenceError::Backwards);
+        assert_eq!(set(silence("nobody", "node=g01", 100, 200)), SilenceError::NotFound("nobody".to_owned()));
+        assert!(silences.list(at(100)).is_empty());
+    }
+
+    #[test]
+    fn expiring_twice_is_expiring_once() {
+        let mut silences = Silences::default();
+        silences.set(silence("", "node=g01", 100, 900), "one", at(100)).unwrap();
+        assert!(silences.expire("one", at(200)).unwrap().is_some());
+        assert!(silences.expire("one", at(300)).unwrap().is_none());
+        assert_eq!(silences.get("one").unwrap().ends_at, at(200));
+        assert!(silences.expire("nobody", at(300)).is_err());
+        assert!(silences.forget_old(at(200 + 120 * 3600)).is_empty());
+        assert_eq!(silences.forget_old(at(201 + 120 * 3600)), ["one"]);
+    }
+
+    #[test]
+    fn lists_what_ends_next_first() {
+        let silences = Silences::load([
+            silence("old", "a=b", 1, 2),
+            silence("older", "a=b", 0, 1),
+            silence("soon", "a=b", 50, 60),
+            silence("later", "a=b", 70, 80),
+            silence("ends-late", "a=b", 5, 90),
+            silence("ends-next", "a=b", 5, 20),
+        ]);
+        let ids: Vec<_> = silences.list(at(10)).iter().map(|silence| silence.id.as_str()).collect();
+        assert_eq!(ids, ["ends-next", "ends-late", "soon", "later", "old", "older"]);
+    }
+
+    proptest! {
+        /// However silences overlap: an alert is silenced at an instant exactly if one that accepts it is active then.
+        #[test]
+        fn overlapping_silences_cover_their_union(
+            spans in proptest::collection::vec((0i64..100, 1i64..50, 0u8..3), 0..8),
+            now in 0i64..160,
+        ) {
+            let matchers = ["node=g01", "node=g02", "alertname=~\"Gpu.*\""];
+            let silences = Silences::load(spans.iter().enumerate().map(|(n, (from, length, which))| {
+                silence(&n.to_string(), matchers[usize::from(*which)], *from, from + length)
+            }));
+            let expected = spans.iter().any(|(from, length, which)| *which != 1 && (*from..from + length).contains(&now));
+            prop_assert_eq!(silences.covering(&labels(), at(now)).next().is_some(), expected);
+        }
+
+        /// Whatever is set in whatever order, at no time do two silences of one id exist, and none begins in the past.
+        #[test]
+        fn setting_never_rewrites_the_past(
+            steps in proptest::collection::vec((0usize..4, 0i64..100, 1i64..100, 0u8..2), 1..12),
+        ) {
+            let mut silences = Silences::default();
+            for (n, (known, starts, length, which)) in steps.into_iter().enumerate() {
+                let now = at(i64::try_from(n).unwrap() * 10);
+                let before: Vec<_> = silences.list(now).into_iter().cloned().collect();
+                let id = before.get(known).map_or(String::new(), |silence| silence.id.clone());
+                let wanted = silence(&id, ["node=g01", "node=g02"][usize::from(which)], starts, starts + length);
+                let _ = silences.set(wanted, &format!("id{n}"), now);
+                // Whether an alert was covered at an instant before now is never changed by what is set now.
+                for past in 0..now.whole_seconds() {
+                    let was = Silences::load(before.clone()).covering(&labels(), at(past)).count();
+                    prop_assert_eq!(silences.covering(&labels(), at(past)).count(), was);
+                }
+            }
+        }
+    }
+}
