@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// What usage can be grouped by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,6 +148,8 @@ pub struct Usage<'p> {
     /// Groups by the values they share, each ended by a byte that no UTF-8 text holds.
     index: HashMap<Vec<u8>, usize>,
     key: Vec<u8>,
+    /// Lists of nodes that were expanded: the same few come again and again.
+    nodes: HashMap<String, Arc<[String]>>,
 }
 
 /// The usage of many runs.
@@ -177,6 +180,7 @@ impl<'p> Usage<'p> {
             groups: Vec::new(),
             index: HashMap::new(),
             key: Vec::new(),
+            nodes: HashMap::new(),
         }
     }
 
@@ -187,16 +191,21 @@ impl<'p> Usage<'p> {
         if !self.by.contains(&GroupBy::Node) {
             return self.add_to_group(run, None, &part, run.into());
         }
-        // A list that cannot be expanded is a group of its own: better one odd name than a share charged to nobody.
-        let list = run.node_list.filter(|list| !list.is_empty());
-        let nodes = list.map(|list| nodelist::expand(list).unwrap_or_else(|_| vec![list.to_owned()]));
-        match nodes {
-            None => self.add_to_group(run, None, &part, run.into()),
-            Some(nodes) => {
-                for (position, node) in nodes.iter().enumerate() {
-                    self.add_to_group(run, Some(node), &part, Held::from(run).share(position, nodes.len()));
-                }
+        let Some(list) = run.node_list.filter(|list| !list.is_empty()) else {
+            return self.add_to_group(run, None, &part, run.into());
+        };
+        let nodes = match self.nodes.get(list) {
+            Some(nodes) => nodes.clone(),
+            None => {
+                // A list that cannot be expanded is a group of its own: better one odd name than a share charged to
+                // nobody.
+                let nodes: Arc<[String]> = nodelist::expand(list).unwrap_or_else(|_| vec![list.to_owned()]).into();
+                self.nodes.insert(list.to_owned(), nodes.clone());
+                nodes
             }
+        };
+        for (position, node) in nodes.iter().enumerate() {
+            self.add_to_group(run, Some(node), &part, Held::from(run).share(position, nodes.len()));
         }
     }
 

@@ -117,12 +117,16 @@ pub struct HeldRun<'a> {
 
 /// What one row of a source turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "nearly every entry is a run, and each is handed on at once")]
 pub enum Entry {
     /// A run.
     Run(JobRun),
-    /// The tasks of an array that Slurm tells of in one row (`17_[5-9]`): those that never started.
-    Tasks(Vec<JobRun>),
+    /// The tasks of an array that Slurm tells of in one row (`17_[5-9]`), because it never took them apart.
+    Tasks {
+        /// What they have in common: everything but the id.
+        run: JobRun,
+        /// Their ids.
+        job_ids: Vec<String>,
+    },
     /// A step, which holds nothing beyond its job's allocation.
     Step,
     /// Not understood.

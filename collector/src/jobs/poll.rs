@@ -360,13 +360,14 @@ impl Poller {
             let mut open = Vec::new();
             let entries = Reader::open(Cursor::new(text), &name, options)?.map(|entry| {
                 let entry = entry?;
-                let runs = match &entry {
-                    Entry::Run(run) => std::slice::from_ref(run),
-                    Entry::Tasks(tasks) => tasks,
-                    Entry::Step | Entry::Rejected(_) => &[],
+                let (run, job_ids) = match &entry {
+                    Entry::Run(run) => (Some(run), std::slice::from_ref(&run.job_id)),
+                    Entry::Tasks { run, job_ids } => (Some(run), job_ids.as_slice()),
+                    Entry::Step | Entry::Rejected(_) => (None, &[][..]),
                 };
-                let told_open = runs.iter().filter(|run| run.end.is_none());
-                open.extend(told_open.map(|run| OpenRun { job_id: run.job_id.clone(), submit: run.submit }));
+                if let Some(run) = run.filter(|run| run.end.is_none()) {
+                    open.extend(job_ids.iter().map(|job_id| OpenRun { job_id: job_id.clone(), submit: run.submit }));
+                }
                 Ok(match entry {
                     // Its line in an answer means nothing, and the same row comes with every answer.
                     Entry::Rejected(reject) => Entry::Rejected(Reject { line: None, ..reject }),

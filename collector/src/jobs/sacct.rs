@@ -245,8 +245,8 @@ impl<'i> Reader<'i> {
         let tasks = tasks
             .and_then(|tasks| nodelist::ranges(tasks, MAX_TASKS))
             .ok_or_else(|| format!("JobID '{job_id}' does not name its tasks"))?;
-        let of_task = |task| JobRun { job_id: format!("{array}_{task}"), ..run.clone() };
-        Ok(Entry::Tasks(tasks.into_iter().map(of_task).collect()))
+        let job_ids = tasks.into_iter().map(|task| format!("{array}_{task}")).collect();
+        Ok(Entry::Tasks { run, job_ids })
     }
 
     /// The row's known fields by column. Separators beyond the last column belong to it if it is the name.
@@ -256,8 +256,10 @@ impl<'i> Reader<'i> {
         let most = if name_is_last { self.columns.len() } else { usize::MAX };
         let mut found = 0;
         for value in row.splitn(most, '|') {
-            if let Some(Some(field)) = self.columns.get(found) {
-                fields.0[*field as usize] = value.trim_ascii();
+            let value = value.trim_ascii();
+            // Of two columns that say the same (`NCPUS`, `AllocCPUS`) an empty one says nothing.
+            if let Some(Some(field)) = self.columns.get(found).filter(|_| !value.is_empty()) {
+                fields.0[*field as usize] = value;
             }
             found += 1;
         }
@@ -669,9 +671,8 @@ mod tests {
     fn an_arrays_tasks_are_runs() {
         let row = "17_[5-6,9%2]|ann|2026-09-01T10:00:00|Unknown|Unknown|PENDING||1|1|None assigned|0";
         let entries = entries(format!("{HEADER}\n{row}\n"));
-        let [Entry::Tasks(tasks)] = entries.as_slice() else { panic!("{entries:?}") };
-        assert_eq!(tasks.iter().map(|run| run.job_id.as_str()).collect::<Vec<_>>(), ["17_5", "17_6", "17_9"]);
-        assert!(tasks.iter().all(|run| run.start.is_none() && run.user == "ann"));
+        let [Entry::Tasks { run, job_ids }] = entries.as_slice() else { panic!("{entries:?}") };
+        assert_eq!((job_ids.join(" ").as_str(), run.start, run.user.as_str()), ("17_5 17_6 17_9", None, "ann"));
         assert_eq!(run_of(&ROW.replacen('7', "17_4", 1)).job_id, "17_4");
         assert_eq!(run_of(&ROW.replacen('7', "123+1", 1)).job_id, "123+1");
     }

@@ -475,7 +475,7 @@ mod tests {
     fn bad_rows_are_kept_once_and_counted_each_time() {
         let store = Store::new();
         let reject = |line, text: &str| Entry::Rejected(Reject { line, reason: "bad".into(), text: text.into() });
-        let tasks = Entry::Tasks(vec![run("9_1", 1, None), run("9_2", 1, None)]);
+        let tasks = Entry::Tasks { run: run("", 1, None), job_ids: vec!["9_1".into(), "9_2".into()] };
         let entries = vec![reject(Some(2), "x"), Entry::Step, reject(None, "y"), Entry::Step, tasks, reject(None, "y")];
         for inserted in [2, 0] {
             let summary = store.import_entries(entries.clone());

@@ -122,7 +122,12 @@ fn stage<E>(
         summary.rows += 1;
         match entry.map_err(ImportError::Source)? {
             Entry::Run(run) => batch.push(&run, &mut runs).map_err(failed())?,
-            Entry::Tasks(tasks) => tasks.iter().try_for_each(|run| batch.push(run, &mut runs)).map_err(failed())?,
+            Entry::Tasks { mut run, job_ids } => {
+                for job_id in job_ids {
+                    run.job_id = job_id;
+                    batch.push(&run, &mut runs).map_err(failed())?;
+                }
+            }
             Entry::Step => summary.steps_skipped += 1,
             Entry::Rejected(reject) => {
                 rejects.append_row(params![reject.line, reject.reason, reject.text]).map_err(failed())?;
