@@ -89,13 +89,13 @@ impl Rhythm {
         gaps.min().unwrap_or(UNKNOWN_INTERVAL).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
     }
 
-    /// The first instant after `after` that is `lead` before a beat; the beats go on from the last scrape.
+    /// The first instant after `after` that is `lead` before a beat; the beats go on from the last scrape. Scrapes that
+    /// come faster than the shortest interval move the beats away again and again, but not the next reading.
     fn next(&self, after: Instant, lead: Duration) -> Instant {
         let interval = self.interval();
         let Some(&last) = self.scrapes.front() else { return after + interval };
         let beats = ((after + lead).saturating_duration_since(last).as_nanos() / interval.as_nanos() + 1) as u32;
-        // An `after + lead` earlier than the last scrape is answered with the beat after it.
-        last + interval * beats - lead
+        (last + interval * beats - lead).min(after + interval * 3 / 2)
     }
 }
 
@@ -123,6 +123,7 @@ mod tests {
         assert_eq!(due(&[1000, 2000, 3060], 2910), 3960, "it came late: no second reading for it");
         assert_eq!(due(&[0, 60_000], 60_100), 74_900, "between rare scrapes the values stay fresh");
         assert_eq!(due(&[0, 100], 150), 500, "a flood of scrapes brings no flood of readings");
+        assert_eq!(due(&[0, 100, 200, 300, 400, 500, 600, 700, 800], 150), 900, "nor their end");
     }
 
     #[test]

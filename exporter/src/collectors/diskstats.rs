@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn udev_says_which_disk_it_is() {
         let data = tempfile::tempdir().unwrap();
-        let text = "S:disk/by-id/x\nE:ID_MODEL=Samsung_SSD\nE:ID_SERIAL_SHORT=S1\nE:ID_FS_TYPE=ext4\nE:ID_ATA=1\nE:ID_ATA_ROTATION_RATE_RPM=0\n";
+        let text = "S:disk/by-id/x\nE:ID_MODEL=Samsung_SSD\nE:ID_SERIAL_SHORT=S1\nE:SCSI_IDENT_SERIAL=S2\nE:ID_FS_TYPE=ext4\nE:ID_ATA=1\nE:ID_ATA_ROTATION_RATE_RPM=0\n";
         std::fs::write(data.path().join("b8:0"), text).unwrap();
         let mut udev = Udev { data: data.path().to_owned(), disks: HashMap::new() };
         assert_eq!(udev.properties("8", "1").0.len(), 0);
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                r#"node_disk_info{device="sda",major="8",minor="0",path="",wwn="",model="Samsung_SSD",serial="S1",revision=""} 1"#,
+                r#"node_disk_info{device="sda",major="8",minor="0",path="",wwn="",model="Samsung_SSD",serial="S2",revision=""} 1"#,
                 r#"node_disk_filesystem_info{device="sda",type="ext4",usage="",uuid="",version=""} 1"#,
                 r#"node_disk_ata_rotation_rate_rpm{device="sda"} 0"#,
             ]

@@ -190,11 +190,8 @@ impl Reading {
         for ((file, metric), number) in NUMBERS.iter().zip(&METRICS[2..]).zip(self.numbers) {
             match number {
                 None => {}
-                Some(megabits) if *file == "speed" => {
-                    if megabits >= 0.0 || !ignore_invalid_speed {
-                        out.push(metric, &[device], megabits * 1e6 / 8.0);
-                    }
-                }
+                Some(-1.0) if *file == "speed" && ignore_invalid_speed => {}
+                Some(megabits) if *file == "speed" => out.push(metric, &[device], megabits * 1e6 / 8.0),
                 Some(number) => out.push(metric, &[device], number),
             }
         }
@@ -232,8 +229,6 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         std::fs::write(class_net.path().join("bonding_masters"), "bond0\n").unwrap();
-        let mut options = Options::default();
-        options.netclass.ignore_invalid_speed = true;
         let mut netclass = Netclass {
             class_net: class_net.path().to_owned(),
             filter: Filter::excluding("^$".parse().unwrap()),

@@ -29,7 +29,9 @@ type Labels = [String; 3];
 pub(super) struct Watches {
     statfs: StatFs,
     watches: HashMap<Labels, Watch>,
-    answers: (Sender<(Labels, Answer)>, Receiver<(Labels, Answer)>),
+    answers: Receiver<(Labels, Answer)>,
+    /// Each thread gets its own.
+    answering: Sender<(Labels, Answer)>,
 }
 
 struct Watch {
@@ -42,7 +44,8 @@ struct Watch {
 
 impl Watches {
     pub fn new(statfs: StatFs) -> Self {
-        Self { statfs, watches: HashMap::new(), answers: channel() }
+        let (answering, answers) = channel();
+        Self { statfs, watches: HashMap::new(), answers, answering }
     }
 
     /// Asks all these mounts, but those that still owe an answer, and waits a little. Forgets all others.
@@ -60,12 +63,12 @@ impl Watches {
             self.watches.insert(labels, watch);
         }
         // Those that owed before may answer too, but are not waited for.
-        while let Ok((labels, answer)) = self.answers.1.try_recv() {
+        while let Ok((labels, answer)) = self.answers.try_recv() {
             owed -= usize::from(self.note(labels, answer, until));
         }
         while owed > 0 {
             let left = until.saturating_duration_since(Instant::now());
-            let Ok((labels, answer)) = self.answers.1.recv_timeout(left) else { break };
+            let Ok((labels, answer)) = self.answers.recv_timeout(left) else { break };
             owed -= usize::from(self.note(labels, answer, until));
         }
     }
@@ -87,7 +90,7 @@ impl Watches {
 
     fn watch(&self, labels: Labels, path: PathBuf) -> Watch {
         let (question, questions) = channel();
-        let (statfs, answers) = (self.statfs, self.answers.0.clone());
+        let (statfs, answers) = (self.statfs, self.answering.clone());
         let thread = std::thread::Builder::new().name("statfs".to_owned()).stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
             for () in questions {

@@ -1,0 +1,72 @@
+//! A node's files in, the whole page out. `UPDATE_GOLDEN=1 cargo test` writes the pages anew; look at the difference.
+
+mod support;
+
+use support::{Running, fixtures, paths, series};
+use takt_model::exposition::Format;
+
+/// Values that belong to the machine on which the test runs.
+const OF_THIS_MACHINE: [&str; 9] = [
+    "node_time_seconds",
+    "node_scrape_collector_duration_seconds",
+    "takt_exporter_collector_read_timestamp_seconds",
+    "takt_exporter_build_info",
+    "node_filesystem_size_bytes",
+    "node_filesystem_free_bytes",
+    "node_filesystem_avail_bytes",
+    "node_filesystem_files",
+    "node_uname_info",
+];
+
+#[test]
+fn captured_node() {
+    check("firecracker-vm_debian-12_6.18");
+}
+
+#[test]
+fn odd_node() {
+    check("made-up/odd-node");
+}
+
+fn check(tree: &str) {
+    let tree = fixtures().join(tree);
+    let mut flags = paths(&tree);
+    flags.extend(["--nvml.library=/nonexistent", "--collector.stat.softirq"].map(str::to_owned));
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let exporter = Running::takt(&flags, &[]);
+    // The second page must be like the first, though it comes from buffers that are in use already.
+    for query in ["", "?again"] {
+        let page: String = exporter.page(query).lines().map(mask).collect();
+        let golden = tree.join("page.txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&golden, &page).unwrap();
+        }
+        let expected = std::fs::read_to_string(&golden).unwrap();
+        for (number, (line, expected)) in page.lines().zip(expected.lines()).enumerate() {
+            assert_eq!(line, expected, "{}, line {}", golden.display(), number + 1);
+        }
+        assert_eq!(page.lines().count(), expected.lines().count());
+    }
+    in_both_formats(&exporter);
+}
+
+fn in_both_formats(exporter: &Running) {
+    let (head, body) =
+        exporter.get("/metrics", "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n");
+    assert!(head.contains("application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
+    assert!(!head.to_ascii_lowercase().contains("content-encoding"), "{head}");
+    let open = series(Format::OpenMetrics, &body);
+    let text = exporter.series("");
+    assert_eq!(open.keys().collect::<Vec<_>>(), text.keys().collect::<Vec<_>>());
+    let (head, _) = exporter.get("/metrics", "Accept: */*\r\n");
+    assert!(head.contains("text/plain; version=0.0.4; charset=utf-8"), "{head}");
+}
+
+fn mask(line: &str) -> String {
+    let name = line.split(['{', ' ']).next().unwrap();
+    match OF_THIS_MACHINE.iter().any(|other| name.starts_with(other)) {
+        true if name == "node_uname_info" || name == "takt_exporter_build_info" => format!("{name} …\n"),
+        true => format!("{} …\n", line.rsplit_once(' ').unwrap().0),
+        false => format!("{line}\n"),
+    }
+}

@@ -1,0 +1,87 @@
+//! The exporter as a server.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use support::Running;
+
+#[test]
+fn routes() {
+    let exporter = Running::takt(&[], &[]);
+    let (head, body) = exporter.get("/", "");
+    assert!(head.starts_with("HTTP/1.1 200 ") && body.contains("href=metrics"), "{head}\n{body}");
+    assert_eq!(exporter.get("/-/healthy", "").1, "Healthy.\n");
+    assert!(exporter.get("/nothing", "").0.starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn collectors_are_chosen_by_the_query() {
+    let exporter = Running::takt(&[], &[]);
+    let only = exporter.page("?collect[]=loadavg&collect%5B%5D=filesystem");
+    assert!(only.contains("node_load1 ") && only.contains("node_filesystem_size_bytes{"));
+    assert!(!only.contains("node_cpu"));
+    let all_but = exporter.page("?exclude[]=loadavg");
+    assert!(!all_but.contains("node_load1 ") && all_but.contains("node_cpu_seconds_total"));
+    for (query, reason) in [
+        ("?collect[]=nonsense", "no collector \"nonsense\" is running\n"),
+        ("?collect[]=cpu&exclude[]=stat", "collect[] and exclude[] exclude each other\n"),
+    ] {
+        let (head, body) = exporter.get(&format!("/metrics{query}"), "");
+        assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+        assert_eq!(body, reason);
+    }
+}
+
+#[test]
+fn collectors_are_chosen_by_flags() {
+    let exporter = Running::takt(&["--collector.disable-defaults", "--collector.loadavg"], &[]);
+    let page = exporter.page("");
+    assert!(page.contains("node_load1 ") && !page.contains("node_cpu") && !page.contains("node_filesystem"));
+    assert!(exporter.get("/metrics?collect[]=cpu", "").0.starts_with("HTTP/1.1 400 "));
+}
+
+#[test]
+fn two_hundred_scrapes_at_the_same_time_are_each_answered() {
+    let exporter = Running::takt(&["--web.max-requests", "40"], &[]);
+    let streams: Vec<_> = (0..200)
+        .map(|_| {
+            let mut stream = TcpStream::connect(exporter.address).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    for mut stream in streams {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap();
+        assert!(status == "200" || status == "503", "{answer}");
+    }
+    assert!(exporter.page("").contains("node_load1 "), "it goes on");
+}
+
+#[test]
+fn it_ends_at_once_when_told_to_and_fails_on_a_port_in_use() {
+    let mut exporter = Running::takt(&[], &[]);
+    let address = exporter.address.to_string();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
+    let output = command.args(["--web.listen-address", &address]).output().unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(log.contains(&format!("cannot listen on {address}: Address already in use")), "{log}");
+
+    let idle = TcpStream::connect(exporter.address).unwrap();
+    let began = Instant::now();
+    assert_eq!(exporter.end(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    drop(idle);
+}
+
+#[test]
+fn wrong_flags_end_with_two() {
+    for flags in [["--web.listen-address", "here"], ["--collector.nonsense", ""]] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_takt-exporter")).args(flags).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flags:?}");
+    }
+}

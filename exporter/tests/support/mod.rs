@@ -1,0 +1,153 @@
+//! Exporters that run beside a test, ours and the peer's, and their pages.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use takt_model::exposition::{Format, Line, Page};
+
+/// A running exporter. It is killed when this is dropped.
+pub struct Running {
+    pub address: SocketAddr,
+    child: Child,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    /// Starts takt-exporter on a free port, with UTC as the time zone.
+    pub fn takt(flags: &[&str], variables: &[(&str, &Path)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
+        command.args(["--web.listen-address", "127.0.0.1:0"]).args(flags).env("TZ", "UTC");
+        command.envs(variables.iter().copied()).stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        let address = loop {
+            let before = said.len();
+            assert_ne!(log.read_line(&mut said).unwrap(), 0, "takt-exporter ended:\n{said}");
+            if let Some((_, rest)) = said[before..].split_once("serving address=") {
+                break rest.split(' ').next().unwrap().parse().unwrap();
+            }
+        };
+        // Somebody has to take what it goes on to say.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Self { address, child }
+    }
+
+    /// Starts Debian's node_exporter, or says that it is not there.
+    pub fn node_exporter(flags: &[&str]) -> Option<Self> {
+        const PROGRAM: &str = "prometheus-node-exporter";
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.arg(format!("--web.listen-address={address}")).args(flags).env("TZ", "UTC");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        match command.spawn() {
+            Ok(child) => {
+                let running = Self { address, child };
+                let until = Instant::now() + Duration::from_secs(20);
+                while TcpStream::connect(address).is_err() {
+                    assert!(Instant::now() < until, "{PROGRAM} does not serve");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Some(running)
+            }
+            Err(error) => {
+                eprintln!("SKIPPED: cannot run {PROGRAM} ({error}); apt-get install prometheus-node-exporter");
+                None
+            }
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn end(&mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().code()
+    }
+
+    /// The answer to a GET: its status line and headers, and its body.
+    pub fn get(&self, path: &str, headers: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    /// `/metrics`, which must be well.
+    pub fn page(&self, query: &str) -> String {
+        let (head, body) = self.get(&format!("/metrics{query}"), "");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}\n{body}");
+        match head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+            true => unchunk(&body),
+            false => body,
+        }
+    }
+
+    pub fn series(&self, query: &str) -> BTreeMap<String, f64> {
+        series(Format::Text, &self.page(query))
+    }
+
+    /// Asks until the page is as wanted.
+    pub fn wait_for(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let page = self.page("");
+            if is_so(&page) {
+                return page;
+            }
+            assert!(Instant::now() < until, "not {what}:\n{page}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn unchunk(body: &str) -> String {
+    let (mut rest, mut text) = (body, String::new());
+    while let Some((size, behind)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        text.push_str(&behind[..size]);
+        rest = &behind[size + 2..];
+    }
+    text
+}
+
+/// The series of a page, which must be well formed.
+pub fn series(format: Format, text: &str) -> BTreeMap<String, f64> {
+    let mut page = Page::new(format, text.as_bytes());
+    let mut series = BTreeMap::new();
+    while let Some(line) = page.next_line(b"").unwrap() {
+        if let Line::Sample(sample) = line {
+            let name = sample.labels().unwrap().to_string();
+            assert_eq!(series.insert(name.clone(), sample.value), None, "{name} comes twice");
+        }
+    }
+    series
+}
+
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+}
+
+/// The flags that turn an exporter to a fixture.
+pub fn paths(tree: &Path) -> Vec<String> {
+    let path = |flag: &str, name: &str| format!("--path.{flag}={}", tree.join(name).display());
+    vec![path("procfs", "proc"), path("sysfs", "sys"), path("udev.data", "udev")]
+}
