@@ -391,7 +391,13 @@ mod tests {
     #[test]
     fn a_run_comes_back_as_it_went_in() {
         let store = Store::new();
-        let bare = JobRun { cluster: "lab".into(), job_id: "8".into(), submit: -5, state: "PENDING".into(), ..JobRun::default() };
+        let bare = JobRun {
+            cluster: "lab".into(),
+            job_id: "8".into(),
+            submit: -5,
+            state: "PENDING".into(),
+            ..JobRun::default()
+        };
         assert_eq!(counts(&store.import(&[run("7", 1000, Some(2000)), bare.clone()])), [2, 0, 0, 0]);
         assert_eq!(store.jobs(), [run("7", 1000, Some(2000)), bare]);
         let mut held = Vec::new();
