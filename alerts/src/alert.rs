@@ -140,6 +140,15 @@ impl AlertBook {
         self.0.entry(fingerprint).or_insert(alert)
     }
 
+    /// Gives an alert other words; most evaluations do not, so they are compared first.
+    pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)]) {
+        let Some(alert) = self.0.get_mut(&fingerprint) else { return };
+        let is_same = |(name, text): &(String, String)| alert.annotations.get(name) == Some(text);
+        if alert.annotations.len() != words.len() || !words.iter().all(is_same) {
+            alert.annotations = words.iter().cloned().collect();
+        }
+    }
+
     /// One alert.
     pub fn get(&self, fingerprint: Fingerprint) -> Option<&Alert> {
         self.0.get(&fingerprint)

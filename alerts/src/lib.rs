@@ -1,7 +1,13 @@
-//! Rules, alert state, grouping and notifiers.
+//! Rules, alert state, grouping and notifiers: from a sample or a kernel line to a message in the outbox.
+//!
+//! Everything is a value with the clock as an argument; [`Engine`] puts the values together. What leaves it is a
+//! [`Batch`], committed in one transaction by who implements [`ports::AlertStore`]; only then are messages sent. The
+//! rest of Takt is reached through the traits in [`ports`] alone.
 
 pub mod alert;
 pub mod duration;
+pub mod engine;
+pub mod events;
 pub mod fingerprint;
 pub mod flapping;
 pub mod group;
@@ -16,15 +22,9 @@ pub mod state;
 pub mod template;
 pub mod yaml;
 
+pub use engine::{Batch, Engine, Snapshot};
+
 #[cfg(test)]
 mod scenario;
 #[cfg(test)]
 mod testing;
-
-/// What is committed together.
-#[derive(Debug, Clone, Default)]
-pub struct Batch {}
-
-/// What was committed.
-#[derive(Debug, Clone, Default)]
-pub struct Snapshot {}

@@ -123,6 +123,11 @@ impl Router {
         alert
     }
 
+    /// An alert that goes on has other words now.
+    pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)]) {
+        self.alerts.reword(fingerprint, words);
+    }
+
     /// When something may have to be told.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.groups.next_due()

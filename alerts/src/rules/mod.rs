@@ -2,6 +2,8 @@
 
 mod read;
 
+pub(crate) use read::templates;
+
 use crate::template::Template;
 use std::time::Duration;
 use takt_model::Labels;

@@ -155,7 +155,7 @@ fn merged(group: &[(String, Template)], own: Vec<(String, Template)>) -> Vec<(St
     all
 }
 
-fn templates(node: &Node, are_labels: bool) -> Result<Vec<(String, Template)>, Mistake> {
+pub(crate) fn templates(node: &Node, are_labels: bool) -> Result<Vec<(String, Template)>, Mistake> {
     let mut out = Vec::new();
     for (name, value) in node.pairs()? {
         if !is_label_name(name) || (are_labels && matches!(name, METRIC_NAME | ALERT_NAME)) {

@@ -1,0 +1,505 @@
+//! Rules, events, routing and outbox in one value: what happens goes in, what has to be committed comes out.
+//!
+//! The caller commits each [`Batch`] in one transaction before it acts on it; a batch that could not be committed is
+//! merged with the next one. Nothing is sent that was not committed.
+
+use crate::alert::{Alert, Posted, PostedError};
+use crate::events::{EventFile, EventInstance, EventRun, xid::XidTable};
+use crate::fingerprint::Fingerprint;
+use crate::flapping::{Flapping, Verdict};
+use crate::group::{Defaults, Evaluation, GroupRun};
+use crate::outbox::{Fallback, Outbox, Outcome, Row};
+use crate::ports::{Query, SampleSink};
+use crate::routing::config::Config;
+use crate::routing::dedup::LogEntry;
+use crate::routing::silence::{Silence, SilenceError, Silences};
+use crate::routing::{Changes, LogKey, Logged, Router, Settings};
+use crate::rules::RuleFile;
+use crate::state::{EvalError, Instance, RuleKey, State, Surroundings, Transition};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use takt_model::{Event, Labels, Timestamp};
+
+/// The label of the alert that says of another alert that it comes and goes.
+pub const FLAPPING_LABEL: &str = "flapping";
+
+/// What is committed together. Lists are upserts by identity; `forgotten_*` are deletions of what may not be there.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Batch {
+    /// The log, only ever appended to.
+    pub transitions: Vec<Transition>,
+    /// Alerts of rules whose state changed.
+    pub instances: Vec<(RuleKey, Instance)>,
+    /// Alerts of rules that are no more.
+    pub forgotten_instances: Vec<(RuleKey, Fingerprint)>,
+    /// Alerts of event rules that changed.
+    pub event_instances: Vec<(RuleKey, EventInstance)>,
+    /// Alerts of event rules that are no more.
+    pub forgotten_event_instances: Vec<(RuleKey, Fingerprint)>,
+    /// Alerts as routing knows them.
+    pub alerts: Vec<Alert>,
+    /// Alerts that routing forgot.
+    pub forgotten_alerts: Vec<Fingerprint>,
+    /// How often alerts changed lately; nothing where that is forgotten.
+    pub flapping: Vec<(Fingerprint, Option<Flapping>)>,
+    /// Silences that were set or ended.
+    pub silences: Vec<Silence>,
+    /// Silences that are too old to be remembered.
+    pub forgotten_silences: Vec<String>,
+    /// The notification log.
+    pub log: Vec<Logged>,
+    /// The outbox.
+    pub outbox: Vec<Row>,
+}
+
+impl Batch {
+    /// Whether there is nothing to commit.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// This batch and then another, as one.
+    pub fn then(mut self, later: Self) -> Self {
+        self.transitions.extend(later.transitions);
+        self.instances.extend(later.instances);
+        self.forgotten_instances.extend(later.forgotten_instances);
+        self.event_instances.extend(later.event_instances);
+        self.forgotten_event_instances.extend(later.forgotten_event_instances);
+        self.alerts.extend(later.alerts);
+        self.forgotten_alerts.extend(later.forgotten_alerts);
+        self.flapping.extend(later.flapping);
+        self.silences.extend(later.silences);
+        self.forgotten_silences.extend(later.forgotten_silences);
+        self.log.extend(later.log);
+        self.outbox.extend(later.outbox);
+        self
+    }
+}
+
+/// What was committed before.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Alerts of rules.
+    pub instances: Vec<(RuleKey, Instance)>,
+    /// Alerts of event rules.
+    pub event_instances: Vec<(RuleKey, EventInstance)>,
+    /// Alerts as routing knew them.
+    pub alerts: Vec<Alert>,
+    /// How often alerts changed lately.
+    pub flapping: Vec<(Fingerprint, Flapping)>,
+    /// Silences.
+    pub silences: Vec<Silence>,
+    /// The notification log.
+    pub log: Vec<(LogKey, LogEntry)>,
+    /// Rows of the outbox that are not final.
+    pub outbox: Vec<Row>,
+    /// One more than the largest number that a row of the outbox ever had.
+    pub next_row: u64,
+    /// The last time at which Takt is known to have been running.
+    pub down_at: Option<Timestamp>,
+}
+
+/// What the server says about itself.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Labels of this server, for templates.
+    pub external_labels: Labels,
+    /// What groups of rules do not say themselves.
+    pub defaults: Defaults,
+    /// What routing needs.
+    pub settings: Settings,
+}
+
+/// What an evaluation is to report besides what it changed.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Rules that gave nothing, and why.
+    pub failures: Vec<(RuleKey, EvalError)>,
+    /// Evaluations that were missed and are not made up for.
+    pub missed: u64,
+    /// Samples of rules that could not be stored.
+    pub unwritten: usize,
+    /// How many groups were evaluated.
+    pub groups: usize,
+}
+
+/// The alert engine.
+#[derive(Debug)]
+pub struct Engine {
+    server: Server,
+    groups: Vec<GroupRun>,
+    events: EventRun,
+    /// What fires by its rule, whatever was told of it.
+    firing: BTreeSet<Fingerprint>,
+    flapping: BTreeMap<Fingerprint, Flapping>,
+    router: Router,
+    outbox: Outbox,
+}
+
+impl Engine {
+    /// An engine that knows of nothing yet.
+    pub fn new(server: Server, rules: &[RuleFile], events: &[EventFile], xids: XidTable, config: Config) -> Self {
+        let groups = rules.iter().flat_map(|file| GroupRun::of_file(file, server.defaults)).collect();
+        let router = Router::new(config, server.settings.clone());
+        let events = EventRun::new(events, xids);
+        let (firing, flapping) = (BTreeSet::new(), BTreeMap::new());
+        Self { server, groups, events, firing, flapping, router, outbox: Outbox::load([], 1) }
+    }
+
+    /// Takes back what was committed before a restart. Alerts of rules that are gone end now.
+    pub fn restore(&mut self, stored: Snapshot, now: Timestamp) -> Batch {
+        let mut batch = Batch::default();
+        let down_at = stored.down_at.unwrap_or(now);
+        let mut wanted = BTreeSet::new();
+        for (key, instance) in &stored.instances {
+            let fingerprint = Fingerprint::of(&instance.labels);
+            match self.groups.iter_mut().any(|group| group.restore(key, instance, down_at, now)) {
+                true if instance.state == State::Firing => drop(wanted.insert(fingerprint)),
+                true => {}
+                false => batch.forgotten_instances.push((key.clone(), fingerprint)),
+            }
+        }
+        for (key, instance) in stored.event_instances {
+            let (fingerprint, fires) = (Fingerprint::of(&instance.labels), instance.fired_at.is_some());
+            match self.events.restore(&key, instance) {
+                true if fires => drop(wanted.insert(fingerprint)),
+                true => {}
+                false => batch.forgotten_event_instances.push((key, fingerprint)),
+            }
+        }
+        self.flapping = stored.flapping.into_iter().collect();
+        self.outbox = Outbox::load(stored.outbox, stored.next_row);
+        let alerts = stored.alerts.into_iter().map(|alert| {
+            let back = self.is_wanted(&alert, &wanted);
+            after_gap(alert, back, down_at, now, self.router.config().resolve_timeout)
+        });
+        let alerts: Vec<_> = alerts.collect();
+        let changes = self.router.restore(alerts, stored.log, Silences::load(stored.silences), now);
+        self.firing = wanted;
+        batch.then(self.told(changes, now))
+    }
+
+    /// Goes on with other rules or another configuration. Alerts of rules that are gone end now.
+    pub fn reload(
+        &mut self,
+        rules: &[RuleFile],
+        events: &[EventFile],
+        xids: XidTable,
+        config: Config,
+        now: Timestamp,
+    ) -> Batch {
+        let mut fresh: Vec<_> = rules.iter().flat_map(|file| GroupRun::of_file(file, self.server.defaults)).collect();
+        let mut batch = Batch::default();
+        let changes = self.router.reconfigure(config, now);
+        batch = batch.then(self.told(changes, now));
+        for mut old in std::mem::take(&mut self.groups) {
+            fresh.iter_mut().for_each(|group| group.take_over(&mut old));
+            let evaluation = old.retire(now);
+            batch = batch.then(self.applied(evaluation, now));
+        }
+        self.groups = fresh;
+        let mut run = EventRun::new(events, xids);
+        let old = std::mem::take(&mut self.events);
+        for (key, fingerprint, instance) in old.iter() {
+            if !run.restore(key, instance.clone()) {
+                batch.forgotten_event_instances.push((key.clone(), fingerprint));
+                batch = batch.then(self.changed(fingerprint, None, now));
+            }
+        }
+        self.events = run;
+        batch
+    }
+
+    /// Evaluates the groups that are due, and ends events that are over.
+    pub fn evaluate(
+        &mut self,
+        query: &dyn Query,
+        sink: &dyn SampleSink,
+        exporter_down: &dyn Fn(&Labels) -> bool,
+        now: Timestamp,
+    ) -> (Batch, Report) {
+        let (mut batch, mut report) = (Batch::default(), Report::default());
+        let mut groups = std::mem::take(&mut self.groups);
+        for group in &mut groups {
+            let Some(due) = group.schedule.due(now) else { continue };
+            let external_url = self.server.settings.external_url.clone();
+            let external_labels = self.server.external_labels.clone();
+            let around = Surroundings { external_labels: &external_labels, external_url: &external_url, exporter_down };
+            let mut evaluation = group.evaluate(due.at, query, sink, &around);
+            report.groups += 1;
+            report.missed += due.missed;
+            report.unwritten += evaluation.unwritten;
+            report.failures.append(&mut evaluation.failures);
+            for transition in &evaluation.transitions {
+                let instances = group.instances().find(|(key, _)| **key == transition.rule).map(|(_, all)| all);
+                if let Some(instance) = instances.and_then(|all| all.get(transition.fingerprint)) {
+                    batch.instances.push((transition.rule.clone(), instance.clone()));
+                }
+            }
+            let fired: BTreeMap<_, _> =
+                group.instances().flat_map(|(_, all)| all.iter()).filter(|(_, i)| i.state == State::Firing).collect();
+            batch = batch.then(self.follow(evaluation, &fired, now));
+        }
+        self.groups = groups;
+        let mut change = self.events.tick(query, now);
+        report.failures.append(&mut change.failures);
+        batch = batch.then(self.event_changed(change, now));
+        batch = batch.then(self.settle(now));
+        (batch, report)
+    }
+
+    /// Something happened on a node. Labels that say where and whose job was there are to be set.
+    pub fn event(&mut self, event: &Event, now: Timestamp) -> Batch {
+        let url = self.server.settings.external_url.clone();
+        let change = self.events.event(event, &self.server.external_labels, &url, now);
+        self.event_changed(change, now)
+    }
+
+    /// Somebody pushes alerts. Those that can be alerts are taken, the others are returned as errors.
+    pub fn post(&mut self, posted: Vec<Posted>, now: Timestamp) -> (Batch, Vec<PostedError>) {
+        let (mut batch, mut errors) = (Batch::default(), Vec::new());
+        for posted in posted {
+            match posted.into_alert(now, self.router.config().resolve_timeout) {
+                Ok(alert) => batch.alerts.push(self.router.take(alert, now).clone()),
+                Err(error) => errors.push(error),
+            }
+        }
+        (batch, errors)
+    }
+
+    /// Sets a silence: see [`Silences::set`].
+    ///
+    /// # Errors
+    /// Where the silence is refused.
+    pub fn silence(&mut self, wanted: Silence, new_id: &str, now: Timestamp) -> Result<(String, Batch), SilenceError> {
+        let set = self.router.silences.set(wanted, new_id, now)?;
+        Ok((set.id, Batch { silences: set.changed, ..Batch::default() }))
+    }
+
+    /// Ends a silence.
+    ///
+    /// # Errors
+    /// Where it is not known.
+    pub fn expire_silence(&mut self, id: &str, now: Timestamp) -> Result<Batch, SilenceError> {
+        let changed = self.router.silences.expire(id, now)?;
+        Ok(Batch { silences: changed.into_iter().collect(), ..Batch::default() })
+    }
+
+    /// Looks at the groups that are due and puts what has to be told into the outbox.
+    pub fn flush(&mut self, now: Timestamp) -> Batch {
+        let changes = self.router.flush(now);
+        let mut batch = self.told(changes, now);
+        batch.forgotten_silences = self.router.silences.forget_old(now);
+        batch
+    }
+
+    /// The messages to hand to their channels now, once the batch is committed that marks them as being sent.
+    pub fn send_due(&mut self, now: Timestamp) -> (Vec<Row>, Batch) {
+        let rows = self.outbox.due(now);
+        let batch = Batch { outbox: rows.clone(), ..Batch::default() };
+        (rows, batch)
+    }
+
+    /// A channel has answered.
+    pub fn answered(&mut self, id: u64, outcome: &Outcome, fallback: Fallback<'_>, now: Timestamp) -> Batch {
+        Batch { outbox: self.outbox.answered(id, outcome, fallback, now), ..Batch::default() }
+    }
+
+    /// When something may have to be done next.
+    pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let rules = self.groups.iter().map(|group| group.schedule.next(now));
+        rules.chain(self.router.next_due()).chain(self.outbox.next_due()).min()
+    }
+
+    /// Routing: alerts, groups, silences, configuration.
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// The outbox.
+    pub fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// Rules with their alerts.
+    pub fn groups(&self) -> &[GroupRun] {
+        &self.groups
+    }
+
+    /// Event rules with their alerts.
+    pub fn events(&self) -> &EventRun {
+        &self.events
+    }
+
+    fn told(&mut self, changes: Changes, now: Timestamp) -> Batch {
+        Batch {
+            log: changes.log,
+            forgotten_alerts: changes.forgotten,
+            outbox: self.outbox.add(changes.messages, now),
+            ..Batch::default()
+        }
+    }
+
+    /// What the rules changed, without any rule being left to ask for words.
+    fn applied(&mut self, evaluation: Evaluation, now: Timestamp) -> Batch {
+        self.follow(evaluation, &BTreeMap::new(), now)
+    }
+
+    fn follow(&mut self, evaluation: Evaluation, fired: &BTreeMap<Fingerprint, &Instance>, now: Timestamp) -> Batch {
+        let mut batch = Batch::default();
+        for transition in &evaluation.transitions {
+            let fires = fired.get(&transition.fingerprint).map(|instance| {
+                let since = instance.fired_at.unwrap_or(transition.at);
+                self.alert(&instance.labels, &instance.annotations, since, now)
+            });
+            batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
+        }
+        for (fingerprint, instance) in fired {
+            self.router.reword(*fingerprint, &instance.annotations);
+        }
+        batch.transitions = evaluation.transitions;
+        batch.forgotten_instances = evaluation.forgotten;
+        batch
+    }
+
+    fn event_changed(&mut self, change: crate::events::Change, now: Timestamp) -> Batch {
+        let mut batch = Batch::default();
+        for transition in &change.transitions {
+            let instance = self.events.get(&transition.rule, transition.fingerprint);
+            let fires = instance.and_then(|instance| {
+                let since = instance.fired_at?;
+                Some(self.alert(&instance.labels, &instance.annotations, since, now))
+            });
+            batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
+        }
+        for (_, instance) in &change.touched {
+            self.router.reword(Fingerprint::of(&instance.labels), &instance.annotations);
+        }
+        batch.transitions.extend(change.transitions);
+        batch.event_instances = change.touched;
+        batch.forgotten_event_instances = change.forgotten;
+        batch
+    }
+
+    /// An alert fires (then it is given) or does not, which may be as before.
+    fn changed(&mut self, fingerprint: Fingerprint, fires: Option<Alert>, at: Timestamp) -> Batch {
+        let mut batch = Batch::default();
+        let did_fire = self.firing.contains(&fingerprint);
+        if did_fire == fires.is_some() {
+            return batch;
+        }
+        match fires.is_some() {
+            true => drop(self.firing.insert(fingerprint)),
+            false => drop(self.firing.remove(&fingerprint)),
+        }
+        let flapping = self.flapping.entry(fingerprint).or_default();
+        let verdict = flapping.change(fires.is_some(), at);
+        batch.flapping.push((fingerprint, Some(flapping.clone())));
+        let ended = || self.router.alerts().get(fingerprint).filter(|alert| !alert.is_resolved(at)).cloned();
+        match (verdict, fires) {
+            (Verdict::Tell, Some(alert)) => batch.alerts.push(self.router.take(alert, at).clone()),
+            (Verdict::Tell, None) => {
+                if let Some(alert) = ended() {
+                    batch.alerts.push(self.router.take(over(alert, at), at).clone());
+                }
+            }
+            (Verdict::TellFlapping, fires) => {
+                if let Some(known) = fires.or_else(ended) {
+                    let unsteady = unsteady(&known, at);
+                    batch.alerts.push(self.router.take(unsteady, at).clone());
+                    if self.router.alerts().get(fingerprint).is_some_and(|alert| !alert.is_resolved(at)) {
+                        batch.alerts.push(self.router.take(over(known, at), at).clone());
+                    }
+                }
+            }
+            (Verdict::Hush, _) => {}
+        }
+        batch
+    }
+
+    /// Ends the flapping of alerts that have come to rest, and forgets changes that are long past.
+    fn settle(&mut self, now: Timestamp) -> Batch {
+        let mut batch = Batch::default();
+        let mut restless = std::mem::take(&mut self.flapping);
+        restless.retain(|fingerprint, flapping| {
+            let was_flapping = flapping.is_flapping();
+            if let Some(fires) = flapping.settled(now) {
+                batch.alerts.extend(self.rested(*fingerprint, fires, now));
+            }
+            let keep = !flapping.is_idle();
+            if !keep || was_flapping != flapping.is_flapping() {
+                batch.flapping.push((*fingerprint, keep.then(|| flapping.clone())));
+            }
+            keep
+        });
+        self.flapping = restless;
+        batch
+    }
+
+    /// The alerts to tell when one has ceased to flap: the flapping is over, and what it is now.
+    fn rested(&mut self, fingerprint: Fingerprint, fires: bool, now: Timestamp) -> Vec<Alert> {
+        let is_about = |alert: &Alert| {
+            let mut labels = alert.labels.clone();
+            labels.remove(FLAPPING_LABEL).is_some() && Fingerprint::of(&labels) == fingerprint
+        };
+        let unsteady = self.router.alerts().iter().map(|(_, alert)| alert).find(|alert| is_about(alert)).cloned();
+        let Some(unsteady) = unsteady else { return Vec::new() };
+        let mut alerts = vec![self.router.take(over(unsteady.clone(), now), now).clone()];
+        if fires {
+            let mut steady = unsteady;
+            steady.labels.remove(FLAPPING_LABEL);
+            steady.annotations.remove(FLAPPING_LABEL);
+            (steady.starts_at, steady.updated_at, steady.ends_at) = (now, now, None);
+            alerts.push(self.router.take(steady, now).clone());
+        }
+        alerts
+    }
+
+    fn alert(&self, labels: &Labels, words: &[(String, String)], since: Timestamp, now: Timestamp) -> Alert {
+        Alert {
+            labels: labels.clone(),
+            annotations: words.iter().cloned().collect(),
+            starts_at: since,
+            ends_at: None,
+            updated_at: now,
+            generator_url: format!("{}/alerts/{}", self.server.settings.external_url, Fingerprint::of(labels)),
+            is_timeout: false,
+        }
+    }
+
+    /// Whether an alert that routing knew goes on: its rule says that it fires, or flaps.
+    fn is_wanted(&self, alert: &Alert, wanted: &BTreeSet<Fingerprint>) -> bool {
+        let mut labels = alert.labels.clone();
+        let is_flapping = labels.remove(FLAPPING_LABEL).is_some();
+        let fingerprint = Fingerprint::of(&labels);
+        match is_flapping {
+            true => self.flapping.get(&fingerprint).is_some_and(Flapping::is_flapping),
+            false => wanted.contains(&fingerprint),
+        }
+    }
+}
+
+/// An alert as it is after a gap in which nobody could speak of it: one of ours goes on as its rule does, one that
+/// was pushed gets the time to be pushed again.
+fn after_gap(alert: Alert, is_ours: bool, down_at: Timestamp, now: Timestamp, resolve_timeout: Duration) -> Alert {
+    match alert.ends_at {
+        Some(end) if end > down_at => Alert { ends_at: Some(end.max(now.plus(resolve_timeout))), ..alert },
+        Some(_) => alert,
+        None if is_ours => alert,
+        None => over(alert, now),
+    }
+}
+
+fn over(alert: Alert, at: Timestamp) -> Alert {
+    Alert { ends_at: Some(at), updated_at: at, is_timeout: false, ..alert }
+}
+
+/// The alert that says of another that it comes and goes.
+fn unsteady(alert: &Alert, at: Timestamp) -> Alert {
+    let mut unsteady = alert.clone();
+    unsteady.labels.set(FLAPPING_LABEL, "true");
+    let words = "comes and goes: more than 4 changes within an hour; further ones are not told";
+    unsteady.annotations.insert(FLAPPING_LABEL.to_owned(), words.to_owned());
+    (unsteady.starts_at, unsteady.updated_at, unsteady.ends_at) = (at, at, None);
+    unsteady
+}

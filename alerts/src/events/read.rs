@@ -1,0 +1,167 @@
+//! From the text of an event rule file to its rules.
+
+use super::xid::{XidTable, numbers};
+use super::{Ends, EventFile, EventGroup, EventRule, Repeat, When};
+use crate::ports::Query;
+use crate::routing::matcher::{Matchers, parse_matchers};
+use crate::rules::templates;
+use crate::yaml::{Mistake, Node};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as NameError, StrDeserializer};
+use std::time::Duration;
+use takt_model::EventKind;
+
+/// How long an alert is held where its rule does not say.
+const HOLD: Duration = Duration::from_secs(3600);
+
+const RULE_KEYS: &[&str] = &["alert", "when", "by", "repeat", "hold", "until", "labels", "annotations"];
+
+impl EventFile {
+    /// Reads the text of the file called `name`; `xids` says which classes there are.
+    ///
+    /// # Errors
+    /// At the first mistake.
+    pub fn read(name: &str, text: &str, xids: &XidTable) -> Result<Self, Mistake> {
+        let groups = || -> Result<Vec<EventGroup>, Mistake> {
+            let root = Node::read(text)?;
+            let groups = root.fields(&["groups"])?.or_default("groups", Node::list)?;
+            groups.iter().map(|node| group(node, xids)).collect()
+        };
+        let groups = groups().map_err(|mistake| mistake.in_file(name))?;
+        Ok(Self { name: name.to_owned(), groups })
+    }
+
+    /// Has every end condition checked by who will evaluate it.
+    ///
+    /// # Errors
+    /// At the first that cannot be evaluated.
+    pub fn check(&self, query: &dyn Query) -> Result<(), Mistake> {
+        for rule in self.groups.iter().flat_map(|group| &group.rules) {
+            if let Ends::Until(expr) = &rule.ends {
+                let wrong = |error| Mistake::new(rule.line, format!("{error}")).within(format!("rule `{}`", rule.name));
+                query.check(expr).map_err(|error| wrong(error).in_file(&self.name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn group(node: &Node, xids: &XidTable) -> Result<EventGroup, Mistake> {
+    let fields = node.fields(&["name", "rules"])?;
+    let name = fields.require("name")?.text()?.to_owned();
+    let rules = fields.or_default("rules", Node::list)?.iter().map(|node| rule(node, xids));
+    let rules = rules.collect::<Result<_, _>>().map_err(|mistake| mistake.within(format!("group `{name}`")))?;
+    Ok(EventGroup { name, rules })
+}
+
+fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
+    let name = node.pairs()?.find(|(key, _)| *key == "alert").map_or(Ok(""), |(_, node)| node.text())?.to_owned();
+    let read = || -> Result<EventRule, Mistake> {
+        let fields = node.fields(RULE_KEYS)?;
+        fields.require("alert")?;
+        let when = fields.require("when")?;
+        let when: Vec<_> = when.list()?.iter().map(|node| read_when(node, xids)).collect::<Result<_, _>>()?;
+        if when.is_empty() {
+            return Err(node.mistake("`when` is empty: the rule would never fire"));
+        }
+        let ends = match (fields.get("hold"), fields.get("until")) {
+            (Some(_), Some(_)) => return Err(node.mistake("an alert ends after `hold` or at `until`, not both")),
+            (Some(hold), None) => Ends::After(hold.duration()?),
+            (None, Some(until)) => Ends::Until(until.text()?.to_owned()),
+            (None, None) => Ends::After(HOLD),
+        };
+        Ok(EventRule {
+            name: name.clone(),
+            when,
+            by: fields.or_default("by", Node::texts)?,
+            repeat: fields.optional("repeat", repeat)?.unwrap_or(Repeat {
+                times: 1,
+                within: Duration::ZERO,
+                burst: Duration::ZERO,
+                distinct: None,
+            }),
+            ends,
+            labels: fields.or_default("labels", |node| templates(node, true))?,
+            annotations: fields.or_default("annotations", |node| templates(node, false))?,
+            line: node.line(),
+        })
+    };
+    read().map_err(|mistake| mistake.within(format!("rule `{name}`")))
+}
+
+fn read_when(node: &Node, xids: &XidTable) -> Result<When, Mistake> {
+    let fields = node.fields(&["kind", "xid", "class", "match"])?;
+    let kind = fields.require("kind")?;
+    let mut when = When { kind: event_kind(kind)?, xid: Vec::new(), class: Vec::new(), matchers: Matchers::default() };
+    for item in fields.or_default("xid", Node::list)? {
+        let text = item.text()?;
+        when.xid.push(numbers(text).ok_or_else(|| item.mistake(format!("`{text}` is neither `n` nor `n-m`")))?);
+    }
+    for item in fields.or_default("class", Node::list)? {
+        let class = item.text()?;
+        if !xids.has_class(class) {
+            return Err(item.mistake(format!("no XID has the class `{class}`")));
+        }
+        when.class.push(class.to_owned());
+    }
+    if when.kind != EventKind::Xid && !(when.xid.is_empty() && when.class.is_empty()) {
+        return Err(node.mistake("only events of kind `xid` have `xid` and `class`"));
+    }
+    for item in fields.or_default("match", Node::list)? {
+        when.matchers.0.extend(parse_matchers(item.text()?).map_err(|error| item.mistake(error.to_string()))?);
+    }
+    Ok(when)
+}
+
+/// The kind of that name: the word that events carry on the wire.
+fn event_kind(node: &Node) -> Result<EventKind, Mistake> {
+    let name = node.text()?;
+    let word: StrDeserializer<'_, NameError> = name.into_deserializer();
+    EventKind::deserialize(word).map_err(|error| node.mistake(format!("no kind of event: {error}")))
+}
+
+fn repeat(node: &Node) -> Result<Repeat, Mistake> {
+    let fields = node.fields(&["times", "within", "burst", "distinct"])?;
+    let times = fields.require("times")?;
+    let repeat = Repeat {
+        times: times.number()?,
+        within: fields.require("within")?.duration()?,
+        burst: fields.or_default("burst", Node::duration)?,
+        distinct: fields.optional("distinct", Node::text)?.map(str::to_owned),
+    };
+    match repeat.times {
+        0 => Err(times.mistake("has to be at least 1")),
+        many if many > super::run::SEEN_MAX => Err(times.mistake(format!("at most {}", super::run::SEEN_MAX))),
+        _ => Ok(repeat),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_named() {
+        let rule = |text: &str| format!("groups: [{{name: g, rules: [{{alert: A, {text}}}]}}]");
+        for (text, says) in [
+            (rule("when: []"), "`when` is empty"),
+            (rule("hold: 1h"), "rule `A`: `when` is missing"),
+            (rule("when: [{kind: xyz}]"), "no kind of event: unknown variant `xyz`, expected one of `xid`"),
+            (rule("when: [{kind: xid, xid: [a]}]"), "`a` is neither"),
+            (rule("when: [{kind: xid, class: [reset]}]"), "no XID has the class `reset`"),
+            (rule("when: [{kind: oom_kill, xid: [3]}]"), "only events of kind `xid`"),
+            (rule("when: [{kind: xid, match: ['(']}]"), "`(` is no matcher"),
+            (rule("when: [{kind: xid}], hold: 1h, until: up"), "not both"),
+            (rule("when: [{kind: xid}], repeat: {times: 0, within: 1h}"), "at least 1"),
+            (rule("when: [{kind: xid}], repeat: {times: 2}"), "`within` is missing"),
+            (rule("when: [{kind: xid}], holds: 1h"), "did you mean `hold`?"),
+        ] {
+            let message = EventFile::read("x.events.yml", &text, XidTable::shipped()).unwrap_err().to_string();
+            assert!(
+                message.contains(says) && message.starts_with("x.events.yml, line 1: group `g`, rule `A`"),
+                "{text}\n  gave {message}"
+            );
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The alerts that events raised, and what ends them.
+
+use super::xid::XidTable;
+use super::{Ends, EventFile, EventRule, Repeat, When};
+use crate::fingerprint::Fingerprint;
+use crate::ports::Query;
+use crate::rules::ALERT_NAME;
+use crate::state::{EvalError, Reason, RuleKey, State, Transition, elapsed};
+use crate::template::Context;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use takt_model::{Event, EventKind, Labels, METRIC_NAME, Timestamp};
+
+/// How many bursts of one alert are remembered at most; the oldest are forgotten first.
+pub(super) const SEEN_MAX: usize = 64;
+
+/// How many lines of the kernel a message carries.
+const LINES_MAX: usize = 5;
+
+/// The annotation that carries them.
+const KERNEL_LINES: &str = "kernel_lines";
+
+/// One burst of events.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// When it began.
+    pub at: Timestamp,
+    /// The value of the label that tells counted events apart.
+    pub distinct: String,
+}
+
+/// One alert of an event rule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EventInstance {
+    /// The labels the rule tells alerts apart by, then the rule's labels, then `alertname`.
+    pub labels: Labels,
+    /// Words for people, of the last event.
+    pub annotations: Vec<(String, String)>,
+    /// Since when it fires; nothing while it has not happened often enough.
+    pub fired_at: Option<Timestamp>,
+    /// The last event.
+    pub last_at: Timestamp,
+    /// What was counted.
+    pub seen: Vec<Seen>,
+    /// The last lines of the kernel.
+    pub lines: Vec<String>,
+}
+
+impl EventInstance {
+    /// How often it happened, as its rule counts.
+    fn count(&self, repeat: &Repeat, now: Timestamp) -> usize {
+        let since = now.minus(repeat.within);
+        let counted = self.seen.iter().filter(|seen| repeat.times <= 1 || seen.at >= since);
+        match repeat.distinct {
+            Some(_) => counted.map(|seen| &seen.distinct).collect::<BTreeSet<_>>().len(),
+            None => counted.count(),
+        }
+    }
+}
+
+/// Event rules with their alerts.
+#[derive(Debug, Default)]
+pub struct EventRun {
+    rules: Vec<RuleRun>,
+    xids: Option<XidTable>,
+}
+
+#[derive(Debug)]
+struct RuleRun {
+    key: RuleKey,
+    rule: EventRule,
+    instances: BTreeMap<Fingerprint, EventInstance>,
+}
+
+/// What events or the time changed.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// Steps in the alerts' lives.
+    pub transitions: Vec<Transition>,
+    /// Alerts whose counts or words changed, to be stored.
+    pub touched: Vec<(RuleKey, EventInstance)>,
+    /// Alerts to forget.
+    pub forgotten: Vec<(RuleKey, Fingerprint)>,
+    /// End conditions that could not be evaluated.
+    pub failures: Vec<(RuleKey, EvalError)>,
+}
+
+impl EventRun {
+    /// The rules of all files, nothing having happened.
+    pub fn new(files: &[EventFile], xids: XidTable) -> Self {
+        let rules = files.iter().flat_map(|file| file.groups.iter().map(move |group| (file, group)));
+        let rules = rules.flat_map(|(file, group)| {
+            group.rules.iter().map(move |rule| RuleRun {
+                key: RuleKey(format!("{}:{}/{}", file.name, group.name, rule.name).into()),
+                rule: rule.clone(),
+                instances: BTreeMap::new(),
+            })
+        });
+        Self { rules: rules.collect(), xids: Some(xids) }
+    }
+
+    /// Takes back what was stored; `false` where no rule wants it.
+    pub fn restore(&mut self, key: &RuleKey, instance: EventInstance) -> bool {
+        let Some(run) = self.rules.iter_mut().find(|run| run.key == *key) else { return false };
+        run.instances.insert(Fingerprint::of(&instance.labels), instance);
+        true
+    }
+
+    /// All alerts, those that have not happened often enough among them.
+    pub fn iter(&self) -> impl Iterator<Item = (&RuleKey, Fingerprint, &EventInstance)> {
+        self.rules.iter().flat_map(|run| run.instances.iter().map(|(print, instance)| (&run.key, *print, instance)))
+    }
+
+    /// One alert.
+    pub fn get(&self, key: &RuleKey, fingerprint: Fingerprint) -> Option<&EventInstance> {
+        self.rules.iter().find(|run| run.key == *key)?.instances.get(&fingerprint)
+    }
+
+    /// Something happened. Its labels are to say where, and whose job was there.
+    pub fn event(&mut self, event: &Event, external_labels: &Labels, external_url: &str, now: Timestamp) -> Change {
+        let mut change = Change::default();
+        let (labels, class) = self.described(event);
+        for run in &mut self.rules {
+            if run.rule.when.iter().any(|when| when.accepts(event, &class)) {
+                run.happened(event, &labels, (external_labels, external_url), now, &mut change);
+            }
+        }
+        change
+    }
+
+    /// Time has passed: ends what is over.
+    pub fn tick(&mut self, query: &dyn Query, now: Timestamp) -> Change {
+        let mut change = Change::default();
+        for run in &mut self.rules {
+            let until = match &run.rule.ends {
+                Ends::Until(expr) if run.instances.values().any(|instance| instance.fired_at.is_some()) => {
+                    match query.instant(expr, now) {
+                        Ok(result) => result,
+                        Err(error) => {
+                            change.failures.push((run.key.clone(), error.into()));
+                            continue;
+                        }
+                    }
+                }
+                _ => Vec::new(),
+            };
+            let (key, rule) = (&run.key, &run.rule);
+            run.instances.retain(|fingerprint, instance| {
+                let is_over = match (&rule.ends, instance.fired_at) {
+                    // An expression looks at samples, which come later than the event that they may deny.
+                    (Ends::Until(_), Some(_)) if instance.last_at >= now => false,
+                    (Ends::Until(_), Some(_)) => until.iter().any(|(labels, _)| agree(labels, &instance.labels)),
+                    (Ends::After(hold), Some(_)) => elapsed(instance.last_at, now) >= *hold,
+                    (_, None) => false,
+                };
+                if is_over {
+                    let at = now;
+                    change.transitions.push(transition(
+                        key,
+                        *fingerprint,
+                        instance,
+                        rule,
+                        State::Firing,
+                        State::Inactive,
+                        at,
+                    ));
+                    instance.fired_at = None;
+                    change.touched.push((key.clone(), instance.clone()));
+                }
+                let keep = instance.fired_at.is_some()
+                    || (rule.repeat.times > 1 && elapsed(instance.last_at, now) <= rule.repeat.within);
+                if !keep {
+                    change.forgotten.push((key.clone(), *fingerprint));
+                }
+                keep
+            });
+        }
+        change
+    }
+
+    /// The event's labels with what is known of its XID, and the XID's class.
+    fn described(&self, event: &Event) -> (Labels, String) {
+        let mut labels = event.labels.clone();
+        let xid = labels.get("xid").and_then(|xid| xid.parse().ok()).filter(|_| event.kind == EventKind::Xid);
+        let Some(xid) = xid.and_then(|xid: u32| Some(self.xids.as_ref()?.get(xid))) else {
+            return (labels, String::new());
+        };
+        labels.set("xid_class", &xid.class);
+        labels.set("xid_severity", &xid.severity);
+        labels.set("xid_meaning", &xid.meaning);
+        labels.set("xid_action", &xid.action);
+        (labels, xid.class)
+    }
+}
+
+impl When {
+    fn accepts(&self, event: &Event, class: &str) -> bool {
+        let xid: Option<u32> = event.labels.get("xid").and_then(|xid| xid.parse().ok());
+        self.kind == event.kind
+            && (self.xid.is_empty() || xid.is_some_and(|xid| self.xid.iter().any(|range| range.contains(&xid))))
+            && (self.class.is_empty() || self.class.iter().any(|own| own == class))
+            && self.matchers.accept(&event.labels)
+    }
+}
+
+impl RuleRun {
+    fn happened(
+        &mut self,
+        event: &Event,
+        described: &Labels,
+        (external_labels, external_url): (&Labels, &str),
+        now: Timestamp,
+        change: &mut Change,
+    ) {
+        let rule = &self.rule;
+        let context = |value| Context { labels: described, external_labels, external_url, value };
+        let mut labels: Labels = match rule.by.is_empty() {
+            true => event.labels.clone(),
+            false => event.labels.iter().filter(|(name, _)| rule.by.iter().any(|by| by == name)).collect(),
+        };
+        for (name, template) in &rule.labels {
+            labels.set(name, &template.expand_or_explain(&context(1.0)));
+        }
+        labels.set(ALERT_NAME, &rule.name);
+        let fingerprint = Fingerprint::of(&labels);
+        let instance = self.instances.entry(fingerprint).or_insert_with(|| EventInstance {
+            labels,
+            annotations: Vec::new(),
+            fired_at: None,
+            last_at: event.at,
+            seen: Vec::new(),
+            lines: Vec::new(),
+        });
+        let distinct = rule.repeat.distinct.as_ref().and_then(|name| event.labels.get(name)).unwrap_or_default();
+        let is_same_burst = instance.seen.last().is_some_and(|seen| {
+            let is_near = elapsed(instance.last_at, event.at) <= rule.repeat.burst && !rule.repeat.burst.is_zero();
+            is_near && seen.distinct == distinct
+        });
+        if !is_same_burst {
+            instance.seen.push(Seen { at: event.at, distinct: distinct.to_owned() });
+            let surplus = instance.seen.len().saturating_sub(SEEN_MAX);
+            instance.seen.drain(..surplus);
+        }
+        instance.last_at = instance.last_at.max(event.at);
+        instance.lines.push(event.message.clone());
+        let surplus = instance.lines.len().saturating_sub(LINES_MAX);
+        instance.lines.drain(..surplus);
+        let count = instance.count(&rule.repeat, event.at);
+        let words = rule.annotations.iter();
+        instance.annotations = words
+            .map(|(name, template)| (name.clone(), template.expand_or_explain(&context(count as f64)).into_owned()))
+            .chain([(KERNEL_LINES.to_owned(), instance.lines.join("\n"))])
+            .collect();
+        if instance.fired_at.is_none() && count >= rule.repeat.times {
+            instance.fired_at = Some(now);
+            change.transitions.push(transition(
+                &self.key,
+                fingerprint,
+                instance,
+                rule,
+                State::Inactive,
+                State::Firing,
+                now,
+            ));
+        }
+        change.touched.push((self.key.clone(), instance.clone()));
+    }
+}
+
+fn transition(
+    key: &RuleKey,
+    fingerprint: Fingerprint,
+    instance: &EventInstance,
+    rule: &EventRule,
+    from: State,
+    to: State,
+    at: Timestamp,
+) -> Transition {
+    Transition {
+        rule: key.clone(),
+        fingerprint,
+        labels: instance.labels.clone(),
+        from,
+        to,
+        at,
+        value: instance.count(&rule.repeat, at) as f64,
+        reason: if to == State::Firing { Reason::Event } else { Reason::EventOver },
+    }
+}
+
+/// Whether no label that both have differs, and at least one is shared.
+fn agree(series: &Labels, alert: &Labels) -> bool {
+    let mut shared = series
+        .iter()
+        .filter(|(name, _)| *name != METRIC_NAME)
+        .filter_map(|(name, value)| alert.get(name).map(|other| other == value));
+    let mut any = false;
+    let all = shared.all(|equal| {
+        any = true;
+        equal
+    });
+    all && (any || series.iter().all(|(name, _)| name == METRIC_NAME))
+}
