@@ -58,8 +58,16 @@ impl Batch {
         *self == Self::default()
     }
 
-    /// This batch and then another, as one.
+    /// This batch and then another, as one. What the later one forgets is not stored, and what it stores is not
+    /// forgotten, so the order in which one batch is applied does not matter.
     pub fn then(mut self, later: Self) -> Self {
+        cancel(&mut self.instances, &later.forgotten_instances, |(key, i)| (key.clone(), print(&i.labels)));
+        cancel(&mut self.event_instances, &later.forgotten_event_instances, |(key, i)| (key.clone(), print(&i.labels)));
+        cancel(&mut self.alerts, &later.forgotten_alerts, Alert::fingerprint);
+        cancel(&mut self.silences, &later.forgotten_silences, |silence| silence.id.clone());
+        revive(&mut self.forgotten_instances, &later.instances, |(key, i)| (key.clone(), print(&i.labels)));
+        revive(&mut self.forgotten_event_instances, &later.event_instances, |(key, i)| (key.clone(), print(&i.labels)));
+        revive(&mut self.forgotten_alerts, &later.alerts, Alert::fingerprint);
         self.transitions.extend(later.transitions);
         self.instances.extend(later.instances);
         self.forgotten_instances.extend(later.forgotten_instances);
@@ -73,6 +81,26 @@ impl Batch {
         self.log.extend(later.log);
         self.outbox.extend(later.outbox);
         self
+    }
+}
+
+fn print(labels: &Labels) -> Fingerprint {
+    Fingerprint::of(labels)
+}
+
+/// Takes out of `stored` what is forgotten later.
+fn cancel<T, K: Ord>(stored: &mut Vec<T>, forgotten: &[K], identity: impl Fn(&T) -> K) {
+    if !forgotten.is_empty() && !stored.is_empty() {
+        let gone: BTreeSet<&K> = forgotten.iter().collect();
+        stored.retain(|item| !gone.contains(&identity(item)));
+    }
+}
+
+/// Takes out of `forgotten` what is stored again later.
+fn revive<T, K: Ord>(forgotten: &mut Vec<K>, stored: &[T], identity: impl Fn(&T) -> K) {
+    if !forgotten.is_empty() && !stored.is_empty() {
+        let back: BTreeSet<K> = stored.iter().map(identity).collect();
+        forgotten.retain(|key| !back.contains(key));
     }
 }
 
@@ -503,3 +531,6 @@ fn unsteady(alert: &Alert, at: Timestamp) -> Alert {
     (unsteady.starts_at, unsteady.updated_at, unsteady.ends_at) = (at, at, None);
     unsteady
 }
+
+#[cfg(test)]
+mod tests;

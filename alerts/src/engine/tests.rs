@@ -1,0 +1,542 @@
+//! The engine as a whole, over a store in memory that can lose the process at any moment.
+
+use super::*;
+use crate::message::Status;
+use crate::outbox::RowState;
+use crate::ports::{AlertStore, StoreError};
+use crate::routing::dedup::Reason;
+use crate::routing::matcher::{Matchers, parse_matchers};
+use crate::testing::{Memory, parse_series};
+use proptest::prelude::*;
+use std::cell::RefCell;
+
+/// What a database keeps of committed batches.
+#[derive(Default)]
+struct Disk(RefCell<Tables>);
+
+#[derive(Default, Clone)]
+struct Tables {
+    transitions: Vec<Transition>,
+    instances: BTreeMap<(RuleKey, Fingerprint), Instance>,
+    event_instances: BTreeMap<(RuleKey, Fingerprint), EventInstance>,
+    alerts: BTreeMap<Fingerprint, Alert>,
+    flapping: BTreeMap<Fingerprint, Flapping>,
+    silences: BTreeMap<String, Silence>,
+    log: BTreeMap<LogKey, LogEntry>,
+    outbox: BTreeMap<u64, Row>,
+    down_at: Option<Timestamp>,
+}
+
+impl AlertStore for Disk {
+    fn load(&self) -> Result<Snapshot, StoreError> {
+        let tables = self.0.borrow().clone();
+        Ok(Snapshot {
+            instances: tables.instances.into_iter().map(|((key, _), instance)| (key, instance)).collect(),
+            event_instances: tables.event_instances.into_iter().map(|((key, _), instance)| (key, instance)).collect(),
+            alerts: tables.alerts.into_values().collect(),
+            flapping: tables.flapping.into_iter().collect(),
+            silences: tables.silences.into_values().collect(),
+            log: tables.log.into_iter().collect(),
+            next_row: tables.outbox.keys().next_back().map_or(1, |last| last + 1),
+            outbox: tables.outbox.into_values().filter(|row| !row.state.is_final()).collect(),
+            down_at: tables.down_at,
+        })
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+        let mut tables = self.0.borrow_mut();
+        let batch = batch.clone();
+        tables.transitions.extend(batch.transitions);
+        for (key, instance) in batch.instances {
+            tables.instances.insert((key, Fingerprint::of(&instance.labels)), instance);
+        }
+        for gone in batch.forgotten_instances {
+            tables.instances.remove(&gone);
+        }
+        for (key, instance) in batch.event_instances {
+            tables.event_instances.insert((key, Fingerprint::of(&instance.labels)), instance);
+        }
+        for gone in batch.forgotten_event_instances {
+            tables.event_instances.remove(&gone);
+        }
+        for alert in batch.alerts {
+            tables.alerts.insert(alert.fingerprint(), alert);
+        }
+        for gone in batch.forgotten_alerts {
+            tables.alerts.remove(&gone);
+        }
+        for (fingerprint, flapping) in batch.flapping {
+            match flapping {
+                Some(flapping) => drop(tables.flapping.insert(fingerprint, flapping)),
+                None => drop(tables.flapping.remove(&fingerprint)),
+            }
+        }
+        for silence in batch.silences {
+            tables.silences.insert(silence.id.clone(), silence);
+        }
+        for gone in batch.forgotten_silences {
+            tables.silences.remove(&gone);
+        }
+        for Logged { key, entry } in batch.log {
+            match entry {
+                Some(entry) => drop(tables.log.insert(key, entry)),
+                None => drop(tables.log.remove(&key)),
+            }
+        }
+        for row in batch.outbox {
+            tables.outbox.insert(row.id, row);
+        }
+        Ok(())
+    }
+}
+
+const RULES: &str = "
+groups:
+- name: g
+  interval: 15s
+  rules:
+  - alert: Hot
+    expr: hot > 90
+    labels: {severity: warning}
+    annotations: {summary: '{{ $labels.node }} is at {{ $value }}'}
+  - alert: Down
+    expr: up == 0
+    labels: {severity: critical}
+";
+
+const EVENTS: &str = "
+groups:
+- name: gpu
+  rules:
+  - alert: GpuXid
+    when: [{kind: xid, class: [reset_gpu, restart_bm]}]
+    by: [node, uuid, xid]
+    until: takt_gpu_up == 1
+    labels: {severity: '{{ $labels.xid_severity }}'}
+    annotations: {summary: '{{ $labels.xid_meaning }} on {{ $labels.node }}', action: '{{ $labels.xid_action }}'}
+  - alert: GpuXidRepeated
+    when: [{kind: xid, xid: [13, 31]}]
+    by: [node, uuid]
+    repeat: {times: 2, within: 24h, burst: 3m, distinct: jobid}
+    hold: 1h
+    labels: {severity: warning}
+";
+
+const ROUTES: &str = "
+route:
+  receiver: ops
+  group_by: [alertname]
+  group_wait: 30s
+  group_interval: 1m
+  repeat_interval: 1h
+  routes:
+  - matchers: [severity=info]
+    receiver: nobody
+receivers:
+- name: ops
+  slack_configs: [{channel: '#ops', send_resolved: true}]
+  email_configs: [{to: ops@lab}]
+- name: nobody
+inhibit_rules:
+- source_matchers: [alertname=Down]
+  target_matchers: [alertname=Hot]
+  equal: [node]
+";
+
+fn engine() -> Engine {
+    let rules = RuleFile::read("r.yml", RULES).unwrap();
+    let events = EventFile::read("e.events.yml", EVENTS, XidTable::shipped()).unwrap();
+    let defaults = Defaults { interval: Duration::from_secs(15), query_offset: Duration::ZERO };
+    let pages = Some(Matchers(parse_matchers("severity=critical").unwrap()));
+    let settings = Settings { external_url: "http://takt".to_owned(), pages };
+    let server = Server { external_labels: Labels::new(), defaults, settings };
+    let config = Config::read("am.yml", ROUTES).unwrap();
+    Engine::new(server, &[rules], &[events], XidTable::shipped().clone(), config)
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_seconds(seconds)
+}
+
+/// A running Takt: an engine, its disk, its samples, and the channels behind the outbox.
+struct Takt {
+    engine: Engine,
+    disk: Disk,
+    samples: Memory,
+    now: Timestamp,
+    /// What channels took, in order: id and channel.
+    delivered: Vec<(u64, String)>,
+}
+
+impl Takt {
+    fn new() -> Self {
+        Self { engine: engine(), disk: Disk::default(), samples: Memory::default(), now: at(0), delivered: Vec::new() }
+    }
+
+    fn commit(&self, batch: &Batch) {
+        self.disk.commit(batch).unwrap();
+        self.disk.0.borrow_mut().down_at = Some(self.now);
+    }
+
+    fn set(&self, series: &str, value: f64) {
+        let sample = crate::ports::Sample { labels: parse_series(series), at: self.now, value: Some(value) };
+        self.samples.write(&[sample]).unwrap();
+    }
+
+    /// One second: evaluate, flush, send. With `lost_after` the process is lost behind that step: 0 before the first
+    /// commit, 1 behind it, and so on.
+    fn second(&mut self, lost_after: Option<usize>) {
+        self.now = self.now.plus(Duration::from_secs(1));
+        let now = self.now;
+        for step in 0..4 {
+            let batch = match step {
+                0 => self.engine.evaluate(&self.samples, &self.samples, &|_| false, now).0,
+                1 => self.engine.flush(now),
+                2 => {
+                    let (rows, batch) = self.engine.send_due(now);
+                    self.commit(&batch);
+                    if lost_after == Some(2) {
+                        return self.restart();
+                    }
+                    let mut answered = Batch::default();
+                    for row in rows {
+                        self.delivered.push((row.id, row.channel.clone()));
+                        // Lost between the channel's answer and its commit: delivered, and nobody knows.
+                        if lost_after == Some(3) {
+                            return self.restart();
+                        }
+                        answered = answered.then(self.engine.answered(row.id, &Outcome::Sent, &|_| None, now));
+                    }
+                    answered
+                }
+                _ => Batch::default(),
+            };
+            if lost_after == Some(step) && step < 2 {
+                return self.restart();
+            }
+            self.commit(&batch);
+        }
+    }
+
+    fn seconds(&mut self, count: usize) {
+        (0..count).for_each(|_| self.second(None));
+    }
+
+    /// The process is lost and comes back.
+    fn restart(&mut self) {
+        self.engine = engine();
+        let batch = self.engine.restore(self.disk.load().unwrap(), self.now);
+        self.commit(&batch);
+    }
+
+    /// What the channel was told, in order: firing or over, alert name and node.
+    fn told(&self, channel: &str) -> Vec<(Status, String)> {
+        let tables = self.disk.0.borrow();
+        let rows = tables.outbox.values().filter(|row| row.channel == channel && row.state != RowState::Superseded);
+        let alerts = rows.flat_map(|row| &row.message.alerts);
+        alerts.map(|alert| (alert.status, alert.labels.to_string())).collect()
+    }
+
+    fn reasons(&self, channel: &str) -> Vec<(i64, Reason)> {
+        let tables = self.disk.0.borrow();
+        let rows = tables.outbox.values().filter(|row| row.channel == channel);
+        rows.map(|row| (row.created_at.whole_seconds(), row.message.reason)).collect()
+    }
+}
+
+const SLACK: &str = "ops/slack/0";
+
+#[test]
+fn from_a_sample_to_a_message_and_its_end() {
+    let mut takt = Takt::new();
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.seconds(120);
+    let reasons: Vec<_> = takt.reasons(SLACK).into_iter().map(|(_, reason)| reason).collect();
+    assert_eq!(reasons, [Reason::FirstFiring, Reason::Resolved]);
+    assert_eq!(takt.reasons("ops/email/0").len(), 1, "e-mail does not ask for ends");
+    let tables = takt.disk.0.borrow();
+    assert!(tables.log.is_empty() && tables.alerts.is_empty(), "nothing is left behind");
+    let row = tables.outbox.values().next().unwrap();
+    assert_eq!(row.message.common_annotations["summary"], "g01 is at 95");
+    assert!(tables.outbox.values().all(|row| row.state == RowState::Sent));
+}
+
+#[test]
+fn a_page_goes_out_in_the_second_it_is_seen() {
+    let mut takt = Takt::new();
+    takt.set("up{node=\"g01\"}", 0.0);
+    takt.seconds(20);
+    let (told_at, reason) = takt.reasons(SLACK)[0];
+    let fired_at = takt.disk.0.borrow().transitions[0].at.whole_seconds();
+    assert!((fired_at..=fired_at + 15).contains(&told_at) && told_at < 17, "{told_at} {fired_at}");
+    assert_eq!(reason, Reason::FirstFiring);
+}
+
+#[test]
+fn what_is_explained_is_not_told_and_a_told_end_waits() {
+    let mut takt = Takt::new();
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    takt.set("up{node=\"g01\"}", 0.0);
+    takt.seconds(20);
+    // The node is down, then it is no longer hot: nobody is told as long as the node is down.
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.seconds(100);
+    assert!(!takt.told(SLACK).iter().any(|(status, _)| *status == Status::Resolved));
+    takt.set("up{node=\"g01\"}", 1.0);
+    takt.seconds(130);
+    let resolved = takt.told(SLACK).into_iter().filter(|(status, _)| *status == Status::Resolved);
+    assert_eq!(resolved.count(), 2, "both ends, once each: {:?}", takt.told(SLACK));
+}
+
+#[test]
+fn a_restart_says_nothing_and_loses_nothing() {
+    let mut takt = Takt::new();
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    takt.restart();
+    takt.seconds(100);
+    assert_eq!(takt.reasons(SLACK).len(), 1);
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.restart();
+    takt.seconds(100);
+    assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved);
+}
+
+#[test]
+fn coming_and_going_becomes_one_message() {
+    let mut takt = Takt::new();
+    for n in 0..20 {
+        takt.set("hot{node=\"g01\"}", if n % 2 == 0 { 95.0 } else { 60.0 });
+        takt.seconds(130);
+    }
+    let during = takt.told(SLACK);
+    assert!(during.len() <= 8, "{during:#?}");
+    assert!(during.iter().any(|(status, labels)| *status == Status::Firing && labels.contains("flapping=\"true\"")));
+    for _ in 0..4200 / 100 {
+        takt.set("hot{node=\"g01\"}", 60.0);
+        takt.seconds(100);
+    }
+    let after = takt.told(SLACK);
+    assert!(
+        after.last().is_some_and(|(status, labels)| *status == Status::Resolved && labels.contains("flapping")),
+        "{after:#?}"
+    );
+    assert!(takt.disk.0.borrow().flapping.is_empty());
+}
+
+#[test]
+fn a_rule_that_is_gone_ends_its_alerts() {
+    let mut takt = Takt::new();
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    let config = Config::read("am.yml", ROUTES).unwrap();
+    let batch = takt.engine.reload(&[], &[], XidTable::shipped().clone(), config, takt.now);
+    takt.commit(&batch);
+    takt.seconds(100);
+    assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved);
+    assert!(takt.disk.0.borrow().instances.is_empty());
+}
+
+#[test]
+fn another_route_for_a_firing_alert_is_no_end() {
+    let mut takt = Takt::new();
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    let other = ROUTES.replace("group_by: [alertname]", "group_by: [alertname, node]");
+    let config = Config::read("am.yml", &other).unwrap();
+    let rules = RuleFile::read("r.yml", RULES).unwrap();
+    let batch = takt.engine.reload(&[rules], &[], XidTable::shipped().clone(), config, takt.now);
+    takt.commit(&batch);
+    takt.seconds(100);
+    assert_eq!(takt.reasons(SLACK).len(), 1, "the same channel goes on in the new group");
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.seconds(100);
+    assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved);
+}
+
+fn xid(number: u32, job: &str, seconds: i64) -> Event {
+    let number = number.to_string();
+    let labels = [("node", "g01"), ("uuid", "GPU-1"), ("xid", number.as_str()), ("jobid", job), ("user", "ada")];
+    Event {
+        id: 1,
+        at: at(seconds),
+        kind: takt_model::EventKind::Xid,
+        labels: labels.into_iter().collect(),
+        message: format!("NVRM: Xid (PCI:0000:01:00): {number}, fell off"),
+    }
+}
+
+#[test]
+fn an_event_is_told_at_once_and_ends_when_the_gpu_is_back() {
+    let mut takt = Takt::new();
+    takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 0.0);
+    takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-2\"}", 1.0);
+    takt.seconds(10);
+    let batch = takt.engine.event(&xid(79, "7", 10), takt.now);
+    takt.commit(&batch);
+    takt.second(None);
+    assert_eq!(takt.reasons(SLACK), [(11, Reason::FirstFiring)]);
+    {
+        let tables = takt.disk.0.borrow();
+        let message = &tables.outbox.values().next().unwrap().message;
+        let words = &message.common_annotations;
+        assert_eq!(words["summary"], "GPU has fallen off the bus on g01");
+        assert!(words["kernel_lines"].contains("Xid (PCI:0000:01:00): 79"), "{words:?}");
+        assert_eq!(message.common_labels.get("severity"), Some("critical"));
+        assert_eq!(takt.delivered.len(), 2, "both channels, in the same second");
+    }
+    // The same fault again is the same episode.
+    let batch = takt.engine.event(&xid(79, "7", 12), takt.now);
+    takt.commit(&batch);
+    takt.seconds(100);
+    takt.restart();
+    takt.seconds(100);
+    assert_eq!(takt.reasons(SLACK).len(), 1);
+    takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 1.0);
+    takt.seconds(70);
+    assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved);
+}
+
+#[test]
+fn user_faults_count_only_in_different_jobs_and_bursts() {
+    let mut takt = Takt::new();
+    let fires = |takt: &Takt| takt.engine.events().iter().any(|(_, _, instance)| instance.fired_at.is_some());
+    let mut happens = |number, job: &str, seconds| {
+        let batch = takt.engine.event(&xid(number, job, seconds), at(seconds));
+        takt.commit(&batch);
+        fires(&takt)
+    };
+    assert!(!happens(31, "7", 10));
+    assert!(!happens(31, "7", 20), "the same burst");
+    assert!(!happens(13, "7", 4_000), "the same job");
+    assert!(!happens(45, "8", 5_000), "not meant");
+    assert!(happens(13, "8", 5_000), "another job on the same GPU");
+    takt.restart();
+    assert!(fires(&takt), "survives a restart");
+    takt.now = at(5_000 + 3_599);
+    takt.second(None);
+    assert!(!fires(&takt), "held for an hour");
+}
+
+#[test]
+fn pushed_alerts_survive_a_restart_until_they_are_pushed_again() {
+    let mut takt = Takt::new();
+    let push = |takt: &mut Takt| {
+        let posted = Posted { labels: parse_series("{alertname=Pushed,node=g01}"), ..Posted::default() };
+        let (batch, errors) = takt.engine.post(vec![posted, Posted::default()], takt.now);
+        assert_eq!(errors, [PostedError::NoLabels]);
+        takt.commit(&batch);
+    };
+    push(&mut takt);
+    takt.seconds(200);
+    // Away for ten minutes: longer than the alert would have lived without another push.
+    takt.now = takt.now.plus(Duration::from_secs(600));
+    takt.restart();
+    takt.seconds(100);
+    push(&mut takt);
+    takt.seconds(250);
+    assert_eq!(takt.reasons(SLACK).len(), 1, "{:?}", takt.reasons(SLACK));
+    takt.seconds(200);
+    assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved, "nobody pushed it for five minutes");
+}
+
+/// One thing that happens to a running Takt.
+#[derive(Debug, Clone)]
+enum Chaos {
+    Set(usize, bool),
+    Down(usize, bool),
+    Event(u32),
+    Silence(usize, i64),
+    Wait(usize),
+    Crash(usize),
+}
+
+fn chaos() -> impl Strategy<Value = Chaos> {
+    prop_oneof![
+        3 => (0usize..3, any::<bool>()).prop_map(|(node, hot)| Chaos::Set(node, hot)),
+        1 => (0usize..3, any::<bool>()).prop_map(|(node, down)| Chaos::Down(node, down)),
+        1 => prop_oneof![Just(79u32), Just(119)].prop_map(Chaos::Event),
+        1 => (0usize..3, 1i64..300).prop_map(|(node, seconds)| Chaos::Silence(node, seconds)),
+        3 => (1usize..90).prop_map(Chaos::Wait),
+        3 => (0usize..4).prop_map(Chaos::Crash),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    /// Whatever breaks, is silenced or is explained, and wherever the process is lost: a channel that wants ends is
+    /// told of each alert's beginning and end alternately, and when all is well it has been told so. Every message is
+    /// delivered at least once, and twice only where the process was lost before the answer was committed.
+    #[test]
+    fn every_announced_episode_has_exactly_one_end(moves in proptest::collection::vec(chaos(), 1..40)) {
+        let mut takt = Takt::new();
+        let mut lost_in_flight = 0;
+        takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 0.0);
+        let mut values = BTreeMap::new();
+        for (n, what) in moves.iter().enumerate() {
+            match what {
+                Chaos::Set(node, hot) => drop(values.insert(format!("hot{{node=\"g{node}\"}}"), if *hot { 95.0 } else { 60.0 })),
+                Chaos::Down(node, down) => drop(values.insert(format!("up{{node=\"g{node}\"}}"), if *down { 0.0 } else { 1.0 })),
+                Chaos::Event(number) => {
+                    let event = xid(*number, "7", takt.now.whole_seconds());
+                    let batch = takt.engine.event(&event, takt.now);
+                    takt.commit(&batch);
+                }
+                Chaos::Silence(node, seconds) => {
+                    let wanted = Silence {
+                        id: String::new(),
+                        matchers: vec![Matchers(parse_matchers(&format!("node=g{node}")).unwrap())],
+                        starts_at: takt.now,
+                        ends_at: takt.now.plus(Duration::from_secs(seconds.unsigned_abs())),
+                        updated_at: takt.now,
+                        created_by: "ada".to_owned(),
+                        comment: String::new(),
+                        annotations: BTreeMap::new(),
+                    };
+                    let (_, batch) = takt.engine.silence(wanted, &format!("s{n}"), takt.now).unwrap();
+                    takt.commit(&batch);
+                }
+                Chaos::Wait(seconds) => {
+                    for _ in 0..*seconds {
+                        values.iter().for_each(|(series, value)| takt.set(series, *value));
+                        takt.second(None);
+                    }
+                }
+                Chaos::Crash(step) => {
+                    values.iter().for_each(|(series, value)| takt.set(series, *value));
+                    takt.second(Some(*step));
+                    lost_in_flight += usize::from(*step == 3) * 2;
+                }
+            }
+        }
+        // All is well from here on; wait until silences, flapping and group intervals are over.
+        values.values_mut().for_each(|value| *value = 60.0);
+        let series: Vec<_> = values.keys().cloned().collect();
+        for second in 0..4200 {
+            if second % 120 == 0 {
+                series.iter().for_each(|series| takt.set(series, if series.starts_with("up") { 1.0 } else { 60.0 }));
+                takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 1.0);
+            }
+            takt.second(None);
+        }
+        let mut last: BTreeMap<String, Status> = BTreeMap::new();
+        for (status, labels) in takt.told(SLACK) {
+            let before = last.insert(labels.clone(), status);
+            // A group that tells of another alert, or repeats itself, names what fires again; an end comes once.
+            prop_assert!(status == Status::Firing || before == Some(Status::Firing), "an end without a beginning: {}", labels);
+        }
+        for (labels, status) in &last {
+            prop_assert_eq!(*status, Status::Resolved, "never told to be over: {}", labels);
+        }
+        let tables = takt.disk.0.borrow();
+        prop_assert!(tables.log.values().all(|entry| entry.open.is_empty()));
+        let rows: BTreeSet<_> = tables.outbox.values().filter(|row| row.state != RowState::Superseded).map(|row| row.id).collect();
+        let delivered: BTreeSet<_> = takt.delivered.iter().map(|(id, _)| *id).collect();
+        prop_assert_eq!(&rows, &delivered, "all are delivered");
+        prop_assert!(takt.delivered.len() <= delivered.len() + lost_in_flight);
+    }
+}
