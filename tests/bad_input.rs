@@ -134,7 +134,7 @@ fn sql_that_is_not_a_question() {
         ("DROP TABLE records.jobs", &["only SELECT"][..]),
         ("SELECT * FROM read_text('/etc/passwd')", &["read_text"]),
         ("SELECT nothing FROM jobs", &["nothing"]),
-        ("SELECT FROM", &["SELECT clause without selection list"]),
+        ("SELECT FROM", &["syntax error"]),
     ] {
         assert_one_line(&takt.run(["sql", statement]).fails(1), parts);
     }

@@ -138,6 +138,7 @@ pub fn import_sacct(
         Some(name) => time_zone(name).map_err(Problem::usage)?,
         None => TimeZone::system(),
     };
+    let zone_name = zone.iana_name().map(str::to_owned);
     let options = sacct::Options {
         cluster: Cluster::Column(cluster),
         zone,
@@ -147,7 +148,8 @@ pub fn import_sacct(
     let origin = Origin {
         source: "sacct",
         name: &question.name,
-        timezone: question.timezone.as_deref(),
+        // Whatever the times were read in is the cluster's zone from now on, unless one is known already.
+        timezone: question.timezone.as_deref().or(if remembered.is_none() { zone_name.as_deref() } else { None }),
         told_until: None,
     };
     records.import(&origin, reader).map_err(|error| match error {

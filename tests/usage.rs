@@ -1,0 +1,174 @@
+//! Usage as a user of Slurm reads it: ours is sreport's and sacct's, to the second.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use support::or_skip;
+use support::process::{Daemon, free_port, http_get, wait_for};
+use support::slurm::{Job, Mode, Service, SlurmLab, Usage};
+use support::takt::Takt;
+
+/// Long enough for a busy machine.
+const SOON: Duration = Duration::from_secs(90);
+
+/// A server that asks the lab's Slurm every second.
+fn serve(lab: &SlurmLab, timezone: &str) -> (Takt, Daemon) {
+    let takt = Takt::fresh().with_environment(lab.environment());
+    takt.file(
+        "takt.toml",
+        format!(
+            "timezone = \"{timezone}\"\n[server]\nlisten_address = \"127.0.0.1:{}\"\n\
+             [jobs]\ninterval_seconds = 1\nlook_back_seconds = 60\n",
+            free_port()
+        ),
+    );
+    let server = takt.start(["serve", "--config", "takt.toml"]);
+    (takt, server)
+}
+
+/// Waits until a statement has this one answer.
+#[track_caller]
+fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
+    let mut last = String::new();
+    let until = Instant::now() + SOON;
+    while last.lines().nth(1) != Some(answer) {
+        assert!(Instant::now() < until, "{statement}: expected {answer}, the last answer was {last}");
+        std::thread::sleep(Duration::from_millis(200));
+        last = takt.run(["sql", "--format", "csv", statement]).stdout;
+    }
+}
+
+/// What the report says that each (account, user) used.
+fn reported(takt: &Takt, period: &[&str]) -> BTreeMap<(String, String), Usage> {
+    let arguments = ["report", "usage", "--by", "account,user", "--format", "json"];
+    let report: serde_json::Value = serde_json::from_str(&takt.run(arguments.iter().chain(period)).ok()).unwrap();
+    assert_eq!(report["cluster"], "lab");
+    let rows = report["rows"].as_array().unwrap().iter().map(|row| {
+        let seconds = |name: &str| row[name].as_u64().unwrap();
+        let key = (row["account"].as_str().unwrap().to_owned(), row["user"].as_str().unwrap().to_owned());
+        (key, Usage { cpu_seconds: seconds("cpu_seconds"), gpu_seconds: seconds("gpu_seconds") })
+    });
+    rows.filter(|(_, usage)| *usage != Usage::default()).collect()
+}
+
+/// Two past months, one with a day of 25 hours: every user's CPU and GPU seconds are sreport's.
+#[test]
+fn two_months_of_jobs_equal_sreport() {
+    let Some(lab) = or_skip(SlurmLab::start_in(Mode::WithDbd, "Europe/Oslo")) else { return };
+    // 2026-09-01, 2026-10-01 and 2026-11-01 in Oslo.
+    let (september, october, november) = (1_788_213_600, 1_790_805_600, 1_793_487_600);
+    let jobs = jobs_between(september - 86_400, november + 86_400);
+    assert!(jobs.iter().any(|job| job.start.is_some_and(|start| start < october && job.end > october)));
+    lab.inject(&jobs);
+
+    let (takt, mut server) = serve(&lab, "Europe/Oslo");
+    wait_for_answer(&takt, "SELECT count(*) AS runs FROM jobs", &jobs.len().to_string());
+    for (month, from, to) in [("2026-09", "2026-09-01", "2026-10-01"), ("2026-10", "2026-10-01", "2026-11-01")] {
+        let sreport = lab.sreport(from, to);
+        assert_eq!(sreport.len(), 4, "{sreport:?}");
+        assert_eq!(reported(&takt, &["--month", month]), sreport, "{month}");
+        assert_eq!(reported(&takt, &["--from", from, "--to", to]), sreport, "{month}");
+    }
+    server.stop();
+    // The same from the files, now that no server holds them.
+    assert_eq!(reported(&takt, &["--month", "2026-10"]), lab.sreport("2026-10-01", "2026-11-01"));
+}
+
+/// Live jobs: an array, a failure, a requeue, with and without GPUs; a slurmdbd that was away meanwhile.
+#[test]
+fn live_jobs_equal_sacct() {
+    let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else { return };
+    let (takt, mut server) = serve(&lab, "UTC");
+    lab.submit("alice", &["-J", "train", "--gres=gpu:a100:1", "-t", "5"], "sleep 4");
+    lab.submit("alice", &["-J", "wide", "-N2", "-n6", "--gres=gpu:1", "-t", "5"], "sleep 2");
+    lab.submit("bob", &["-J", "array", "-a", "0-3%2", "-t", "5"], "sleep 1");
+    lab.submit("carol", &["-J", "fails", "-t", "5"], "exit 3");
+    let again = lab.submit("dave", &["-J", "again", "--requeue", "-n3", "--gres=gpu:l40s:2", "-t", "5"], "sleep 600");
+    lab.wait_for_state(again, "RUNNING", SOON);
+    // Its run so far is known as running before it is known as requeued.
+    wait_for_answer(&takt, "SELECT count(*) AS n FROM jobs WHERE \"user\" = 'dave' AND state = 'RUNNING'", "1");
+    lab.stop(Service::Slurmdbd);
+    lab.run(&["scontrol", "requeue", &again.to_string()]);
+    lab.submit("carol", &["-J", "meanwhile", "-n2", "--gres=gpu:1", "-t", "5"], "sleep 1");
+    std::thread::sleep(Duration::from_secs(3));
+    lab.start_service(Service::Slurmdbd);
+    lab.run(&["scancel", &again.to_string()]);
+    lab.wait_until_idle(SOON);
+
+    let sacct = || {
+        let fields = "JobID,User,Account,State,ElapsedRaw,AllocCPUS,AllocTRES";
+        lab.run(&["sacct", "-a", "-D", "-X", "-P", "-n", "-S", "1970-01-01", "-o", fields])
+    };
+    let until = Instant::now() + SOON;
+    let rows = loop {
+        let rows = sacct();
+        let ended = rows.lines().all(|row| !row.contains("|RUNNING|") && !row.contains("|PENDING|"));
+        if rows.lines().count() == 9 && ended {
+            break rows;
+        }
+        assert!(Instant::now() < until, "expected nine runs that have ended:\n{rows}");
+        std::thread::sleep(Duration::from_millis(500));
+    };
+    assert!(rows.contains("|REQUEUED|") && rows.contains("|FAILED|"), "{rows}");
+    wait_for_answer(&takt, "SELECT count(*) AS n FROM jobs WHERE end_time IS NOT NULL", "9");
+
+    let mut expected: BTreeMap<(String, String), Usage> = BTreeMap::new();
+    for row in rows.lines() {
+        let fields: Vec<&str> = row.split('|').collect();
+        let elapsed: u64 = fields[4].parse().unwrap();
+        let amount = |name: &str| {
+            let found = fields[6].split(',').find_map(|tres| tres.strip_prefix(name)?.strip_prefix('='));
+            found.map_or(0, |amount| amount.parse::<u64>().unwrap())
+        };
+        let usage = expected.entry((fields[2].to_owned(), fields[1].to_owned())).or_default();
+        usage.cpu_seconds += elapsed * amount("cpu");
+        usage.gpu_seconds += elapsed * amount("gres/gpu");
+    }
+    expected.retain(|_, usage| *usage != Usage::default());
+    assert_eq!(expected.len(), 4, "{rows}");
+    // Seconds may pass between two polls of a run that has just ended.
+    wait_for("the last poll", SOON, || (reported(&takt, &["--from", "2026-01-01", "--to", "2100-01-01"]) == expected).then_some(()));
+
+    let config = std::fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
+    let address = config.split('"').nth(3).unwrap();
+    let page = http_get(&format!("http://{address}/")).unwrap().body;
+    assert!(page.contains("alice") && page.contains("Slurm&#x27;s records are up to date"), "{page}");
+    server.stop();
+}
+
+/// Jobs one after the other on each of the lab's six GPUs, so that no more is used than there is.
+fn jobs_between(from: i64, to: i64) -> Vec<Job> {
+    let users = [("alice", "lab-a"), ("bob", "lab-a"), ("carol", "lab-b"), ("dave", "lab-b")];
+    let mut jobs = Vec::new();
+    let mut seed = 42_u64;
+    let mut below = move |limit: i64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((seed >> 33) % limit as u64) as i64
+    };
+    for slot in 0..6 {
+        let (node, gpu_type) = [("node0", "a100"), ("node1", "a100"), ("node2", "l40s")][slot / 2];
+        let mut free = from;
+        while free < to {
+            let (user, account) = users[below(4) as usize];
+            let start = free + below(3600);
+            let end = start + below(40_000);
+            let mut job = Job::new(200_000 + jobs.len() as u32, user, account, start - below(7200), start, end);
+            job.nodes = vec![node];
+            job.cpus = 1 + below(4) as u32;
+            match below(8) {
+                0 => job.state = "FAILED",
+                1 => job.state = "TIMEOUT",
+                2 => (job.start, job.state) = (None, "CANCELLED"),
+                _ => {}
+            }
+            if below(3) > 0 {
+                (job.gpus, job.gpu_type) = (1, Some(gpu_type));
+            }
+            free = end + 1;
+            jobs.push(job);
+        }
+    }
+    jobs
+}
