@@ -14,15 +14,18 @@ use takt_model::exposition::{self, Format, Line, Metadata, Page};
 #[derive(Debug, Default)]
 pub(super) struct Shape {
     entries: Vec<Entry>,
+    /// The entries' texts one after the other: a page is compared with memory that is read in one sweep.
+    texts: Vec<u8>,
     by_text: HashTable<u32>,
     hasher: DefaultHashBuilder,
     /// The entries of the last page, in its order.
     order: Vec<u32>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Entry {
-    text: Box<[u8]>,
+    begin: u32,
+    end: u32,
     column: Column,
     /// Where `order` has it, if it was on the last page.
     position: u32,
@@ -81,7 +84,7 @@ impl Shape {
         let mut described = Vec::new();
         let mut next = 0;
         loop {
-            let expected = self.order.get(next).map_or(&[][..], |&entry| &self.entries[entry as usize].text);
+            let expected = self.order.get(next).map_or(&[][..], |&entry| text(&self.entries, &self.texts, entry));
             let sample = match page.next_line(expected)? {
                 Some(Line::Sample(sample)) => sample,
                 Some(Line::Metadata(metadata)) => {
@@ -121,6 +124,10 @@ impl Shape {
             }
         }
         self.keep_order(order);
+        if self.texts.capacity() > self.texts.len() + self.texts.len() / 4 {
+            self.texts.shrink_to_fit();
+            self.entries.shrink_to_fit();
+        }
         Ok(())
     }
 
@@ -130,23 +137,10 @@ impl Shape {
             return;
         }
         let gone: HashSet<Column> = gone.iter().copied().collect();
-        let order = std::mem::take(&mut self.order);
-        let mut kept = Vec::with_capacity(self.entries.len());
-        let mut moved_to = Vec::with_capacity(self.entries.len());
-        for entry in self.entries.drain(..) {
-            let is_kept = !gone.contains(&entry.column);
-            moved_to.push(is_kept.then_some(kept.len() as u32));
-            if is_kept {
-                kept.push(entry);
-            }
-        }
-        self.entries = kept;
-        let Self { entries, by_text, hasher, .. } = self;
-        by_text.clear();
-        for (number, entry) in (0..).zip(entries.iter()) {
-            by_text.insert_unique(hasher.hash_one(&*entry.text), number, |&other| {
-                hasher.hash_one(&*entries[other as usize].text)
-            });
+        let Self { entries, texts, order, .. } = std::mem::take(self);
+        let mut moved_to = vec![None; entries.len()];
+        for (number, entry) in (0..).zip(&entries).filter(|(_, entry)| !gone.contains(&entry.column)) {
+            moved_to[number as usize] = Some(self.insert(text(&entries, &texts, number), entry.column));
         }
         self.keep_order(order.into_iter().filter_map(|entry| moved_to[entry as usize]).collect());
     }
@@ -158,19 +152,28 @@ impl Shape {
         self.order = order;
     }
 
-    fn find(&self, text: &[u8]) -> Option<u32> {
-        let is_same = |&entry: &u32| *self.entries[entry as usize].text == *text;
-        self.by_text.find(self.hasher.hash_one(text), is_same).copied()
+    fn find(&self, series: &[u8]) -> Option<u32> {
+        let is_same = |&entry: &u32| text(&self.entries, &self.texts, entry) == series;
+        self.by_text.find(self.hasher.hash_one(series), is_same).copied()
     }
 
-    fn insert(&mut self, text: &[u8], column: Column) -> u32 {
-        let number = u32::try_from(self.entries.len()).expect("the sample limit is far below 2^32");
-        // No page has this many lines.
-        self.entries.push(Entry { text: text.into(), column, position: u32::MAX });
-        let Self { entries, by_text, hasher, .. } = self;
-        by_text.insert_unique(hasher.hash_one(text), number, |&other| hasher.hash_one(&*entries[other as usize].text));
+    fn insert(&mut self, series: &[u8], column: Column) -> u32 {
+        let Self { entries, texts, by_text, hasher, .. } = self;
+        let offset = |length| u32::try_from(length).expect("the limits of a page keep its texts far below 4 GiB");
+        let number = offset(entries.len());
+        let begin = offset(texts.len());
+        texts.extend_from_slice(series);
+        // No page has a line of this number.
+        entries.push(Entry { begin, end: offset(texts.len()), column, position: u32::MAX });
+        let hash_of = |&entry: &u32| hasher.hash_one(text(entries, texts, entry));
+        by_text.insert_unique(hasher.hash_one(series), number, hash_of);
         number
     }
+}
+
+fn text<'a>(entries: &[Entry], texts: &'a [u8], entry: u32) -> &'a [u8] {
+    let Entry { begin, end, .. } = entries[entry as usize];
+    &texts[begin as usize..end as usize]
 }
 
 #[cfg(test)]

@@ -538,7 +538,7 @@ mod tests {
     fn own_timestamps_are_kept_once() {
         let head = Head::new(WINDOW);
         let (_, rows) = group(&head, 1);
-        let mut push = |second, value| write(&rows).push_own_time(Column(0), at(9), Sample { at: at(second), value });
+        let push = |second, value| write(&rows).push_own_time(Column(0), at(9), Sample { at: at(second), value });
         assert_eq!([push(1, 1.0), push(1, 2.0), push(0, 3.0), push(2, 4.0)], [true, false, false, true]);
         assert_eq!(range(&head, 0, 0, 9), [(1, "1".to_owned()), (2, "4".to_owned())]);
         assert_eq!(show(&head.last(&[SeriesId(0)], at(0), at(1))[0].samples), [(1, "1".to_owned())]);

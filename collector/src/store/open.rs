@@ -112,3 +112,150 @@ impl Drop for Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Column, Matcher, Sample};
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+    use takt_model::{Labels, METRIC_NAME};
+
+    fn config() -> StoreConfig {
+        StoreConfig { commit_interval_ms: 20, min_free_bytes: 0, ..StoreConfig::default() }
+    }
+
+    fn open(root: &Path, config: &StoreConfig) -> Store {
+        Store::open(DataDir::claim(root).unwrap(), config, &mut Registry::default()).unwrap()
+    }
+
+    fn now() -> Timestamp {
+        SystemTime::now().into()
+    }
+
+    fn column(group: &Group, metric: &str) -> Column {
+        group.column(&[(METRIC_NAME, metric)].into_iter().collect::<Labels>()).unwrap()
+    }
+
+    fn samples(store: &Store, metric: &str) -> Vec<(Timestamp, f64)> {
+        let all = store.range(&[Matcher::metric(metric)], Timestamp(0), Timestamp(i64::MAX)).unwrap();
+        all.iter().flat_map(|series| &series.samples).map(|sample| (sample.at, sample.value)).collect()
+    }
+
+    fn rows(store: &Store) -> i64 {
+        let db = store.database().connect().unwrap();
+        db.query_row("SELECT count(*) FROM hot.samples", [], |row| row.get(0)).unwrap()
+    }
+
+    fn wait_until(mut is_so: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !is_so() {
+            assert!(Instant::now() < deadline, "waited in vain");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_row_is_seen_at_once_and_durable_after_a_flush() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path(), &StoreConfig { commit_interval_ms: 60_000, ..config() });
+        let group = store.group();
+        let ticket = group.ticket(now()).unwrap();
+        let (at, up) = (ticket.at(), column(&group, "up"));
+        group.commit(ticket, &[1.0], &[]).unwrap();
+        assert_eq!((samples(&store, "up"), rows(&store)), (vec![(at, 1.0)], 0));
+        assert!(store.watermark() < at);
+        store.flush();
+        assert_eq!((rows(&store), store.watermark(), up), (1, at, column(&group, "up")));
+        // What the head no longer has comes from the database.
+        drop(group);
+        assert_eq!(samples(&store, "up"), [(at, 1.0)]);
+    }
+
+    #[test]
+    fn an_instant_query_looks_back_over_a_window_open_on_the_left() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path(), &config());
+        let group = store.group();
+        let ticket = group.ticket(now()).unwrap();
+        let at = ticket.at();
+        column(&group, "up");
+        group.commit(ticket, &[1.0], &[]).unwrap();
+        let minute = Duration::from_secs(60);
+        let found = |at| store.instant(&[Matcher::metric("up")], at, minute).unwrap().len();
+        assert_eq!(found(at), 1);
+        assert_eq!(found(at.plus(minute).minus(Duration::from_millis(1))), 1);
+        assert_eq!(found(at.plus(minute)), 0);
+        assert_eq!(found(at.minus(Duration::from_millis(1))), 0);
+    }
+
+    #[test]
+    fn samples_wait_while_the_disk_has_less_room_than_the_floor() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path(), &StoreConfig { min_free_bytes: u64::MAX, ..config() });
+        let group = store.group();
+        let ticket = group.ticket(now()).unwrap();
+        let at = ticket.at();
+        column(&group, "up");
+        group.commit(ticket, &[1.0], &[]).unwrap();
+        store.flush();
+        let Health::Waiting(reason) = store.health().borrow().clone() else { panic!("{:?}", store.health()) };
+        assert!(reason.contains("less than min_free_bytes = 18446744073709551615"), "{reason}");
+        assert!(store.watermark() < at);
+        assert_eq!((samples(&store, "up"), rows(&store)), (vec![(at, 1.0)], 0));
+    }
+
+    #[test]
+    fn a_store_that_is_ahead_of_the_clock_takes_no_instant_twice() {
+        let root = tempfile::tempdir().unwrap();
+        let ahead = now().plus(Duration::from_secs(3600));
+        let write = |at: Timestamp, metrics: &[&str]| {
+            let store = open(root.path(), &config());
+            assert!(store.watermark() <= now());
+            let group = store.group();
+            let ticket = group.ticket(at).unwrap();
+            for metric in metrics {
+                column(&group, metric);
+            }
+            group.commit(ticket, &vec![1.0; metrics.len()], &[]).unwrap();
+            store.flush();
+            rows(&store)
+        };
+        assert_eq!(write(ahead, &["a"]), 1);
+        assert_eq!(write(ahead, &["a", "b"]), 2, "a has that instant, b has not");
+        assert_eq!(write(ahead.plus(Duration::from_millis(1)), &["a"]), 3);
+    }
+
+    #[test]
+    fn a_row_from_before_the_last_one_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path(), &config());
+        let group = store.group();
+        column(&group, "a");
+        let (early, late) = (group.ticket(now()).unwrap(), group.ticket(now().plus(Duration::from_secs(1))).unwrap());
+        group.commit(late, &[2.0], &[]).unwrap();
+        group.commit(early, &[1.0], &[]).unwrap_err();
+        store.flush();
+        assert_eq!(rows(&store), 1);
+        // It holds nothing back either.
+        assert!(store.watermark() > now());
+    }
+
+    #[test]
+    fn a_sample_older_than_the_retention_goes() {
+        let root = tempfile::tempdir().unwrap();
+        let day = Duration::from_secs(86_400);
+        {
+            let store = open(root.path(), &config());
+            let group = store.group();
+            let (ticket, a) = (group.ticket(now()).unwrap(), column(&group, "a"));
+            let old = Sample { at: now().minus(day * 3), value: 1.0 };
+            group.commit(ticket, &[2.0], &[(a, old)]).unwrap();
+            store.flush();
+            assert_eq!(rows(&store), 2);
+        }
+        let store = open(root.path(), &StoreConfig { retention_days: 2, ..config() });
+        wait_until(|| rows(&store) == 1);
+        assert_eq!(samples(&store, "a").len(), 1);
+    }
+}

@@ -8,11 +8,14 @@ fn raw(head: &str, body: &[u8]) -> Answer {
     Answer::Raw([format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n").as_bytes(), body].concat())
 }
 
+/// The reason, a part of the message, and the answer that causes them.
+type Case = (FailureReason, &'static str, Box<dyn Fn() -> Answer + Send + Sync>);
+
 #[test]
 fn each_kind_of_failure_has_its_reason() {
     use FailureReason::*;
     let many: String = (0..101).map(|number| format!("a{{x=\"{number}\"}} 1\n")).collect();
-    let cases: Vec<(FailureReason, &str, Box<dyn Fn() -> Answer + Send + Sync>)> = vec![
+    let cases: Vec<Case> = vec![
         (
             Status,
             "the target answered 404 Not Found",
