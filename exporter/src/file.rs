@@ -26,6 +26,11 @@ impl File {
         Self { path, handle: None, bytes: Vec::new(), lossy: String::new() }
     }
 
+    /// Whether there is such a file and it may be read.
+    pub fn opens(&mut self) -> bool {
+        self.open().is_ok()
+    }
+
     /// What is in it now. Bytes that are no UTF-8, as in the name of a mount point, come as `\u{fffd}`.
     pub fn read(&mut self) -> Result<&str, CollectError> {
         // A handle may outlive what it was opened on, a network device for one; then a new one is opened.
@@ -53,11 +58,16 @@ impl File {
         parsed.map_err(|error| error.in_file(&self.path))
     }
 
+    fn open(&mut self) -> Result<(), Errno> {
+        if self.handle.is_none() {
+            self.handle = Some(open_to_read(self.path.as_os_str())?);
+        }
+        Ok(())
+    }
+
     fn fill(&mut self) -> Result<(), Errno> {
-        let handle = match &self.handle {
-            Some(handle) => handle,
-            None => self.handle.insert(open_to_read(self.path.as_os_str())?),
-        };
+        self.open()?;
+        let Some(handle) = &self.handle else { return Err(Errno::BADF) };
         self.bytes.clear();
         loop {
             if self.bytes.capacity() - self.bytes.len() < 1024 {

@@ -15,6 +15,9 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(15);
 /// A scraper's clock and the thread's wake-up may be off by less than this.
 const JITTER: Duration = Duration::from_millis(50);
 
+/// For a beat that is as near as this it is not worth falling asleep.
+const NEAR: Duration = Duration::from_millis(25);
+
 /// How many scrapes are remembered: enough for two scrapers with intervals of their own.
 const REMEMBERED: usize = 8;
 
@@ -52,7 +55,7 @@ impl Pace {
         let began = Instant::now();
         while !state.is_over {
             let left = state.rhythm.next(began, lead).saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left <= NEAR {
                 return true;
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -89,12 +92,12 @@ impl Rhythm {
         gaps.min().unwrap_or(UNKNOWN_INTERVAL).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
     }
 
-    /// The first instant after `after` that is `lead` before a beat; the beats go on from the last scrape. Scrapes that
-    /// come faster than the shortest interval move the beats away again and again, but not the next reading.
+    /// The first instant, not [`NEAR`] to `after`, that is `lead` before a beat; the beats go on from the last scrape.
+    /// Scrapes that come faster than the shortest interval move the beats away again and again, but not the next reading.
     fn next(&self, after: Instant, lead: Duration) -> Instant {
         let interval = self.interval();
         let Some(&last) = self.scrapes.front() else { return after + interval };
-        let beats = ((after + lead).saturating_duration_since(last).as_nanos() / interval.as_nanos() + 1) as u32;
+        let beats = ((after + NEAR + lead).saturating_duration_since(last).as_nanos() / interval.as_nanos() + 1) as u32;
         (last + interval * beats - lead).min(after + interval * 3 / 2)
     }
 }
@@ -124,6 +127,49 @@ mod tests {
         assert_eq!(due(&[0, 60_000], 60_100), 74_900, "between rare scrapes the values stay fresh");
         assert_eq!(due(&[0, 100], 150), 500, "a flood of scrapes brings no flood of readings");
         assert_eq!(due(&[0, 100, 200, 300, 400, 500, 600, 700, 800], 150), 900, "nor their end");
+    }
+
+    /// When readings begin that take `duration`, while the page is scraped at `scrapes`; all in milliseconds.
+    fn readings(scrapes: &[u64], duration: u64) -> Vec<u64> {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let (mut rhythm, mut now, mut begun) = (Rhythm::default(), 0, vec![0]);
+        let mut scrapes = scrapes.iter().copied().peekable();
+        loop {
+            now += duration;
+            let began = now;
+            loop {
+                let due =
+                    (rhythm.next(at(began), JITTER + Duration::from_millis(2 * duration)) - start).as_millis() as u64;
+                if due.saturating_sub(now) <= NEAR.as_millis() as u64 {
+                    break;
+                }
+                match scrapes.next_if(|scrape| *scrape <= due) {
+                    Some(scrape) => {
+                        now = now.max(scrape);
+                        rhythm.scraped(at(scrape));
+                    }
+                    None if scrapes.peek().is_none() => return begun,
+                    None => now = due,
+                }
+            }
+            begun.push(now);
+        }
+    }
+
+    #[test]
+    fn one_scrape_one_reading() {
+        // Scrapes 20 ms early and late.
+        let scrapes: Vec<u64> = (1..=60).map(|n| n * 1000 + [0, 20, 40][n as usize % 3]).collect();
+        for duration in [0, 1, 30, 200] {
+            let begun = readings(&scrapes, duration);
+            assert!((58..=63).contains(&begun.len()), "{} readings of {duration} ms: {begun:?}", begun.len());
+            for scrape in &scrapes[3..] {
+                let fresh = begun.iter().any(|begun| (scrape - 600..*scrape).contains(begun));
+                assert!(fresh, "a scrape at {scrape}, readings of {duration} ms at {begun:?}");
+            }
+        }
+        assert!(readings(&(0..100).map(|n| n * 100).collect::<Vec<_>>(), 1).len() <= 21, "a flood");
     }
 
     #[test]

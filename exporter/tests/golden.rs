@@ -1,5 +1,7 @@
 //! A node's files in, the whole page out. `UPDATE_GOLDEN=1 cargo test` writes the pages anew; look at the difference.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+
 mod support;
 
 use support::{Running, fixtures, paths, series};

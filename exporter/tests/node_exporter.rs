@@ -1,5 +1,7 @@
 //! Side by side with Debian's node_exporter: the same series and, where values stand still, the same values.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};

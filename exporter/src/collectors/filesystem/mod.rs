@@ -138,7 +138,7 @@ impl Mounts {
     }
 
     fn file(&mut self) -> &mut File {
-        match self.of_init.read().is_ok() {
+        match self.of_init.opens() {
             true => &mut self.of_init,
             false => &mut self.own,
         }

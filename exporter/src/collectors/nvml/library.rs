@@ -14,11 +14,17 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 pub(super) struct Library {
     path: PathBuf,
     session: Option<Session>,
+    /// When it was last looked for in vain.
+    missed: Option<Instant>,
 }
+
+/// A node without the library seldom gets one, and looking for it costs more than all else.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 struct Session {
     nvml: nvml_wrapper::Nvml,
@@ -29,12 +35,16 @@ struct Session {
 
 impl Library {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, session: None }
+        Self { path, session: None, missed: None }
     }
 
-    fn begin(&self) -> Result<Session, Trouble> {
+    fn begin(&mut self) -> Result<Session, Trouble> {
         let attempt = "begin with NVML";
+        if self.missed.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
+            return Err(Trouble { attempt, error: NvmlError::LibraryNotFound });
+        }
         let nvml = nvml_wrapper::Nvml::builder().lib_path(self.path.as_os_str()).init();
+        self.missed = matches!(nvml, Err(NvmlError::LibloadingError(_))).then(Instant::now);
         let nvml = nvml.map_err(|error| Trouble { attempt, error })?;
         let driver = nvml.sys_driver_version().unwrap_or_default();
         Ok(Session { nvml, driver, known: BTreeMap::new() })
