@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use takt_collector::jobs::JobsConfig;
+use takt_collector::jobs::{self, JobsConfig};
 use takt_collector::scrape::ScrapeConfig;
 use takt_collector::store::StoreConfig;
 
@@ -81,7 +81,7 @@ impl Config {
             bail!("cluster: expected a name, found nothing; leave the key out for the default");
         }
         if let Some(name) = &self.timezone {
-            timezone(name).context("timezone")?;
+            jobs::time_zone(name).context("timezone")?;
         }
         self.server.validate().context("server")?;
         self.scrape.validate().context("scrape")?;
@@ -120,12 +120,6 @@ impl ServerConfig {
             _ => bail!("the token in {} is shorter than 16 characters", path.display()),
         }
     }
-}
-
-/// A time zone by its IANA name.
-pub fn timezone(name: &str) -> anyhow::Result<jiff::tz::TimeZone> {
-    jiff::tz::TimeZone::get(name)
-        .with_context(|| format!("no time zone is called {name:?}; expected a name such as Europe/Oslo or UTC"))
 }
 
 fn random_token() -> anyhow::Result<String> {

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_collector::api::{self, Access, App, Problem};
+use takt_collector::jobs;
 use takt_collector::jobs::poll::{self, PollState, PollStatus, Poller};
 use takt_collector::query::sql::Limits;
 use takt_collector::scrape::ScrapeManager;
@@ -120,7 +121,7 @@ impl Serving<'_> {
 
     async fn until(mut self, store: Arc<Store>, shutdown: &mut watch::Receiver<bool>) -> Result<End, Failure> {
         let zone = match &self.config.timezone {
-            Some(name) => crate::config::timezone(name)?,
+            Some(name) => jobs::time_zone(name)?,
             None => TimeZone::system(),
         };
         let scrape =

@@ -5,10 +5,10 @@ use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use takt_collector::accounting::UsageReport;
-use takt_collector::api::{self, JobsQuestion, UsageQuestion};
+use takt_collector::api::{self, UsageQuestion};
 use takt_collector::jobs::JobRun;
 use takt_collector::scrape::TargetStatus;
-use takt_collector::store::{Health, Matcher, SeriesData, Store, StoreError};
+use takt_collector::store::{Health, JobFilter, Matcher, Records, SeriesData, Store, StoreError};
 use takt_model::{Labels, Timestamp};
 
 /// Everything the page shows, before it is rounded and worded.
@@ -113,7 +113,7 @@ fn nodes(store: &Store, targets: &[TargetStatus], now: Timestamp) -> Result<Vec<
     let mut nodes: BTreeMap<String, NodeFacts> = BTreeMap::new();
     for target in targets {
         let node = nodes.entry(target.labels.get("node").unwrap_or(&target.url).to_owned()).or_default();
-        node.trouble = node.trouble.take().or_else(|| target.error.as_ref().map(ToString::to_string));
+        node.trouble = node.trouble.take().or_else(|| target.error.clone());
     }
     let latest = |metric: &str| store.instant(&[Matcher::metric(metric)], now, LOOKBACK);
     for (node, ratio) in cpu_busy(store, now)? {
@@ -205,14 +205,11 @@ fn value(series: &SeriesData) -> f64 {
 }
 
 fn queue(store: &Store, around: &Surroundings) -> Result<Option<QueueFacts>, StoreError> {
-    if around.scheduler.is_none() {
+    let states = ["PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"].map(str::to_owned).to_vec();
+    let mut runs = Records::of(store.database()).jobs(&JobFilter { states, ..JobFilter::default() })?;
+    if runs.is_empty() && around.scheduler.is_none() {
         return Ok(None);
     }
-    let question = JobsQuestion {
-        state: Some("PENDING,RUNNING,SUSPENDED,CONFIGURING,COMPLETING".into()),
-        ..JobsQuestion::default()
-    };
-    let Ok(mut runs) = api::jobs(store.database(), &question) else { return Ok(None) };
     let pending = runs.iter().filter(|run| run.start.is_none()).count();
     let running = runs.len() - pending;
     runs.sort_by_key(|run| run.start.is_some());
