@@ -29,21 +29,27 @@ const CHUNKS_PER_WINDOW: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Head {
     window: Duration,
+    began: Timestamp,
     groups: RwLock<HashMap<u32, Arc<RwLock<Rows>>>>,
     places: RwLock<Places>,
 }
 
 #[derive(Debug, Default)]
 struct Places {
-    /// By series; `None` where the head has nothing.
-    by_series: Vec<Option<Place>>,
+    by_series: Vec<Place>,
     next_group: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    group: u32,
-    column: u32,
+/// Where the samples of a series are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Place {
+    /// All that there are were stored before this process began.
+    #[default]
+    Stored,
+    /// The newest are in a column of a group.
+    Column { group: u32, column: u32 },
+    /// They were in a column; there is none from this instant on.
+    Ended(Timestamp),
 }
 
 /// The column of a series in its group.
@@ -58,16 +64,17 @@ impl Column {
 }
 
 /// What the head knows of one series.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Recent {
-    /// From here on the head has every sample; `None` where it has none at all.
-    pub complete_from: Option<Timestamp>,
+    /// From here on the head has every sample there is.
+    pub complete_from: Timestamp,
     pub samples: Vec<Sample>,
 }
 
 impl Head {
-    pub fn new(window: Duration) -> Self {
-        Self { window, groups: RwLock::default(), places: RwLock::default() }
+    /// `began` is the instant from which on samples can only come through this head.
+    pub fn new(window: Duration, began: Timestamp) -> Self {
+        Self { window, began, groups: RwLock::default(), places: RwLock::default() }
     }
 
     /// A new group without series; `from` is the instant before which it cannot know anything.
@@ -84,35 +91,43 @@ impl Head {
 
     /// Forgets a group. What it had is found in the database.
     pub fn close_group(&self, id: u32) {
-        write(&self.groups).remove(&id);
-        for place in &mut write(&self.places).by_series {
-            place.take_if(|place| place.group == id);
+        let Some(rows) = write(&self.groups).remove(&id) else { return };
+        // The places first, as everywhere.
+        let mut places = write(&self.places);
+        let rows = read(&rows);
+        for place in &mut places.by_series {
+            if let Place::Column { group, column } = *place
+                && group == id
+            {
+                *place = Place::Ended(rows.after_last(column));
+            }
         }
     }
 
     /// Gives a series a column in a group; `None` if another group has it.
-    pub fn column(&self, group: u32, rows: &RwLock<Rows>, series: SeriesId) -> Option<Column> {
+    pub fn column(&self, id: u32, rows: &RwLock<Rows>, series: SeriesId) -> Option<Column> {
         let mut places = write(&self.places);
         let index = series.0 as usize;
         if places.by_series.len() <= index {
-            places.by_series.resize(index + 1, None);
+            places.by_series.resize(index + 1, Place::Stored);
         }
         match places.by_series[index] {
-            Some(place) if place.group == group => Some(Column(place.column)),
-            Some(_) => None,
-            None => {
+            Place::Column { group, column } => (group == id).then_some(Column(column)),
+            Place::Stored | Place::Ended(_) => {
                 let column = write(rows).add_column(series);
-                places.by_series[index] = Some(Place { group, column });
+                places.by_series[index] = Place::Column { group: id, column };
                 Some(Column(column))
             }
         }
     }
 
-    /// Forgets where series are that their group has dropped.
-    pub fn forget(&self, dropped: &[(SeriesId, Column)]) {
-        let mut places = write(&self.places);
-        for (series, _) in dropped {
-            places.by_series[series.0 as usize] = None;
+    /// Notes that series have lost their columns.
+    pub fn forget(&self, dropped: &[Dropped]) {
+        if !dropped.is_empty() {
+            let mut places = write(&self.places);
+            for gone in dropped {
+                places.by_series[gone.series.0 as usize] = Place::Ended(gone.from);
+            }
         }
     }
 
@@ -127,23 +142,23 @@ impl Head {
     }
 
     fn each(&self, ids: &[SeriesId], read_one: impl Fn(&Rows, u32) -> Vec<Sample>) -> Vec<Recent> {
-        let places: Vec<Option<Place>> = {
+        let places: Vec<Place> = {
             let places = read(&self.places);
-            ids.iter().map(|id| places.by_series.get(id.0 as usize).copied().flatten()).collect()
+            ids.iter().map(|id| places.by_series.get(id.0 as usize).copied().unwrap_or_default()).collect()
         };
         let groups = read(&self.groups);
-        let recent = |(&series, place): (&SeriesId, &Option<Place>)| {
-            let Some((place, rows)) = place.and_then(|place| Some((place, groups.get(&place.group)?))) else {
-                return Recent::default();
+        let recent = |(&series, &place): (&SeriesId, &Place)| {
+            let (group, column) = match place {
+                Place::Stored => return Recent { complete_from: self.began, samples: Vec::new() },
+                Place::Ended(from) => return Recent { complete_from: from, samples: Vec::new() },
+                Place::Column { group, column } => (group, column),
             };
-            let rows = read(rows);
-            // The column may have been given to another series since its place was looked up.
-            match rows.columns.get(place.column as usize) {
-                Some(&now) if now == Some(series) => {
-                    let samples = read_one(&rows, place.column);
-                    Recent { complete_from: Some(rows.complete_from), samples }
+            match groups.get(&group).map(|rows| read(rows)) {
+                Some(rows) if rows.series(Column(column)) == Some(series) => {
+                    Recent { complete_from: rows.complete_from, samples: read_one(&rows, column) }
                 }
-                _ => Recent::default(),
+                // The group or the column went since the place was looked up.
+                _ => Recent { complete_from: Timestamp(i64::MAX), samples: Vec::new() },
             }
         };
         ids.iter().zip(&places).map(recent).collect()
@@ -181,7 +196,16 @@ pub(crate) struct RowOutcome {
     /// Series that the row before did not have.
     pub added: usize,
     /// Series that ended long ago and lost their column.
-    pub dropped: Vec<(SeriesId, Column)>,
+    pub dropped: Vec<Dropped>,
+}
+
+/// A series that lost its column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    pub series: SeriesId,
+    pub column: Column,
+    /// It has no sample from here on.
+    pub from: Timestamp,
 }
 
 impl Rows {
@@ -297,7 +321,7 @@ impl Rows {
     }
 
     /// Drops what no chunk has a value of any more.
-    fn drop_ended(&mut self) -> Vec<(SeriesId, Column)> {
+    fn drop_ended(&mut self) -> Vec<Dropped> {
         let begin = self.complete_from;
         for samples in self.own_time.values_mut() {
             // The last one stays: it tells a repetition from news.
@@ -307,11 +331,20 @@ impl Rows {
         let gone: Vec<u32> = self.ended.extract_if(|_, &mut last| last < begin).map(|(column, _)| column).collect();
         let mut dropped = Vec::new();
         for column in gone {
-            self.own_time.remove(&column);
+            let last = self.own_time.remove(&column).and_then(|samples| samples.last().copied());
+            let from = last.map_or(begin, |last| begin.max(last.at.plus(Duration::from_millis(1))));
             self.free.push(column);
-            dropped.extend(self.columns[column as usize].take().map(|series| (series, Column(column))));
+            let series = self.columns[column as usize].take();
+            dropped.extend(series.map(|series| Dropped { series, column: Column(column), from }));
         }
         dropped
+    }
+
+    /// The first instant after every sample of a column.
+    fn after_last(&self, column: u32) -> Timestamp {
+        let own = self.own_time.get(&column).and_then(|samples| samples.last()).map(|sample| sample.at);
+        let last = self.newest().max(own);
+        last.map_or(self.complete_from, |last| self.complete_from.max(last.plus(Duration::from_millis(1))))
     }
 
     fn range(&self, column: u32, from: Timestamp, to: Timestamp) -> Vec<Sample> {
@@ -491,7 +524,7 @@ mod tests {
 
     #[test]
     fn a_series_that_leaves_the_page_ends_once() {
-        let head = Head::new(WINDOW);
+        let head = Head::new(WINDOW, at(0));
         let (_, rows) = group(&head, 2);
         let mut written = Vec::new();
         for (second, row) in [(0, [1.0, 5.0]), (1, [1.0, STALE]), (2, [2.0, STALE]), (3, [2.0, f64::NAN])] {
@@ -509,15 +542,19 @@ mod tests {
 
     #[test]
     fn a_series_that_is_gone_for_long_gives_its_column_back() {
-        let head = Head::new(WINDOW);
+        let head = Head::new(WINDOW, at(0));
         let (group, rows) = group(&head, 1);
         let mut dropped = Vec::new();
         for second in 0..30 {
             let row = [if second < 3 { 7.0 } else { STALE }];
             dropped.extend(write(&rows).push(at(second), &row, |_, _| {}).dropped);
         }
-        assert_eq!(dropped, [(SeriesId(0), Column(0))]);
+        let [gone] = dropped[..] else { panic!("{dropped:?}") };
+        assert_eq!((gone.series, gone.column), (SeriesId(0), Column(0)));
+        // The marker of its end is the last that the database has.
+        assert!(gone.from > at(3) && gone.from < at(13), "{gone:?}");
         head.forget(&dropped);
+        assert_eq!(head.last(&[SeriesId(0)], at(0), at(99))[0].complete_from, gone.from);
         assert_eq!(head.column(group, &rows, SeriesId(9)), Some(Column(0)));
         write(&rows).push(at(30), &[1.0], |_, _| {});
         assert_eq!(range(&head, 9, 0, 99), [(30, "1".to_owned())]);
@@ -526,7 +563,7 @@ mod tests {
 
     #[test]
     fn two_groups_cannot_have_one_series() {
-        let head = Head::new(WINDOW);
+        let head = Head::new(WINDOW, at(0));
         let (first, _) = group(&head, 1);
         let (second, rows) = head.open_group(at(0));
         assert_eq!(head.column(second, &rows, SeriesId(0)), None);
@@ -536,7 +573,7 @@ mod tests {
 
     #[test]
     fn own_timestamps_are_kept_once() {
-        let head = Head::new(WINDOW);
+        let head = Head::new(WINDOW, at(0));
         let (_, rows) = group(&head, 1);
         let push = |second, value| write(&rows).push_own_time(Column(0), at(9), Sample { at: at(second), value });
         assert_eq!([push(1, 1.0), push(1, 2.0), push(0, 3.0), push(2, 4.0)], [true, false, false, true]);
@@ -553,7 +590,7 @@ mod tests {
             from in 0_i64..60,
             length in 0_i64..60,
         ) {
-            let head = Head::new(WINDOW);
+            let head = Head::new(WINDOW, at(0));
             let (_, rows) = group(&head, 130);
             // Every fifth row is full, or columns would be given back.
             let value = |second: i64, cell: u8| if cell == 0 && second % 5 != 0 { STALE } else { f64::from(cell) };

@@ -105,7 +105,7 @@ impl Group {
         let dropped = self.shared.queue.push(Batch { ticket, series, values, own_time });
         metrics.drop_samples(Dropped::QueueFull, dropped);
         metrics.queue_bytes.set(self.shared.queue.bytes() as i64);
-        Ok(Committed { added: outcome.added, dropped: outcome.dropped.into_iter().map(|(_, column)| column).collect() })
+        Ok(Committed { added: outcome.added, dropped: outcome.dropped.iter().map(|gone| gone.column).collect() })
     }
 
     /// A page repeats such samples until there are newer ones; that is no loss, so it is not counted as one.

@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use takt_model::Timestamp;
 use tokio::sync::watch;
 
@@ -41,7 +41,7 @@ impl Store {
         let queue_limit = usize::try_from(config.queue_limit_mib << 20).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             series: RwLock::new(series),
-            head: Head::new(config.head_window()),
+            head: Head::new(config.head_window(), state.newest.unwrap_or(now).plus(Duration::from_millis(1))),
             watermark: Arc::new(Watermark::new(watermark)),
             queue: Queue::new(queue_limit),
             metrics,
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::store::{Column, Matcher, Sample};
     use std::path::Path;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
     use takt_model::{Labels, METRIC_NAME};
 
     fn config() -> StoreConfig {
@@ -170,6 +170,8 @@ mod tests {
         // What the head no longer has comes from the database.
         drop(group);
         assert_eq!(samples(&store, "up"), [(at, 1.0)]);
+        drop(store);
+        assert_eq!(samples(&open(root.path(), &config()), "up"), [(at, 1.0)]);
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Store {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<SeriesData>, StoreError> {
-        let is_older = |recent: &head::Recent| recent.complete_from.is_none_or(|complete| complete > from);
+        let is_older = |recent: &head::Recent| recent.complete_from > from;
         let older: Vec<SeriesId> =
             ids.iter().zip(&recent).filter(|(_, recent)| is_older(recent)).map(|(&id, _)| id).collect();
         let stored = match older.is_empty() {
@@ -110,7 +110,7 @@ impl Store {
         for (&id, recent) in ids.iter().zip(recent) {
             let mut before = Vec::new();
             while let Some((_, sample)) = stored.next_if(|(of, _)| *of == id) {
-                if recent.complete_from.is_none_or(|complete| sample.at < complete) {
+                if sample.at < recent.complete_from {
                     before.push(sample);
                 }
             }
