@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Every benchmark, one after the other. Figures worth keeping go into docs/performance.md with this command.
+set -euo pipefail
+here=$(dirname "$0")
+echo "== $(nproc) cores, $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"
+echo "== exporter beside node_exporter"
+"$here/exporter.sh"
+echo "== ingest"
+"$here/ingest.sh"
+echo "== job records"
+"$here/records.sh"

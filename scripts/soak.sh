@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The long runs: the tests that kill and restart, again and again. SOAK_ROUNDS says how often (default 50).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+rounds=${SOAK_ROUNDS:-50}
+features=()
+[ -z "${DUCKDB_LIB_DIR:-}" ] || features=(--no-default-features)
+for ((round = 1; round <= rounds; round++)); do
+	echo "== round $round of $rounds"
+	cargo test --release "${features[@]}" --locked -p takt-collector --test scrape
+	cargo test --release "${features[@]}" --locked -p takt --test serve
+done
