@@ -26,7 +26,7 @@ NVML_STAND_IN_SCRIPT=$scratch/gpus.txt "$bin/takt-exporter" --web.listen-address
 all_pid=$!
 sleep 3
 
-ticks() { local s; s=$(<"/proc/$1/stat"); set -- ${s##*) }; echo $(($12 + $13)); }
+ticks() { local s; s=$(<"/proc/$1/stat"); set -- ${s##*) }; echo $((${12} + ${13})); }
 resident() { awk '/^VmRSS:/{print $2}' "/proc/$1/status"; }
 scrape() { curl -s -o /dev/null -w '%{time_total}\n' -H 'Accept-Encoding: identity' "http://127.0.0.1:$1/metrics"; }
 
