@@ -199,10 +199,12 @@ mod tests {
         assert_eq!(nothing, Err(PostedError::NoLabels));
     }
 
+    type Pushes = &'static [(i64, i64, Option<i64>)];
+
     /// Each line: pushed at, starts, ends; then what is known: starts, ends.
     #[test]
     fn what_is_said_again_is_merged() {
-        let cases: &[(&str, &[(i64, i64, Option<i64>)], (i64, i64))] = &[
+        let cases: &[(&str, Pushes, (i64, i64))] = &[
             ("firing goes on, the beginning stays", &[(100, 100, None), (160, 150, None)], (100, 460)),
             ("an end that is known", &[(100, 100, None), (160, 100, Some(160))], (100, 160)),
             (

@@ -1,3 +1,75 @@
-//! promtool's format for tests of rules: what a series is, and which alerts must fire when.
+//! promtool's tests of rules: series given in a short notation, and which alerts must fire and what expressions must
+//! give at which time.
+//!
+//! The rules run in our engine's own state machine; expressions are evaluated by who implements [`Storage`].
 
+mod read;
+mod run;
 pub mod series;
+
+pub use run::{Failure, run};
+
+use crate::ports::{Query, SampleSink};
+use std::time::Duration;
+use takt_model::Labels;
+
+/// A database for one test: takes samples and evaluates PromQL over them.
+pub trait Storage: Query + SampleSink {}
+
+impl<T: Query + SampleSink> Storage for T {}
+
+/// A test file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestFile {
+    /// The file, as its reader called it.
+    pub name: String,
+    /// The rule files it tests, relative to it; they may hold `*`.
+    pub rule_files: Vec<String>,
+    /// Time from one evaluation of the rules to the next.
+    pub evaluation_interval: Duration,
+    /// Groups in the order in which they are evaluated; the others go first.
+    pub group_eval_order: Vec<String>,
+    /// The tests.
+    pub tests: Vec<Test>,
+}
+
+/// One test: its own database from time 0 on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Test {
+    /// Its name, or nothing.
+    pub name: String,
+    /// The series with their values.
+    pub series: Vec<(Labels, Vec<series::Value>)>,
+    /// Time from one value to the next.
+    pub interval: Duration,
+    /// Which alerts must fire.
+    pub alerts: Vec<AlertTest>,
+    /// What expressions must give.
+    pub expressions: Vec<ExpressionTest>,
+    /// The server's labels, for templates.
+    pub external_labels: Labels,
+    /// The server's address, for templates.
+    pub external_url: String,
+}
+
+/// The alerts of one name that must fire at one time, and no others of that name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AlertTest {
+    /// When.
+    pub at: Duration,
+    /// The name.
+    pub alert: String,
+    /// All labels, `alertname` included, and all annotations of each.
+    pub expected: Vec<(Labels, Vec<(String, String)>)>,
+}
+
+/// What an expression must give at one time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpressionTest {
+    /// When.
+    pub at: Duration,
+    /// The expression.
+    pub expr: String,
+    /// The series and their values, in any order.
+    pub expected: Vec<(Labels, f64)>,
+}

@@ -95,11 +95,13 @@ mod tests {
         }
     }
 
+    type Known = Option<(&'static str, &'static str, i64)>;
+
     /// Told to fire, told to be over, how long ago; firing now, over now; is told of ends; the decision.
     #[test]
     fn the_truth_table() {
         use Reason::{FirstFiring, NewInGroup, Nothing, Resolved, SomeResolved, StillFiring};
-        let table: &[(Option<(&str, &str, i64)>, &str, &str, bool, Reason)] = &[
+        let table: &[(Known, &str, &str, bool, Reason)] = &[
             (None, "a", "", true, FirstFiring),
             (None, "", "a", true, Nothing),
             (None, "", "", true, Nothing),

@@ -23,8 +23,11 @@ pub struct InhibitRule {
 /// explains.
 #[derive(Debug, Default)]
 pub struct Inhibitor<'a> {
-    rules: Vec<(&'a InhibitRule, HashMap<Vec<&'a str>, Vec<Source>>)>,
+    rules: Vec<(&'a InhibitRule, Sources<'a>)>,
 }
+
+/// The alerts that one rule takes for sources, by the values of the labels that have to agree.
+type Sources<'a> = HashMap<Vec<&'a str>, Vec<Source>>;
 
 #[derive(Debug)]
 struct Source {
@@ -35,7 +38,7 @@ struct Source {
 impl<'a> Inhibitor<'a> {
     /// An index of the alerts that fire.
     pub fn new(rules: &'a [InhibitRule], firing: impl Iterator<Item = (Fingerprint, &'a Labels)>) -> Self {
-        let mut rules: Vec<_> = rules.iter().map(|rule| (rule, HashMap::<_, Vec<Source>>::new())).collect();
+        let mut rules: Vec<_> = rules.iter().map(|rule| (rule, Sources::new())).collect();
         if rules.is_empty() {
             return Self::default();
         }

@@ -1,0 +1,234 @@
+//! Running a test file: rules are evaluated from time 0 on, then every expectation is compared.
+
+use super::series::Value;
+use super::{AlertTest, Storage, Test, TestFile};
+use crate::group::{Defaults, GroupRun};
+use crate::ports::{Sample, StoreError};
+use crate::rules::{Rule, RuleFile};
+use crate::state::{EvalError, RuleKey, State, Surroundings};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+use takt_model::{Labels, Timestamp};
+
+/// What was not as expected.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Failure {
+    /// Other alerts fire than should.
+    Alerts {
+        /// The test.
+        test: String,
+        /// The alert's name.
+        alert: String,
+        /// When.
+        at: Duration,
+        /// What should fire.
+        expected: Vec<String>,
+        /// What does.
+        got: Vec<String>,
+    },
+    /// An expression gives something else.
+    Expression {
+        /// The test.
+        test: String,
+        /// The expression.
+        expr: String,
+        /// When.
+        at: Duration,
+        /// What it should give.
+        expected: Vec<String>,
+        /// What it gives, or why it gives nothing.
+        got: Result<Vec<String>, String>,
+    },
+    /// A rule could not be evaluated.
+    Rule {
+        /// The test.
+        test: String,
+        /// The rule.
+        rule: RuleKey,
+        /// Why.
+        error: EvalError,
+    },
+    /// The database refused the samples.
+    Store {
+        /// The test.
+        test: String,
+        /// Why.
+        error: StoreError,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let print = crate::duration::print;
+        match self {
+            Self::Alerts { test, alert, at, expected, got } => {
+                write!(f, "{test}: {alert} at {}: expected {expected:?}, got {got:?}", print(*at))
+            }
+            Self::Expression { test, expr, at, expected, got: Ok(got) } => {
+                write!(f, "{test}: {expr} at {}: expected {expected:?}, got {got:?}", print(*at))
+            }
+            Self::Expression { test, expr, at, got: Err(error), .. } => {
+                write!(f, "{test}: {expr} at {}: {error}", print(*at))
+            }
+            Self::Rule { test, rule, error } => write!(f, "{test}: rule {rule}: {error}"),
+            Self::Store { test, error } => write!(f, "{test}: {error}"),
+        }
+    }
+}
+
+/// Runs all tests of a file over its rules, each in a database of its own.
+pub fn run(file: &TestFile, rules: &[RuleFile], storage: &dyn Fn() -> Box<dyn Storage>) -> Vec<Failure> {
+    file.tests.iter().flat_map(|test| run_one(file, test, rules, storage().as_ref())).collect()
+}
+
+fn run_one(file: &TestFile, test: &Test, rules: &[RuleFile], storage: &dyn Storage) -> Vec<Failure> {
+    if let Err(error) = load(test, storage) {
+        return vec![Failure::Store { test: test.name.clone(), error }];
+    }
+    let mut groups = ordered(file, rules);
+    let mut failures = BTreeMap::new();
+    let times = test.alerts.iter().map(|test| test.at).chain(test.expressions.iter().map(|test| test.at));
+    let last = times.max().unwrap_or_default();
+    let around = Surroundings {
+        external_labels: &test.external_labels,
+        external_url: &test.external_url,
+        exporter_down: &|_| false,
+    };
+    let mut found = Vec::new();
+    let mut now = Duration::ZERO;
+    let step = file.evaluation_interval.max(Duration::from_millis(1));
+    while now <= last {
+        for group in &mut groups {
+            let evaluation = group.evaluate(Timestamp(0).plus(now), storage, storage, &around);
+            for (rule, error) in evaluation.failures {
+                failures.entry(rule.clone()).or_insert(Failure::Rule { test: test.name.clone(), rule, error });
+            }
+        }
+        let due = test.alerts.iter().filter(|expected| (now..now + step).contains(&expected.at));
+        found.extend(due.filter_map(|expected| compare_alerts(test, expected, &groups)));
+        now += step;
+    }
+    let expressions = test.expressions.iter().filter_map(|expected| {
+        let got = storage.instant(&expected.expr, Timestamp(0).plus(expected.at));
+        let got = got.map(|all| printed(&all)).map_err(|error| error.to_string());
+        let wanted = printed(&expected.expected);
+        (got.as_ref() != Ok(&wanted)).then(|| Failure::Expression {
+            test: test.name.clone(),
+            expr: expected.expr.clone(),
+            at: expected.at,
+            expected: wanted,
+            got,
+        })
+    });
+    failures.into_values().chain(found).chain(expressions).collect()
+}
+
+fn load(test: &Test, storage: &dyn Storage) -> Result<(), StoreError> {
+    for (labels, values) in &test.series {
+        let samples = values.iter().enumerate().filter_map(|(n, value)| {
+            let at = Timestamp(0).plus(test.interval * u32::try_from(n).ok()?);
+            let value = match value {
+                Value::Missing => return None,
+                Value::Stale => None,
+                Value::Is(value) => Some(*value),
+            };
+            Some(Sample { labels: labels.clone(), at, value })
+        });
+        storage.write(&samples.collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+fn ordered(file: &TestFile, rules: &[RuleFile]) -> Vec<GroupRun> {
+    let defaults = Defaults { interval: file.evaluation_interval, query_offset: Duration::ZERO };
+    let mut groups: Vec<_> = rules.iter().flat_map(|rules| GroupRun::of_file(rules, defaults)).collect();
+    let place = |group: &GroupRun| file.group_eval_order.iter().position(|name| *name == group.group().name);
+    groups.sort_by_key(|group| place(group).map_or(0, |at| at + 1));
+    groups
+}
+
+fn compare_alerts(test: &Test, expected: &AlertTest, groups: &[GroupRun]) -> Option<Failure> {
+    let rules = groups.iter().flat_map(|group| group.instances().zip(&group.group().rules));
+    let named = rules.filter(|(_, rule)| matches!(rule, Rule::Alerting(rule) if rule.name == expected.alert));
+    let firing = named.flat_map(|((_, all), _)| all.iter()).filter(|(_, instance)| instance.state == State::Firing);
+    let mut got: Vec<String> = firing
+        .map(|(_, instance)| {
+            let mut annotations = instance.annotations.clone();
+            annotations.sort();
+            describe(&instance.labels, &annotations)
+        })
+        .collect();
+    let mut wanted: Vec<String> =
+        expected.expected.iter().map(|(labels, annotations)| describe(labels, annotations)).collect();
+    got.sort();
+    wanted.sort();
+    (got != wanted).then(|| Failure::Alerts {
+        test: test.name.clone(),
+        alert: expected.alert.clone(),
+        at: expected.at,
+        expected: wanted,
+        got,
+    })
+}
+
+fn describe(labels: &Labels, annotations: &[(String, String)]) -> String {
+    format!("{labels} {annotations:?}")
+}
+
+fn printed(all: &[(Labels, f64)]) -> Vec<String> {
+    let mut lines: Vec<_> = all.iter().map(|(labels, value)| format!("{labels} {value}")).collect();
+    lines.sort();
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Memory;
+
+    const RULES: &str = include_str!("../../fixtures/made-up/promtool/hot.rules.yml");
+    const TESTS: &str = include_str!("../../fixtures/made-up/promtool/hot.test.yml");
+
+    fn failures(tests: &str) -> Vec<String> {
+        let rules = RuleFile::read("hot.rules.yml", RULES).unwrap();
+        let file = TestFile::read("hot.test.yml", tests).unwrap();
+        run(&file, &[rules], &|| Box::new(Memory::default())).iter().map(Failure::to_string).collect()
+    }
+
+    /// `tests/rule_pack.rs` has promtool run the same file.
+    #[test]
+    fn passes_what_promtool_passes() {
+        assert_eq!(failures(TESTS), [""; 0]);
+    }
+
+    /// Each change of the expectations is found, and named.
+    #[test]
+    fn finds_what_is_not_so() {
+        for (from, to, says) in [
+            ("summary: \"g01 is at 95\"", "summary: \"g01 is at 96\"", "by hand: Hot at 7m: expected"),
+            ("node: g01", "node: g02", "by hand: Hot at 7m: expected"),
+            ("eval_time: 4m59s", "eval_time: 5m", "by hand: Hot at 5m: expected [], got [\"{alertname="),
+            ("value: 95", "value: 94", "by hand: hot at 7m: expected"),
+            ("expr: hot", "expr: ho t", "by hand: ho t at 7m:"),
+        ] {
+            assert!(TESTS.contains(from), "{from}");
+            let failures = failures(&TESTS.replacen(from, to, 1));
+            assert!(failures.iter().any(|failure| failure.contains(says)), "{to} gave {failures:?}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, says) in [
+            ("test: []", "line 1: unknown key `test`; did you mean `tests`?"),
+            ("tests: [{name: a, input_series: [{series: 'up{', values: '1'}]}]", "test `a`: `up{` is no series"),
+            ("tests: [{name: a, input_series: [{series: 'up', values: '1 x'}]}]", "`x` is no value"),
+            ("tests: [{name: a, input_series: [{series: 'up{a=~\"b\"}', values: '1'}]}]", "is no series"),
+            ("tests: [{promql_expr_test: [{expr: up, exp_samples: [{histogram: x}]}]}]", "histograms are not covered"),
+        ] {
+            let message = TestFile::read("t.yml", text).unwrap_err().to_string();
+            assert!(message.contains(says), "{text} gave {message}");
+        }
+    }
+}

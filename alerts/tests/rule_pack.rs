@@ -1,0 +1,161 @@
+//! The rules that Takt ships: our reader and Debian's promtool both take them, and every rule has a scenario that
+//! fires it beside one that looks alike and must not.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use takt_alerts::events::xid::XidTable;
+use takt_alerts::events::{EventFile, EventRun};
+use takt_alerts::promtest::TestFile;
+use takt_alerts::rules::{Rule, RuleFile};
+use takt_model::{Event, EventKind, Labels, Timestamp};
+
+fn pack() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards/rules")
+}
+
+fn files(directory: &Path, suffix: &str) -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries
+        .filter(|path| path.to_string_lossy().ends_with(suffix))
+        .map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap()))
+        .collect();
+    assert!(!files.is_empty(), "no {suffix} in {}", directory.display());
+    files.sort();
+    files
+}
+
+fn alert_names() -> BTreeSet<String> {
+    let files = files(&pack(), ".rules.yml");
+    let groups =
+        files.iter().flat_map(|(name, text)| RuleFile::read(name, text).unwrap_or_else(|e| panic!("{e}")).groups);
+    let rules: Vec<_> = groups.flat_map(|group| group.rules).collect();
+    rules
+        .iter()
+        .filter_map(|rule| match rule {
+            Rule::Alerting(rule) => {
+                let severity = rule.labels.iter().find(|(name, _)| name == "severity");
+                let severity = severity.unwrap_or_else(|| panic!("{} has no severity", rule.name)).1.source();
+                assert!(["critical", "warning", "info", "none"].contains(&severity), "{}: {severity}", rule.name);
+                assert!(rule.annotations.iter().any(|(name, _)| name == "summary"), "{} says nothing", rule.name);
+                Some(rule.name.clone())
+            }
+            Rule::Recording(_) => None,
+        })
+        .collect()
+}
+
+#[test]
+fn every_rule_has_a_scenario_that_fires_it() {
+    let tests = files(&pack().join("tests"), ".test.yml");
+    let tests =
+        tests.iter().flat_map(|(name, text)| TestFile::read(name, text).unwrap_or_else(|e| panic!("{e}")).tests);
+    let tests: Vec<_> = tests.collect();
+    let expected = tests.iter().flat_map(|test| &test.expressions).flat_map(|expression| &expression.expected);
+    let fired: BTreeSet<String> =
+        expected.filter_map(|(labels, _)| labels.get("alertname").map(str::to_owned)).collect();
+    assert_eq!(fired, alert_names());
+}
+
+/// What the kernel says, and which alerts fire then: no others may.
+#[test]
+fn every_event_rule_has_a_scenario_that_fires_it() {
+    let xid = |number: u32, seconds: i64, more: &[(&str, &str)]| {
+        let number = number.to_string();
+        let labels = [("cluster", "lab"), ("node", "g01"), ("uuid", "GPU-1"), ("xid", &number)];
+        event(EventKind::Xid, seconds, labels.into_iter().chain(more.iter().copied()).collect())
+    };
+    let on_node = |kind, seconds, more: &[(&str, &str)]| {
+        event(kind, seconds, [("cluster", "lab"), ("node", "g01")].into_iter().chain(more.iter().copied()).collect())
+    };
+    let job = |id| [("jobid", id), ("user", "ada")];
+    let scenarios: Vec<(&str, Vec<Event>, &[&str])> = vec![
+        ("off the bus", vec![xid(79, 0, &[])], &["GpuFellOffBus"]),
+        (
+            "off the bus without an XID",
+            vec![on_node(EventKind::GpuLost, 0, &[("pci_bus_id", "0000:01:00.0")])],
+            &["GpuFellOffBus"],
+        ),
+        ("a reset is needed", vec![xid(119, 0, &[])], &["GpuXidResetRequired"]),
+        ("double-bit error", vec![xid(48, 0, &job("7"))], &["GpuXidDoubleBitEcc"]),
+        ("contained error", vec![xid(94, 0, &job("7"))], &["GpuContainedMemError"]),
+        ("NVLink", vec![xid(74, 0, &[])], &["GpuXidWorkflow"]),
+        ("a bug in a job", vec![xid(31, 0, &job("7")), xid(31, 5, &job("7"))], &["GpuXidUserApp"]),
+        (
+            "two jobs on one GPU",
+            vec![xid(31, 0, &job("7")), xid(13, 900, &job("8"))],
+            &["GpuXidRepeatedSameGpu", "GpuXidUserApp"],
+        ),
+        ("two jobs, two days apart", vec![xid(31, 0, &job("7")), xid(13, 180_000, &job("8"))], &["GpuXidUserApp"]),
+        (
+            "one job on two GPUs",
+            vec![xid(31, 0, &job("7")), xid(31, 1, &[("jobid", "7"), ("user", "ada"), ("uuid", "GPU-2")])],
+            &["GpuXidManyGpus", "GpuXidUserApp"],
+        ),
+        (
+            "again and again",
+            (0..5).map(|n| xid(46, n * 600, &[])).collect(),
+            &["GpuXidFatalRepeat", "GpuXidResetRequired"],
+        ),
+        ("five lines of one fault", (0..5).map(|n| xid(46, n, &[])).collect(), &["GpuXidResetRequired"]),
+        ("nobody knows", vec![xid(999, 0, &[])], &["GpuXidUnexpected"]),
+        ("nothing to do", vec![xid(45, 0, &job("7")), xid(63, 1, &[]), xid(92, 2, &[])], &[]),
+        ("blocked tasks", (0..3).map(|n| on_node(EventKind::HungTask, n * 60, &[])).collect(), &["NodeKernelHang"]),
+        ("two blocked tasks", (0..2).map(|n| on_node(EventKind::HungTask, n * 60, &[])).collect(), &[]),
+        ("out of memory", vec![on_node(EventKind::OomKill, 0, &[])], &["NodeOomKill"]),
+        ("a job out of memory", vec![on_node(EventKind::OomKill, 0, &job("7"))], &["JobOomKill"]),
+        (
+            "file server",
+            vec![on_node(EventKind::NfsNotResponding, 0, &[("server", "nas")])],
+            &["NfsServerSaidNotResponding"],
+        ),
+        ("cable", vec![on_node(EventKind::LinkDown, 0, &[("device", "eth0")])], &["NetLinkDown"]),
+    ];
+    let files: Vec<EventFile> = files(&pack(), ".events.yml")
+        .iter()
+        .map(|(name, text)| EventFile::read(name, text, XidTable::shipped()).unwrap_or_else(|e| panic!("{e}")))
+        .collect();
+    let mut fired_ever = BTreeSet::new();
+    for (name, events, expected) in scenarios {
+        let mut run = EventRun::new(&files, XidTable::shipped().clone());
+        for event in &events {
+            run.event(event, &Labels::new(), "http://takt", event.at);
+        }
+        let firing = run.iter().filter(|(_, _, instance)| instance.fired_at.is_some());
+        let fired: BTreeSet<_> = firing.filter_map(|(_, _, instance)| instance.labels.get("alertname")).collect();
+        assert_eq!(fired, expected.iter().copied().collect(), "{name}");
+        fired_ever.extend(fired.into_iter().map(str::to_owned));
+    }
+    let rules = files.iter().flat_map(|file| &file.groups).flat_map(|group| &group.rules);
+    let names: BTreeSet<_> = rules.map(|rule| rule.name.clone()).collect();
+    assert_eq!(fired_ever, names, "every rule fires in one of the scenarios");
+}
+
+fn event(kind: EventKind, seconds: i64, labels: Labels) -> Event {
+    Event { id: 0, at: Timestamp::from_seconds(seconds), kind, labels, message: "a line".to_owned() }
+}
+
+/// Runs promtool where Debian has installed it; says so by name where not.
+fn promtool(arguments: &[&str], paths: &[(String, String)]) {
+    let paths = paths.iter().map(|(path, _)| path);
+    match Command::new("promtool").args(arguments).args(paths).output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => eprintln!("skipped: promtool is not installed"),
+        Err(error) => panic!("{error}"),
+        Ok(output) => {
+            let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert!(output.status.success(), "{}{}", said(&output.stdout), said(&output.stderr));
+        }
+    }
+}
+
+#[test]
+fn promtool_takes_the_rules() {
+    promtool(&["check", "rules"], &files(&pack(), ".rules.yml"));
+}
+
+#[test]
+fn promtool_passes_the_scenarios() {
+    promtool(&["test", "rules"], &files(&pack().join("tests"), ".test.yml"));
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/made-up/promtool");
+    promtool(&["test", "rules"], &files(&ours, ".test.yml"));
+}
