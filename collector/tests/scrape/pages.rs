@@ -17,7 +17,7 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
         Answer::Page(TEXT, text)
     };
     let served = Target::start(page);
-    let scraping = Scraping::start(root.path(), config(200, vec![target(served.address, "g01")]));
+    let scraping = Scraping::start(root.path(), config(250, vec![target(served.address, "g01")]));
     scraping.wait_until("six scrapes are in", |all| {
         values(&all.store, "requests_total").first().is_some_and(|(_, values)| values.len() >= 6)
     });
@@ -56,7 +56,7 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
         requests[0].samples.iter().map(|sample| sample.at.0).collect()
     };
     scraping.wait_until("two scrapes are exactly one interval apart", |all| {
-        times(all).windows(2).any(|pair| pair[1] - pair[0] == 200)
+        times(all).windows(2).any(|pair| pair[1] - pair[0] == 250)
     });
     let requests = store.range(&[Matcher::metric("requests_total")], Timestamp(0), now()).unwrap();
     let at: Vec<i64> = requests[0].samples.iter().map(|sample| sample.at.0).collect();
@@ -83,7 +83,7 @@ fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
         Some(text) => Answer::Page(TEXT, text.clone()),
         None => Answer::Raw(b"HTTP/1.1 503 Busy\r\n\r\n".to_vec()),
     });
-    let scraping = Scraping::start(root.path(), config(100, vec![target(served.address, "g01")]));
+    let scraping = Scraping::start(root.path(), config(250, vec![target(served.address, "g01")]));
     scraping.wait_for_health(TargetHealth::Up);
     *page.lock().unwrap() = Some("stays 1\n".to_owned());
     scraping.wait_until("the series has left", |all| instant(&all.store, "leaves").is_empty());
@@ -121,7 +121,7 @@ fn timestamps_of_the_pages_own_are_kept_once_across_a_restart() {
     };
     let served = Target::start(page);
     for run in 1..=2 {
-        let scraping = Scraping::start(root.path(), config(100, vec![target(served.address, "g01")]));
+        let scraping = Scraping::start(root.path(), config(250, vec![target(served.address, "g01")]));
         scraping.wait_until("three scrapes are in", |all| {
             values(&all.store, "next").iter().any(|(_, values)| values.len() >= 3 * run)
         });
@@ -143,7 +143,7 @@ fn a_query_joins_what_was_before_the_start_with_what_came_after() {
     let root = tempfile::tempdir().unwrap();
     let served = Target::start(|_, number| Answer::Page(TEXT, format!("requests_total {number}\n")));
     for run in 1..=3 {
-        let scraping = Scraping::start(root.path(), config(100, vec![target(served.address, "g01")]));
+        let scraping = Scraping::start(root.path(), config(250, vec![target(served.address, "g01")]));
         scraping.wait_until("there is more", |all| {
             values(&all.store, "requests_total").first().is_some_and(|(_, values)| values.len() >= 4 * run)
         });
@@ -185,7 +185,7 @@ fn what_is_asked_for() {
 fn self_metrics_follow() {
     let root = tempfile::tempdir().unwrap();
     let served = Target::start(|_, _| Answer::Page(TEXT, "a 1\na 2\n".to_owned()));
-    let scraping = Scraping::start(root.path(), config(100, vec![target(served.address, "g01")]));
+    let scraping = Scraping::start(root.path(), config(250, vec![target(served.address, "g01")]));
     scraping.wait_until("something is durable", |all| all.store.watermark() > Timestamp(0));
     let mut text = String::new();
     scraping.wait_until("the counters have moved", |all| {
