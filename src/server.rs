@@ -29,6 +29,9 @@ use tokio::task::JoinHandle;
 /// After the end is asked for, requests in flight get this long.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// A database that became invalid is opened anew after this long: whatever broke it (a full disk) may last.
+const REOPEN_PAUSE: Duration = Duration::from_secs(5);
+
 /// Why a server stopped serving.
 enum End {
     /// It was asked to.
@@ -67,7 +70,10 @@ pub async fn run(
         }
         match serving.until(store, &mut shutdown).await? {
             End::Asked => return Ok(()),
-            End::Invalidated => tracing::error!("the database became invalid and is opened anew"),
+            End::Invalidated => {
+                tracing::error!("the database became invalid and is opened anew");
+                tokio::time::sleep(REOPEN_PAUSE).await;
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Every panel of the dashboards returns data: from Debian's Prometheus that scrapes our exporter, and, where a panel
 //! asks in SQL, from our own answer.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+
 mod support;
 
 use serde_json::Value;
@@ -83,7 +85,10 @@ fn every_usage_panel_has_data() {
             .replace("$__timeTo()", "'2026-10-31T23:59:59.999Z'");
         let answer = takt.run(["sql", "--format", "json", &sql]).ok();
         let rows: Vec<Value> = serde_json::from_str(&answer).unwrap();
-        assert!(!rows.is_empty() && rows.iter().any(|row| row.as_object().unwrap().values().any(|v| !v.is_null())), "{name}\n{sql}");
+        assert!(
+            !rows.is_empty() && rows.iter().any(|row| row.as_object().unwrap().values().any(|v| !v.is_null())),
+            "{name}\n{sql}"
+        );
     }
     let hours = questions("rawSql").into_iter().find(|(name, _)| name.ends_with("By user")).unwrap().1;
     let sql = hours.replace("$__timeFrom()", "'2026-10-01T11:00:00Z'").replace("$__timeTo()", "'2026-10-02T12:01:00Z'");

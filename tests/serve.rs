@@ -1,5 +1,7 @@
 //! The server as a whole: what it shows, what it keeps over kills, and that a command need not know whether it runs.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+
 mod support;
 
 use serde_json::Value;
@@ -84,7 +86,10 @@ fn a_command_gets_the_same_answer_from_the_server_and_from_the_files() {
     server.stop();
     assert_eq!(answers(), from_server);
     let again: Value = serde_json::from_str(&takt.run(import).ok()).unwrap();
-    assert_eq!((&again["runs_inserted"], &again["runs_updated"], &again["unchanged"]), (&0.into(), &0.into(), &1.into()));
+    assert_eq!(
+        (&again["runs_inserted"], &again["runs_updated"], &again["unchanged"]),
+        (&0.into(), &0.into(), &1.into())
+    );
     assert_eq!(answers(), from_server);
 }
 
@@ -118,10 +123,15 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
         let rows: Vec<Value> = serde_json::from_str(&answer).unwrap();
         assert!(rows.iter().all(|row| row["n"] == 1 && row["series"] == 1), "a sample is there twice");
         for (from, to) in &known {
-            let times: Vec<i64> = rows.iter().map(|row| row["at"].as_i64().unwrap()).filter(|at| from <= at && at <= to).collect();
+            let times: Vec<i64> =
+                rows.iter().map(|row| row["at"].as_i64().unwrap()).filter(|at| from <= at && at <= to).collect();
             // Three targets, four scrapes a second each; a scrape that came late is left out by the server, not lost.
             let expected = (to - from) * 12 / 1000;
-            assert!(times.len() as i64 >= expected * 8 / 10, "{} of about {expected} samples between {from} and {to}", times.len());
+            assert!(
+                times.len() as i64 >= expected * 8 / 10,
+                "{} of about {expected} samples between {from} and {to}",
+                times.len()
+            );
             let gap = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
             assert!(gap <= 1000, "a gap of {gap} ms up to the watermark");
         }

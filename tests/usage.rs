@@ -1,5 +1,7 @@
 //! Usage as a user of Slurm reads it: ours is sreport's and sacct's, to the second.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -129,7 +131,9 @@ fn live_jobs_equal_sacct() {
     expected.retain(|_, usage| *usage != Usage::default());
     assert_eq!(expected.len(), 4, "{rows}");
     // Seconds may pass between two polls of a run that has just ended.
-    wait_for("the last poll", SOON, || (reported(&takt, &["--from", "2026-01-01", "--to", "2100-01-01"]) == expected).then_some(()));
+    wait_for("the last poll", SOON, || {
+        (reported(&takt, &["--from", "2026-01-01", "--to", "2100-01-01"]) == expected).then_some(())
+    });
 
     let config = std::fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
     let address = config.split('"').nth(3).unwrap();

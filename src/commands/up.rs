@@ -23,7 +23,8 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         config.scrape.interval_seconds = asked.interval_seconds.unwrap_or(INTERVAL_SECONDS);
         config.scrape.timeout_seconds = config.scrape.timeout_seconds.min(config.scrape.interval_seconds);
     }
-    let address = asked.exporter.web.listen_address.first().context("--web.listen-address: expected HOST:PORT").usage()?;
+    let address =
+        asked.exporter.web.listen_address.first().context("--web.listen-address: expected HOST:PORT").usage()?;
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address} for the exporter"))?;
     let exporter_address = listener.local_addr()?;

@@ -131,6 +131,9 @@ fn nodes(store: &Store, targets: &[TargetStatus], now: Timestamp) -> Result<Vec<
     Ok(nodes.into_iter().map(|(name, node)| NodeFacts { name, ..node }).collect())
 }
 
+/// The place of one reading.
+type Field = fn(&mut GpuFacts) -> &mut Option<f64>;
+
 fn gpus(
     latest: &impl Fn(&str) -> Result<Vec<SeriesData>, StoreError>,
 ) -> Result<BTreeMap<String, Vec<GpuFacts>>, StoreError> {
@@ -148,7 +151,7 @@ fn gpus(
         gpu.index = series.labels.get("index").unwrap_or_default().to_owned();
         gpu.model = series.labels.get("model").unwrap_or_default().to_owned();
     }
-    let readings: [(&str, fn(&mut GpuFacts) -> &mut Option<f64>); 5] = [
+    let readings: [(&str, Field); 5] = [
         ("takt_gpu_utilization_ratio", |gpu| &mut gpu.utilization_ratio),
         ("takt_gpu_memory_used_bytes", |gpu| &mut gpu.memory_used_bytes),
         ("takt_gpu_memory_total_bytes", |gpu| &mut gpu.memory_total_bytes),

@@ -37,8 +37,10 @@ pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::E
     let mut templates = Environment::new();
     templates.set_auto_escape_callback(|_| AutoEscape::Html);
     templates.add_template("usage.html", include_str!("usage.html"))?;
-    let charts: [(&'static str, fn(&Figures) -> f64); 2] =
-        [("GPU-hours", |f| f.gpu_hours.unwrap_or(0.0)), ("CPU-hours", |f| f.cpu_hours)];
+    let charts = [
+        chart("GPU-hours", &report.rows, |figures| figures.gpu_hours.unwrap_or(0.0)),
+        chart("CPU-hours", &report.rows, |figures| figures.cpu_hours),
+    ];
     let shown = || FIGURES.iter().filter_map(|figure| Some((figure.name, figure.short?)));
     let heads: Vec<_> = (by.iter().map(|key| (key_name(key).to_owned(), false)))
         .chain(shown().map(|(name, _)| (name.replace('_', " "), true)))
@@ -55,7 +57,7 @@ pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::E
         to => report.to,
         timezone => report.timezone,
         sums => sums(&report.totals),
-        charts => charts.iter().filter_map(|(title, of)| chart(title, &report.rows, *of)).collect::<Vec<_>>(),
+        charts => charts.into_iter().flatten().collect::<Vec<_>>(),
         heads,
         rows => report.rows.iter().map(|row| cells(group_cells(row), &row.figures)).collect::<Vec<_>>(),
         total,

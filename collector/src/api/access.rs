@@ -92,7 +92,8 @@ mod tests {
     #[test]
     fn a_token_must_be_whole() {
         let access = Access::new("secret-secret-secret");
-        let with = |value: &'static str| HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static(value))]);
+        let with =
+            |value: &'static str| HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static(value))]);
         assert!(access.holds(&with("Bearer secret-secret-secret")));
         assert!(access.holds(&with("Basic YWRtaW46c2VjcmV0LXNlY3JldC1zZWNyZXQ=")));
         assert!(!access.holds(&with("Basic YWRtaW46")));

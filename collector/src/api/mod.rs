@@ -6,7 +6,7 @@ mod questions;
 
 pub use access::{Access, check};
 pub use problem::{Problem, ProblemKind};
-pub use questions::{Counted, LOCAL_CLUSTER, ImportQuestion, JobsQuestion, UsageQuestion, import_sacct, jobs, usage};
+pub use questions::{Counted, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, UsageQuestion, import_sacct, jobs, usage};
 
 use crate::accounting::UsageReport;
 use crate::jobs::JobRun;
@@ -55,7 +55,10 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
-async fn get_usage(State(app): State<App>, Query(question): Query<UsageQuestion>) -> Result<Json<UsageReport>, Problem> {
+async fn get_usage(
+    State(app): State<App>,
+    Query(question): Query<UsageQuestion>,
+) -> Result<Json<UsageReport>, Problem> {
     blocking(app, move |database| usage(database, &question)).await
 }
 

@@ -172,9 +172,10 @@ fn the_cluster(records: &Records<'_>, asked: Option<&str>) -> Result<KnownCluste
     };
     match (found, asked) {
         (Some(at), _) => Ok(known.swap_remove(at)),
-        (None, Some(name)) if !known.is_empty() => {
-            Err(Problem::usage(io::Error::other(format!("there are no records of a cluster {name}; known: {}", names()))))
-        }
+        (None, Some(name)) if !known.is_empty() => Err(Problem::usage(io::Error::other(format!(
+            "there are no records of a cluster {name}; known: {}",
+            names()
+        )))),
         (None, _) => Ok(KnownCluster { cluster: asked.unwrap_or(LOCAL_CLUSTER).to_owned(), timezone: None }),
     }
 }
