@@ -12,6 +12,7 @@ pub mod fingerprint;
 pub mod flapping;
 pub mod group;
 pub mod message;
+pub mod notify;
 pub mod outbox;
 pub mod ports;
 pub mod promtest;

@@ -1,12 +1,19 @@
 //! The rules that Takt ships: our reader and Debian's promtool both take them, and every rule has a scenario that
 //! fires it beside one that looks alike and must not.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test says what is missing by failing, and what it skips"
+)]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use takt_alerts::events::xid::XidTable;
-use takt_alerts::events::{EventFile, EventRun};
+use takt_alerts::events::{Ends, EventFile, EventRun};
 use takt_alerts::promtest::TestFile;
+use takt_alerts::routing::config::Config;
 use takt_alerts::rules::{Rule, RuleFile};
 use takt_model::{Event, EventKind, Labels, Timestamp};
 
@@ -149,8 +156,43 @@ fn promtool(arguments: &[&str], paths: &[(String, String)]) {
 }
 
 #[test]
+fn the_example_routes_name_alerts_that_exist() {
+    let path = pack().join("routes.example.yml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let config = Config::read("routes.example.yml", &text).unwrap_or_else(|e| panic!("{e}"));
+    let files = files(&pack(), ".events.yml");
+    let events = files.iter().flat_map(|(name, text)| EventFile::read(name, text, XidTable::shipped()).unwrap().groups);
+    let mut names = alert_names();
+    names.extend(events.flat_map(|group| group.rules).map(|rule| rule.name));
+    let matchers = config.inhibit_rules.iter().flat_map(|rule| rule.source.0.iter().chain(&rule.target.0));
+    for named in matchers.filter(|matcher| matcher.name() == "alertname").flat_map(|matcher| matcher.value().split('|'))
+    {
+        assert!(names.contains(named), "no rule raises {named}");
+    }
+    let told = |labels: &[(&str, &str)]| config.route_test(&labels.iter().copied().collect())[0].0.to_owned();
+    assert_eq!(told(&[("alertname", "GpuFellOffBus"), ("severity", "critical")]), "operators");
+    assert_eq!(told(&[("alertname", "Watchdog"), ("severity", "none")]), "nobody");
+}
+
+#[test]
 fn promtool_takes_the_rules() {
     promtool(&["check", "rules"], &files(&pack(), ".rules.yml"));
+}
+
+/// promtool knows nothing of event rules; their end conditions are PromQL all the same.
+#[test]
+fn promtool_takes_the_end_conditions() {
+    let files = files(&pack(), ".events.yml");
+    let events = files.iter().flat_map(|(name, text)| EventFile::read(name, text, XidTable::shipped()).unwrap().groups);
+    let ends = events.flat_map(|group| group.rules).filter_map(|rule| match rule.ends {
+        Ends::Until(expr) => Some(format!("  - {{record: '{}', expr: '{expr}'}}\n", rule.name)),
+        Ends::After(_) => None,
+    });
+    let rules: String = ends.collect();
+    assert!(!rules.is_empty());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ends.rules.yml");
+    std::fs::write(&path, format!("groups:\n- name: ends\n  rules:\n{rules}")).unwrap();
+    promtool(&["check", "rules"], &[(path.display().to_string(), String::new())]);
 }
 
 #[test]

@@ -1,0 +1,22 @@
+//! A generic webhook, with the body that Alertmanager sends (version 4).
+
+use super::{HttpNotifier, Reply, Request, by_status};
+use crate::outbox::{Outcome, Row};
+
+/// Where to post to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Webhook {
+    /// The address.
+    pub url: String,
+}
+
+impl HttpNotifier for Webhook {
+    fn request(&self, row: &Row) -> Request {
+        let headers = vec![("Content-Type", "application/json".to_owned()), ("Idempotency-Key", row.id.to_string())];
+        Request { url: self.url.clone(), headers, body: row.message.webhook_body().to_string() }
+    }
+
+    fn outcome(&self, reply: &Reply) -> Outcome {
+        by_status(reply)
+    }
+}
