@@ -90,19 +90,21 @@ impl Selection {
     }
 }
 
+const COLLECTORS_HEADING: &str = "Collectors (--no-collector.NAME leaves one out)";
 const DISABLE_DEFAULTS: &str = "collector.disable-defaults";
 
 impl Args for Selection {
     fn augment_args(command: Command) -> Command {
-        let flag =
-            |name: String| Arg::new(name.clone()).long(name).action(ArgAction::SetTrue).help_heading("Collectors");
+        let flag = |name: String| {
+            Arg::new(name.clone()).long(name).action(ArgAction::SetTrue).help_heading(COLLECTORS_HEADING)
+        };
         let disable = flag(DISABLE_DEFAULTS.into()).help("Run no collector but those turned on by a flag");
         COLLECTORS.iter().fold(command.arg(disable), |command, entry| {
             let default = if entry.by_default { "on" } else { "off" };
             let (on, off) = (format!("collector.{}", entry.name), format!("no-collector.{}", entry.name));
             command
                 .arg(flag(on.clone()).help(format!("{} (default: {default})", entry.about)).overrides_with(off.clone()))
-                .arg(flag(off).hide_short_help(true).help("Do not").overrides_with(on))
+                .arg(flag(off).hide(true).overrides_with(on))
         })
     }
 

@@ -70,7 +70,64 @@ const MAX_DEVICES: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Paths;
+    use proptest::prelude::*;
     use std::collections::BTreeSet;
+    use takt_model::Samples;
+    use takt_model::exposition::{Format, Page, write_page};
+
+    /// The files that collectors read, below the root that the options name.
+    const FILES: [&str; 16] = [
+        "1/mounts",
+        "diskstats",
+        "loadavg",
+        "meminfo",
+        "net/dev",
+        "stat",
+        "b8:0",
+        "class/net/eth0/address",
+        "class/net/eth0/ifindex",
+        "class/net/eth0/speed",
+        "devices/system/clocksource/clocksource0/available_clocksource",
+        "devices/system/clocksource/clocksource0/current_clocksource",
+        "devices/system/cpu/isolated",
+        "devices/system/cpu/cpu0/topology/core_id",
+        "devices/system/cpu/cpu0/topology/physical_package_id",
+        "devices/system/cpu/cpu0/thermal_throttle/core_throttle_count",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// A file is a captured one with something else in its midst.
+        #[test]
+        fn garbage_ends_no_collector(inserted in "[ -~\n\u{fffd}]{0,40}|[0-9 :.-]{0,40}|\\u{0}", at: prop::sample::Index) {
+            let captured = std::path::Path::new("fixtures/made-up/odd-node");
+            let node = tempfile::tempdir().unwrap();
+            for file in FILES {
+                let sources = ["proc", "sys", "udev"].map(|root| captured.join(root).join(file));
+                let mut bytes = sources.iter().find_map(|source| std::fs::read(source).ok()).unwrap_or_default();
+                let place = at.index(bytes.len() + 1);
+                bytes.splice(place..place, inserted.bytes());
+                let path = node.path().join(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, bytes).unwrap();
+            }
+            let mut options = Options::default();
+            let root = node.path().to_owned();
+            options.paths = Paths { procfs: root.clone(), sysfs: root.clone(), rootfs: "/".into(), udev_data: root };
+            options.nvml.library = "/nonexistent".into();
+            for entry in COLLECTORS {
+                let (mut collector, mut samples) = ((entry.new)(&options), Samples::new());
+                // What matters is that it comes back, and with a page that can be read.
+                let _ = collector.collect(&mut samples);
+                let mut text = String::new();
+                write_page(Format::Text, [&samples], &mut text);
+                let mut page = Page::new(Format::Text, text.as_bytes());
+                while page.next_line(b"").unwrap().is_some() {}
+            }
+        }
+    }
 
     #[test]
     fn every_collector_has_its_name_and_every_metric_one_owner() {
