@@ -23,7 +23,8 @@ CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-up: build ## build, then monitor this machine into ./takt-data (TAKT_ARGS for more flags)
+up: library ## build, then monitor this machine into ./takt-data (TAKT_ARGS for more flags)
+	cargo build $(CARGO_FLAGS) -p takt
 	$(BIN)/takt up $(TAKT_ARGS)
 
 build: library ## build takt and takt-exporter

@@ -3,7 +3,7 @@
 use super::facts::{Facts, GpuFacts, NodeFacts, QueueFacts};
 use jiff::Timestamp;
 use serde::Serialize;
-use takt_collector::accounting::{Row, UsageReport};
+use takt_collector::accounting::Row;
 
 /// Rows of the queue and of the top users; the rest is a number and the command that lists them.
 const ROWS: usize = 10;
@@ -105,7 +105,7 @@ impl<'a> View<'a> {
             gpus: gpus().count(),
             gpus_busy: gpus().filter(|gpu| gpu.utilization_ratio.is_some_and(|ratio| ratio > BUSY_RATIO)).count(),
             nodes: facts.nodes.iter().map(Node::of).collect(),
-            month: Month::of(&facts.month_name, facts.month.as_ref()),
+            month: Month::of(facts),
             queue: facts.queue.as_ref().map(|queue| Queue::of(queue, facts.now.timestamp())),
             queue_empty: match facts.queue {
                 Some(_) => "Nothing is running or waiting.",
@@ -156,15 +156,15 @@ impl<'a> Gpu<'a> {
 }
 
 impl<'a> Month<'a> {
-    fn of(name: &'a str, report: Option<&'a UsageReport>) -> Self {
-        let rows = report.map_or(&[][..], |report| &report.rows);
+    fn of(facts: &'a Facts) -> Self {
+        let rows = facts.month.as_ref().map_or(&[][..], |report| &report.rows);
         let users: Vec<User<'_>> = rows.iter().filter_map(User::of).collect();
         let more = users.len().saturating_sub(ROWS);
-        let nothing = match report {
+        let nothing = match facts.queue {
             Some(_) => "No job has run this month.",
             None => "No job records yet: takt import sacct FILE, or a Slurm on this machine.",
         };
-        Self { name, rows: users.into_iter().take(ROWS).collect(), more, nothing }
+        Self { name: &facts.month_name, rows: users.into_iter().take(ROWS).collect(), more, nothing }
     }
 }
 
