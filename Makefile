@@ -42,7 +42,7 @@ test-deps: ## install what the tests need (apt, when root), or say what is missi
 
 test: test-deps library ## every test but the long runs
 	cargo build $(CARGO_FLAGS) --workspace
-	cargo test $(CARGO_FLAGS) --workspace
+	cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
 
 check: library ## format, lints, banned crates, the SQL lint
 	cargo fmt --all --check
