@@ -4,9 +4,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-pattern='TIMESTAMPTZ|TIMESTAMP +WITH +TIME +ZONE|AT +TIME +ZONE|SET +TimeZone|\b(now|today|get_current_timestamp|transaction_timestamp)\(\)|\bcurrent_(timestamp|date|time)\b'
-found=$(git ls-files --cached --others --exclude-standard 'collector/*.sql' 'collector/src/*.rs' 'src/*.rs' 'dashboards/*.json' |
-	xargs -r grep -nEi "$pattern" | grep -vE '^[^:]+:[0-9]+: *(//|--)' | grep -vE '::now\(\)|\.now\(\)' || true)
+icu='TIMESTAMPTZ|TIMESTAMP +WITH +TIME +ZONE|AT +TIME +ZONE|SET +TimeZone|\bcurrent_(timestamp|date|time)\b'
+clock='\b(now|today|get_current_timestamp|transaction_timestamp)\(\)'
+# In Rust a function may be called `now`; in SQL it stands in a statement.
+clock_in_rust="\\b(SELECT|VALUES|SET|WHERE|epoch[a-z_]*\\(|make_timestamp\\(|date_[a-z]+\\()[^;]*$clock"
+found=$(
+	git ls-files --cached --others --exclude-standard 'collector/*.sql' 'dashboards/*.json' |
+		xargs -r grep -nEi "$icu|$clock" | grep -vE '^[^:]+:[0-9]+: *--' || true
+	git ls-files --cached --others --exclude-standard 'collector/src/*.rs' 'src/*.rs' |
+		xargs -r grep -nEi "$icu|$clock_in_rust" | grep -vE '^[^:]+:[0-9]+: *//|::now\(\)|\.now\(\)' || true
+)
 if [ -n "$found" ]; then
 	echo "$found" >&2
 	echo "check-sql: needs DuckDB's ICU extension; keep instants in UTC and pass them in from Rust" >&2

@@ -44,6 +44,10 @@ pub enum Command {
     Job(Job),
     /// Ask in SQL (read-only); tables: jobs, samples, series
     Sql(Sql),
+    /// Ask in PromQL, at one instant or over a range
+    Query(Query),
+    /// Run PromQL test scripts in the language of Prometheus' own
+    Promqltest(Promqltest),
     /// Check the configuration and print what is in force
     CheckConfig(CheckConfig),
 }
@@ -155,6 +159,34 @@ pub struct Sql {
     /// How it is printed
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct Query {
+    /// The query; - for standard input
+    pub promql: String,
+    /// Instant: seconds since 1970 or RFC 3339; now where nothing is given
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["start", "end", "step"])]
+    pub time: Option<String>,
+    /// First instant of a range
+    #[arg(long, value_name = "TIME", requires = "end", requires = "step")]
+    pub start: Option<String>,
+    /// Last instant of a range
+    #[arg(long, value_name = "TIME", requires = "start")]
+    pub end: Option<String>,
+    /// Time between two instants of a range (15, 1m)
+    #[arg(long, value_name = "DURATION", requires = "start")]
+    pub step: Option<String>,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct Promqltest {
+    /// Scripts
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

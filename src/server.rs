@@ -146,6 +146,8 @@ impl Serving<'_> {
             store: Arc::clone(&store),
             limits: Limits { timeout: Duration::from_secs(sql_timeout_seconds), max_rows: sql_max_rows },
             registry: Arc::new(self.registry),
+            scraping: Arc::clone(&scrape) as Arc<dyn api::Scraping>,
+            started: jiff::Timestamp::now(),
         };
         let routes = Router::new()
             .route("/", get(show_page).with_state(page))

@@ -2,17 +2,20 @@
 
 use crate::failure::Failure;
 use anyhow::Context;
-use reqwest::{Method, RequestBuilder, Response};
+use prometheus_client::registry::Registry;
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use takt_collector::accounting::UsageReport;
-use takt_collector::api::{self, ImportQuestion, JobsQuestion, Problem, UsageQuestion};
+use takt_collector::api::{
+    self, ImportQuestion, JobsQuestion, Problem, ProblemKind, QueryAnswer, QueryQuestion, UsageQuestion,
+};
 use takt_collector::jobs::JobRun;
 use takt_collector::query::sql::{self, Limits, Rows};
-use takt_collector::store::{DataDir, Database, Holder, ImportSummary, Settings, StoreError};
+use takt_collector::store::{DataDir, Database, Holder, ImportSummary, Settings, Store, StoreConfig, StoreError};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
 
@@ -45,22 +48,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Source {
     /// Asks the server that holds `dir`, or opens its files. Another command is waited for.
     pub fn open(dir: &Path) -> Result<Self, Failure> {
-        let began = Instant::now();
-        loop {
-            if let Some(Holder { address: Some(address), token: Some(token), .. }) = DataDir::holder(dir) {
-                return Ok(Self::Server(Server::new(address, token)?));
+        Ok(match reach(dir)? {
+            Reached::Held(server) => Self::Server(server),
+            Reached::Free(dir) => {
+                Self::Files(Files { database: Database::open(&dir, &Settings::default())?, _dir: dir })
             }
-            match DataDir::claim(dir) {
-                Err(StoreError::Held { .. }) if began.elapsed() < PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(50))
-                }
-                claimed => {
-                    let dir = claimed?;
-                    let database = Database::open(&dir, &Settings::default())?;
-                    return Ok(Self::Files(Files { database, _dir: dir }));
-                }
-            }
-        }
+        })
     }
 
     /// The usage report.
@@ -108,6 +101,35 @@ impl Source {
     }
 }
 
+/// The answer to a PromQL query. Samples need the whole store, with its series in memory, where the others need its files.
+pub fn query(dir: &Path, config: &StoreConfig, question: &QueryQuestion) -> Result<QueryAnswer, Failure> {
+    match reach(dir)? {
+        Reached::Free(dir) => Ok(api::query(&Store::open(dir, config, &mut Registry::default())?, question)?),
+        Reached::Held(server) => server.query(question),
+    }
+}
+
+/// Who has the data directory.
+enum Reached {
+    /// This process, from now on.
+    Free(DataDir),
+    /// A server.
+    Held(Server),
+}
+
+fn reach(dir: &Path) -> Result<Reached, Failure> {
+    let began = Instant::now();
+    loop {
+        if let Some(Holder { address: Some(address), token: Some(token), .. }) = DataDir::holder(dir) {
+            return Ok(Reached::Held(Server::new(address, token)?));
+        }
+        match DataDir::claim(dir) {
+            Err(StoreError::Held { .. }) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(50)),
+            claimed => return Ok(Reached::Free(claimed?)),
+        }
+    }
+}
+
 fn open_input(file: &Path) -> std::io::Result<Box<dyn std::io::Read + Send>> {
     Ok(if file == Path::new("-") { Box::new(std::io::stdin()) } else { Box::new(std::fs::File::open(file)?) })
 }
@@ -145,6 +167,30 @@ impl Server {
             Ok(problem) => Err(problem.into()),
             Err(_) => Err(anyhow::anyhow!("the server at {} answered {status}", self.address).into()),
         }
+    }
+
+    /// Asks as any client of Prometheus' API does, and tells its errors as those of the files are told.
+    fn query(&self, question: &QueryQuestion) -> Result<QueryAnswer, Failure> {
+        let request = self.request(Method::POST, question.path()).form(question);
+        self.runtime.block_on(async {
+            let ask = || format!("cannot ask the server at {}", self.address);
+            let response = request.send().await.with_context(ask)?;
+            let status = response.status();
+            let body = response.bytes().await.context("the server's answer broke off")?;
+            if status.is_success() {
+                return Ok(serde_json::from_slice(&body).context("the server's answer is not what this takt expects")?);
+            }
+            let kind = match status {
+                StatusCode::BAD_REQUEST => ProblemKind::Usage,
+                StatusCode::UNPROCESSABLE_ENTITY => ProblemKind::Input,
+                _ => ProblemKind::Failed,
+            };
+            let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+            match answer["error"].as_str() {
+                Some(error) => Err(Problem { kind, error: error.to_owned() }.into()),
+                None => Err(anyhow::anyhow!("the server at {} answered {status}", self.address).into()),
+            }
+        })
     }
 
     fn upload(

@@ -3,6 +3,8 @@
 mod check_config;
 mod import;
 mod jobs;
+mod promqltest;
+mod query;
 mod report;
 mod serve;
 mod sql;
@@ -29,6 +31,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Jobs(jobs) => jobs::list(place, &jobs),
         Command::Job(job) => jobs::show(place, &job),
         Command::Sql(sql) => sql::run(place, &sql),
+        Command::Query(query) => query::run(place, &query),
+        Command::Promqltest(asked) => promqltest::run(&asked.files),
         Command::CheckConfig(asked) => check_config::run(place, &asked),
     }
 }

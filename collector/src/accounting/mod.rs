@@ -1,5 +1,6 @@
 //! Arithmetic over what jobs held: no I/O, no SQL, no clock.
 
+pub mod fairshare;
 mod period;
 mod usage;
 

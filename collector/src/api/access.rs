@@ -41,9 +41,11 @@ pub async fn check(
     request: Request,
     next: Next,
 ) -> Response {
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path() == super::SQL_PATH;
+    let path = request.uri().path();
+    let only_asks = path == super::SQL_PATH || super::prometheus::only_asks(path);
+    let reads = only_asks || matches!(*request.method(), Method::GET | Method::HEAD);
     let local = peer.ip().to_canonical().is_loopback() && names_this_machine(request.headers().get(header::HOST));
-    if (reads && local) || request.uri().path().starts_with("/-/") || access.holds(request.headers()) {
+    if (reads && local) || path.starts_with("/-/") || access.holds(request.headers()) {
         return next.run(request).await;
     }
     let error = match local {

@@ -2,10 +2,12 @@
 
 mod access;
 mod problem;
+mod prometheus;
 mod questions;
 
 pub use access::{Access, check};
 pub use problem::{Problem, ProblemKind};
+pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping, query};
 pub use questions::{Counted, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, UsageQuestion, import_sacct, jobs, usage};
 
 use crate::accounting::UsageReport;
@@ -40,6 +42,10 @@ pub struct App {
     pub limits: Limits,
     /// What the server says of itself on `/metrics`.
     pub registry: Arc<Registry>,
+    /// What is scraped.
+    pub scraping: Arc<dyn Scraping>,
+    /// When the server began.
+    pub started: jiff::Timestamp,
 }
 
 /// The routes of the API. Who may use them is [`check`]'s business.
@@ -52,7 +58,8 @@ pub fn router(app: App) -> Router {
         .route("/-/healthy", get(healthy))
         .route("/-/ready", get(healthy))
         .route("/metrics", get(metrics))
-        .with_state(app)
+        .with_state(app.clone())
+        .merge(prometheus::router(app))
 }
 
 async fn get_usage(

@@ -1,3 +1,5 @@
-//! Asking the store, in SQL (and, when it comes, PromQL).
+//! Asking the store, in SQL and in PromQL.
 
+pub mod promql;
 pub mod sql;
+mod stored;

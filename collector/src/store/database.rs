@@ -131,6 +131,11 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// The present for `make_timestamp`. DuckDB's own `now()` is a TIMESTAMPTZ, which needs an extension that a build from source has not.
+pub(crate) fn microseconds_now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros())
+}
+
 /// A string as a SQL literal.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))

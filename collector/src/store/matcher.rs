@@ -2,7 +2,7 @@
 
 use regex::Regex;
 use std::fmt;
-use takt_model::METRIC_NAME;
+use takt_model::{Labels, METRIC_NAME};
 
 /// How a label is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +82,11 @@ impl Matcher {
     pub fn accepts(&self, value: &str) -> bool {
         let is_match = self.regex.as_ref().map_or_else(|| self.value == value, |regex| regex.is_match(value));
         is_match == matches!(self.op, MatchOp::Equal | MatchOp::Regex)
+    }
+
+    /// Whether a series with these labels passes.
+    pub fn accepts_labels(&self, labels: &Labels) -> bool {
+        self.accepts(labels.get(&self.name).unwrap_or_default())
     }
 }
 

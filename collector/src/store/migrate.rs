@@ -4,9 +4,9 @@
 //! harm. DDL in the write-ahead log is DuckDB's weakest point at replay, so each migration ends with a checkpoint.
 
 use super::StoreError;
+use super::database::microseconds_now;
 use duckdb::Connection;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The schema of one database file.
 pub(crate) struct Schema {
@@ -48,9 +48,4 @@ pub(crate) fn migrate(db: &Connection, schema: &Schema, file: &Path) -> Result<(
         Ok(Ok(()))
     })()
     .map_err(failed)?
-}
-
-/// DuckDB's own `now()` is a TIMESTAMPTZ, which needs an extension that a build from source has not.
-fn microseconds_now() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros())
 }

@@ -7,6 +7,7 @@
 use super::Records;
 use crate::jobs::{Entry, JobRun, Reject};
 use crate::store::StoreError;
+use crate::store::database::microseconds_now;
 use duckdb::arrow::array::{ArrayRef, Int64Builder, RecordBatch, StringBuilder, TimestampSecondBuilder};
 use duckdb::{Appender, Connection, params};
 use serde::{Deserialize, Serialize};
@@ -176,7 +177,7 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
 
     let names: Vec<String> = COLUMNS.iter().map(|(name, _)| format!("\"{name}\"")).collect();
     let names = names.join(", ");
-    let stamp = "?, make_timestamp(epoch_us(now()))::TIMESTAMP_S";
+    let stamp = format!("?, make_timestamp({})", microseconds_now());
     let target = format!("INSERT INTO records.jobs ({names}, source, recorded_at)");
     if summary.runs_updated > 0 {
         let merged: Vec<String> = told().map(|(merged, _)| merged).collect();
@@ -204,10 +205,13 @@ const LONGEST_LOOK_BACK: i64 = 86_400;
 fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb::Result<()> {
     if summary.rejected > 0 {
         db.execute(
-            "INSERT INTO records.rejects (source, line, reason, text, recorded_at)
-             SELECT ?, line, reason, text, make_timestamp(epoch_us(now()))::TIMESTAMP_S FROM
-                 (SELECT DISTINCT line, reason, text FROM refused
-                  EXCEPT SELECT line, reason, text FROM records.rejects WHERE source = ?)",
+            &format!(
+                "INSERT INTO records.rejects (source, line, reason, text, recorded_at)
+                 SELECT ?, line, reason, text, make_timestamp({}) FROM
+                     (SELECT DISTINCT line, reason, text FROM refused
+                      EXCEPT SELECT line, reason, text FROM records.rejects WHERE source = ?)",
+                microseconds_now()
+            ),
             [origin.name, origin.name],
         )?;
     }

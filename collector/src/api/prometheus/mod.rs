@@ -1,0 +1,86 @@
+//! Prometheus' HTTP API, version 1: what Grafana's data source, promtool and scripts expect, answered from the store.
+//!
+//! Every answer is `{"status": …}`; parameters come in the address or as a form. Where Prometheus 2 and 3 differ, this is
+//! Prometheus 3. Rules and exemplars there are none, and these endpoints say so instead of being absent: Grafana asks them
+//! when a data source is set up.
+
+mod answer;
+mod labels;
+mod params;
+mod query;
+mod status;
+mod targets;
+mod write;
+
+pub use query::{QueryAnswer, QueryData, QueryQuestion, query};
+pub use targets::Scraping;
+
+use super::App;
+use answer::{Answer, ApiError};
+use axum::Router;
+use axum::routing::get;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Queries that are evaluated at one time; the others wait, and their timeout runs (`query.max-concurrency`).
+const MAX_CONCURRENT: usize = 20;
+
+const QUERY: &str = "/api/v1/query";
+const QUERY_RANGE: &str = "/api/v1/query_range";
+const EXEMPLARS: &str = "/api/v1/query_exemplars";
+const FORMAT: &str = "/api/v1/format_query";
+const PARSE: &str = "/api/v1/parse_query";
+const SERIES: &str = "/api/v1/series";
+const LABELS: &str = "/api/v1/labels";
+
+/// Whether a POST to this path only asks: clients send long queries as forms.
+pub(super) fn only_asks(path: &str) -> bool {
+    [QUERY, QUERY_RANGE, EXEMPLARS, FORMAT, PARSE, SERIES, LABELS].contains(&path)
+}
+
+/// What the routes answer from.
+#[derive(Debug, Clone)]
+struct Api {
+    app: App,
+    queries: Arc<Semaphore>,
+}
+
+/// The routes.
+pub(super) fn router(app: App) -> Router {
+    let api = Api { app, queries: Arc::new(Semaphore::new(MAX_CONCURRENT)) };
+    Router::new()
+        .route(QUERY, get(query::instant).post(query::instant))
+        .route(QUERY_RANGE, get(query::range).post(query::range))
+        .route(EXEMPLARS, get(query::exemplars).post(query::exemplars))
+        .route(FORMAT, get(query::format).post(query::format))
+        .route(PARSE, get(query::parse).post(query::parse))
+        .route(SERIES, get(labels::series).post(labels::series))
+        .route(LABELS, get(labels::names).post(labels::names))
+        .route("/api/v1/label/{name}/values", get(labels::values))
+        .route("/api/v1/metadata", get(targets::metadata))
+        .route("/api/v1/targets", get(targets::targets))
+        .route("/api/v1/scrape_pools", get(targets::scrape_pools))
+        .route("/api/v1/rules", get(status::rules))
+        .route("/api/v1/alerts", get(status::alerts))
+        .route("/api/v1/alertmanagers", get(status::alertmanagers))
+        .route("/api/v1/status/buildinfo", get(status::build_info))
+        .route("/api/v1/status/runtimeinfo", get(status::runtime_info))
+        .route("/api/v1/status/config", get(status::config))
+        .route("/api/v1/status/flags", get(status::flags))
+        .route("/api/v1/status/tsdb", get(status::tsdb))
+        .with_state(api)
+}
+
+impl Api {
+    /// The store may read the disk, so it is asked on a thread of its own.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let app = self.app.clone();
+        tokio::task::spawn_blocking(move || ask(&app)).await.map_err(|error| ApiError::internal(&error))?
+    }
+}
+
+/// What a handler returns.
+type Reply = Result<Answer, ApiError>;

@@ -1,0 +1,299 @@
+//! Evaluating, formatting and explaining queries.
+
+use super::answer::{Answer, ApiError};
+use super::params::Params;
+use super::write::write_value;
+use super::{Api, QUERY, QUERY_RANGE, Reply};
+use crate::api::Problem;
+use crate::query::promql::{self, Error, Limits, Options, Value};
+use crate::store::Store;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The longest that a query may take (`query.timeout`).
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Points of a series in one answer; what a screen can show.
+const MAX_POINTS: i64 = 11_000;
+
+/// Which values does a PromQL query have? Times and steps are texts as the API takes them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct QueryQuestion {
+    /// The query.
+    pub query: String,
+    /// The instant; the present where nothing is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// The first instant of a range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// The last instant of a range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// The time between two instants of a range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+}
+
+/// What the API answers, when it has an answer.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct QueryAnswer {
+    /// The values.
+    pub data: QueryData,
+    /// The answer may be wrong.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// The answer may not be what was meant.
+    #[serde(default)]
+    pub infos: Vec<String>,
+}
+
+/// A result and its shape.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueryData {
+    /// `scalar`, `string`, `vector` or `matrix`.
+    pub result_type: String,
+    /// As Prometheus writes such a result.
+    pub result: serde_json::Value,
+}
+
+impl QueryQuestion {
+    /// Where a server is asked it.
+    pub fn path(&self) -> &'static str {
+        if self.start.is_some() { QUERY_RANGE } else { QUERY }
+    }
+
+    fn params(&self) -> Params {
+        let QueryQuestion { query, time, start, end, step } = self;
+        let optional = [("time", time), ("start", start), ("end", end), ("step", step)];
+        let given = optional.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        given.chain([("query", query.as_str())]).collect()
+    }
+}
+
+/// Answers a [`QueryQuestion`] from a store that this process holds. Blocks.
+///
+/// # Errors
+/// A question that makes no sense, or one that the data do not fit.
+pub fn query(store: &Store, question: &QueryQuestion) -> Result<QueryAnswer, Problem> {
+    let params = question.params();
+    let evaluation = match question.start {
+        Some(_) => Evaluation::range(&params),
+        None => Evaluation::instant(&params),
+    };
+    let answer = evaluation.and_then(|evaluation| evaluation.run(store)).map_err(ApiError::into_problem)?;
+    serde_json::from_slice(&answer.into_body()).map_err(Problem::failed)
+}
+
+/// `query` at one instant.
+pub(super) async fn instant(State(api): State<Api>, params: Params) -> Reply {
+    evaluate(&api, Evaluation::instant(&params)?).await
+}
+
+/// `query_range`.
+pub(super) async fn range(State(api): State<Api>, params: Params) -> Reply {
+    evaluate(&api, Evaluation::range(&params)?).await
+}
+
+/// Exemplars there are none; a wrong query is told all the same.
+pub(super) async fn exemplars(params: Params) -> Reply {
+    params.check_period()?;
+    promql::parse(params.text("query"))?;
+    Answer::of::<[(); 0]>(&[])
+}
+
+/// The query, written nicely.
+pub(super) async fn format(params: Params) -> Reply {
+    Answer::of(&promql::parse(params.text("query"))?.prettify())
+}
+
+/// The query as a tree.
+pub(super) async fn parse(params: Params) -> Reply {
+    Answer::of(&promql::parse(params.text("query"))?)
+}
+
+/// Tells an evaluation that nobody waits any more when the request that asked is dropped.
+struct CancelWhenDropped(Arc<AtomicBool>);
+
+impl Drop for CancelWhenDropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn evaluate(api: &Api, evaluation: Evaluation) -> Reply {
+    let _canceled = CancelWhenDropped(Arc::clone(&evaluation.options.limits.canceled));
+    let permit = tokio::time::timeout(evaluation.timeout, Arc::clone(&api.queries).acquire_owned()).await;
+    let permit = permit.map_err(|_| Error::Timeout)?.map_err(|error| ApiError::internal(&error))?;
+    api.blocking(move |app| {
+        // An evaluation that was given up still works until it looks up; its turn ends only then.
+        let _permit = permit;
+        evaluation.run(&app.store)
+    })
+    .await
+}
+
+/// A query with all its parameters, checked in Prometheus' order.
+struct Evaluation {
+    query: String,
+    when: When,
+    options: Options,
+    timeout: Duration,
+    /// Series in the answer.
+    limit: usize,
+}
+
+enum When {
+    Instant { at_ms: i64 },
+    Range { start_ms: i64, end_ms: i64, step_ms: i64 },
+}
+
+impl Evaluation {
+    fn instant(params: &Params) -> Result<Self, ApiError> {
+        let limit = params.limit()?;
+        let at_ms = params.time_or_now("time")?;
+        Self::new(params, limit, When::Instant { at_ms })
+    }
+
+    fn range(params: &Params) -> Result<Self, ApiError> {
+        let limit = params.limit()?;
+        let (start_ms, end_ms) = (params.needed_time("start")?, params.needed_time("end")?);
+        if end_ms < start_ms {
+            return Err(ApiError::parameter("end", "end timestamp must not be before start time"));
+        }
+        let step_ms = params.needed_duration("step")?;
+        if step_ms <= 0 {
+            let error = "zero or negative query resolution step widths are not accepted. Try a positive integer";
+            return Err(ApiError::parameter("step", error));
+        }
+        if end_ms.saturating_sub(start_ms) / step_ms > MAX_POINTS {
+            let error = "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query \
+                         resolution (?step=XX)";
+            return Err(ApiError::bad_data(error));
+        }
+        Self::new(params, limit, When::Range { start_ms, end_ms, step_ms })
+    }
+
+    fn new(params: &Params, limit: usize, when: When) -> Result<Self, ApiError> {
+        let timeout = params.timeout(TIMEOUT)?;
+        let limits = Limits { deadline: Some(Instant::now() + timeout), ..Limits::default() };
+        let mut options = Options { limits, ..Options::default() };
+        if let Some(lookback_ms) = params.duration("lookback_delta")?.filter(|&ms| ms > 0) {
+            options.lookback_ms = lookback_ms;
+        }
+        Ok(Self { query: params.text("query").to_owned(), when, options, timeout, limit })
+    }
+
+    fn run(&self, store: &Store) -> Result<Answer, ApiError> {
+        let mut answer = match self.when {
+            When::Instant { at_ms } => promql::instant(store, &self.query, at_ms, &self.options)?,
+            When::Range { start_ms, end_ms, step_ms } => {
+                promql::range(store, &self.query, start_ms, end_ms, step_ms, &self.options)?
+            }
+        };
+        let truncated = truncate(&mut answer.value, self.limit);
+        let mut data = Vec::new();
+        write_value(&mut data, &answer.value);
+        Ok(Answer::json(data).annotated(answer.annotations).truncated(truncated))
+    }
+}
+
+fn truncate(value: &mut Value, limit: usize) -> bool {
+    match value {
+        Value::Vector(samples) => cut(samples, limit),
+        Value::Matrix(series) => cut(series, limit),
+        Value::Scalar(_) | Value::String { .. } => false,
+    }
+}
+
+/// Keeps the first `limit`; whether there were more.
+pub(super) fn cut<T>(all: &mut Vec<T>, limit: usize) -> bool {
+    let more = all.len() > limit;
+    all.truncate(limit);
+    more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::App;
+    use crate::api::prometheus::Scraping;
+    use crate::query::sql;
+    use crate::scrape::{MetricMetadata, TargetStatus};
+    use crate::store::{DataDir, StoreConfig};
+    use prometheus_client::registry::Registry;
+    use std::collections::BTreeMap;
+    use tokio::sync::Semaphore;
+
+    #[derive(Debug)]
+    struct NoTargets;
+
+    impl Scraping for NoTargets {
+        fn targets(&self) -> Vec<TargetStatus> {
+            Vec::new()
+        }
+
+        fn metadata(&self) -> BTreeMap<String, MetricMetadata> {
+            BTreeMap::new()
+        }
+    }
+
+    fn api(root: &std::path::Path, queries: usize) -> Api {
+        let mut registry = Registry::default();
+        let store = Store::open(DataDir::claim(root).unwrap(), &StoreConfig::default(), &mut registry).unwrap();
+        let app = App {
+            store: Arc::new(store),
+            limits: sql::Limits::default(),
+            registry: Arc::new(registry),
+            scraping: Arc::new(NoTargets),
+            started: jiff::Timestamp::now(),
+        };
+        Api { app, queries: Arc::new(Semaphore::new(queries)) }
+    }
+
+    #[tokio::test]
+    async fn an_evaluation_ends_when_nobody_waits_for_it() {
+        let root = tempfile::tempdir().unwrap();
+        // No evaluation has its turn, so this one would wait for two minutes.
+        let api = api(root.path(), 0);
+        let evaluation = || Evaluation::instant(&[("query", "up")].into_iter().collect()).unwrap();
+        let asked = evaluation();
+        let canceled = Arc::clone(&asked.options.limits.canceled);
+        let waited = tokio::time::timeout(Duration::from_millis(10), evaluate(&api, asked)).await;
+        assert!(waited.is_err());
+        assert!(canceled.load(Ordering::Relaxed));
+
+        let late = evaluation();
+        late.options.limits.canceled.store(true, Ordering::Relaxed);
+        assert_eq!(late.run(&api.app.store).unwrap_err(), ApiError::from(Error::Canceled));
+    }
+
+    #[tokio::test]
+    async fn a_query_waits_for_its_turn_no_longer_than_its_timeout() {
+        let root = tempfile::tempdir().unwrap();
+        let api = api(root.path(), 0);
+        let params: Params = [("query", "1"), ("timeout", "10ms")].into_iter().collect();
+        let refused = evaluate(&api, Evaluation::instant(&params).unwrap()).await.unwrap_err();
+        assert_eq!(refused, ApiError::from(Error::Timeout));
+    }
+
+    #[test]
+    fn the_limit_cuts_with_a_word() {
+        let root = tempfile::tempdir().unwrap();
+        let api = api(root.path(), 1);
+        let ask = |limit| {
+            let question = "label_replace(vector(1), \"a\", \"b\", \"\", \"\") or vector(2)";
+            let params: Params = [("query", question), ("limit", limit), ("time", "1")].into_iter().collect();
+            let body = Evaluation::instant(&params).unwrap().run(&api.app.store).unwrap().into_body();
+            serde_json::from_slice::<QueryAnswer>(&body).unwrap()
+        };
+        assert_eq!(ask("1").data.result.as_array().unwrap().len(), 1);
+        assert_eq!(ask("1").warnings, ["results truncated due to limit"]);
+        assert_eq!(ask("0").data.result.as_array().unwrap().len(), 2);
+        assert!(ask("2").warnings.is_empty());
+    }
+}

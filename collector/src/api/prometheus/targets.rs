@@ -1,0 +1,121 @@
+//! What is scraped, and what the metrics mean.
+
+use super::answer::{Answer, ApiError};
+use super::params::Params;
+use super::{Api, Reply};
+use crate::scrape::{MetricMetadata, ScrapeManager, TargetStatus};
+use axum::extract::State;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use takt_model::Labels;
+
+/// What the scraping side knows.
+pub trait Scraping: Debug + Send + Sync {
+    /// Every target as it is now.
+    fn targets(&self) -> Vec<TargetStatus>;
+
+    /// What the targets say about their metrics.
+    fn metadata(&self) -> BTreeMap<String, MetricMetadata>;
+}
+
+impl Scraping for ScrapeManager {
+    fn targets(&self) -> Vec<TargetStatus> {
+        self.targets()
+    }
+
+    fn metadata(&self) -> BTreeMap<String, MetricMetadata> {
+        self.metadata()
+    }
+}
+
+/// Type, meaning and unit by metric.
+pub(super) async fn metadata(State(api): State<Api>, params: Params) -> Reply {
+    let limit = number(&params, "limit")?;
+    // We keep one description a metric.
+    let per_metric = if number(&params, "limit_per_metric")? == Some(0) { 0 } else { 1 };
+    let mut known = api.app.scraping.metadata();
+    if let Some(metric) = params.get("metric") {
+        known.retain(|name, _| name == metric);
+    }
+    let described = known.into_iter().take(limit.unwrap_or(usize::MAX)).map(|(name, about)| {
+        let kind = if about.kind.is_empty() { "unknown" } else { about.kind };
+        (name, vec![json!({"type": kind, "help": about.help, "unit": about.unit}); per_metric])
+    });
+    Answer::of(&described.collect::<BTreeMap<_, _>>())
+}
+
+/// A number; below zero it means all.
+fn number(params: &Params, name: &str) -> Result<Option<usize>, ApiError> {
+    let number = params.get(name).map(str::parse::<i64>).transpose();
+    let number = number.map_err(|_| ApiError::bad_data(format!("{name} must be a number")))?;
+    Ok(number.and_then(|number| usize::try_from(number).ok()))
+}
+
+/// Every target and how its last scrape went.
+pub(super) async fn targets(State(api): State<Api>, params: Params) -> Reply {
+    let active = match params.text("state").to_lowercase().as_str() {
+        "dropped" => Vec::new(),
+        _ => api.app.scraping.targets(),
+    };
+    let pool = params.get("scrapePool");
+    let active = active.iter().filter(|target| pool.is_none_or(|pool| job(target) == pool)).map(shown);
+    Answer::of(&json!({
+        "activeTargets": active.collect::<Vec<_>>(),
+        "droppedTargets": [],
+        "droppedTargetCounts": {},
+    }))
+}
+
+/// The jobs.
+pub(super) async fn scrape_pools(State(api): State<Api>) -> Reply {
+    let targets = api.app.scraping.targets();
+    let pools: BTreeSet<&str> = targets.iter().map(job).collect();
+    Answer::of(&json!({ "scrapePools": pools }))
+}
+
+/// What Prometheus calls a scrape pool.
+pub(super) fn job(target: &TargetStatus) -> &str {
+    target.labels.get("job").unwrap_or_default()
+}
+
+fn shown(target: &TargetStatus) -> Value {
+    let never = || "0001-01-01T00:00:00Z".to_owned();
+    let at = |at: takt_model::Timestamp| jiff::Timestamp::from_millisecond(at.0).ok().map(|at| at.to_string());
+    json!({
+        "discoveredLabels": {},
+        "labels": map(&target.labels),
+        "scrapePool": job(target),
+        "scrapeUrl": target.url,
+        "globalUrl": target.url,
+        "lastError": target.error.as_deref().unwrap_or_default(),
+        "lastScrape": target.last_scrape.and_then(at).unwrap_or_else(never),
+        "lastScrapeDuration": target.duration_seconds,
+        "health": target.health,
+        "scrapeInterval": seconds(target.interval_seconds),
+        "scrapeTimeout": seconds(target.timeout_seconds),
+    })
+}
+
+fn map(labels: &Labels) -> BTreeMap<&str, &str> {
+    labels.iter().collect()
+}
+
+/// A duration as Prometheus writes it, in the greatest unit that divides it.
+pub(super) fn seconds(seconds: f64) -> String {
+    let ms = (seconds * 1e3).round() as u64;
+    [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")]
+        .into_iter()
+        .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit))
+        .map_or_else(|| format!("{ms}ms"), |(unit, name)| format!("{}{name}", ms / unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_in_the_greatest_unit() {
+        assert_eq!([15.0, 60.0, 90.0, 0.5, 0.0].map(seconds), ["15s", "1m", "90s", "500ms", "0ms"]);
+    }
+}

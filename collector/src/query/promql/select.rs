@@ -1,0 +1,258 @@
+//! Selectors: from samples to columns.
+//!
+//! Every series is walked once, forwards, for all steps; series do not depend on each other. Windows and the look-back
+//! are open on the left: a sample exactly one range or look-back ago is outside (Prometheus 3, `docs/migration.md`).
+
+use crate::query::promql::column::{Column, merge};
+use crate::query::promql::error::Error;
+use crate::query::promql::eval::{Evaluator, Grid};
+use crate::query::promql::functions::{Function, Slice};
+use crate::query::promql::plan::{Selector, Window, Windowed};
+use crate::query::promql::source::{Point, Selection, SeriesData};
+use crate::query::promql::value::Series;
+
+/// Functions that act like an offset: the result is still that metric.
+const KEEPS_NAME: [&str; 2] = ["first_over_time", "last_over_time"];
+/// Ends of names that counters have.
+const COUNTER_SUFFIXES: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
+
+type WindowFn = fn(&Slice<'_>) -> Option<f64>;
+
+impl Evaluator<'_> {
+    /// The newest sample at each step, no older than the look-back and not ended by staleness.
+    pub fn instant_values(&mut self, selector: &Selector, grid: &Grid) -> Result<Vec<Column>, Error> {
+        self.instants(selector, grid, |point| point.value)
+    }
+
+    /// As [`instant_values`](Self::instant_values), with the samples' own instants in seconds (`timestamp`).
+    pub fn instant_times(&mut self, selector: &Selector, grid: &Grid) -> Result<Vec<Column>, Error> {
+        let columns = self.instants(selector, grid, |point| point.at_ms as f64 / 1e3)?;
+        merge(columns.into_iter().map(Column::without_name).collect())
+    }
+
+    fn instants(&mut self, selector: &Selector, grid: &Grid, pick: fn(&Point) -> f64) -> Result<Vec<Column>, Error> {
+        let lookback_ms = self.options.lookback_ms;
+        let first = selector.shift.apply(grid.start_ms).saturating_sub(lookback_ms).saturating_add(1);
+        let last = selector.shift.apply(grid.last_ms());
+        let series = self.select(selector, first, last, grid.step_ms, 0, "")?;
+        let mut columns = Vec::with_capacity(series.len());
+        for series in series {
+            self.budget.hold(grid.steps)?;
+            let mut latest = Latest::new(&series, lookback_ms);
+            let values = grid.times().map(|now_ms| latest.at(selector.shift.apply(now_ms)).map(pick)).collect();
+            columns.extend(Column::new(series.labels, values));
+        }
+        Ok(columns)
+    }
+
+    /// A function of a window at each step.
+    pub fn window_values(
+        &mut self,
+        function: &'static Function,
+        body: WindowFn,
+        window: &Window,
+        scalars: &[Vec<f64>],
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
+        let columns = self.window_columns(function.name, body, window, scalars, grid)?;
+        match function.name {
+            "rate" | "increase" => {
+                for column in &columns {
+                    let name = column.labels.metric();
+                    if !name.is_empty() && !COUNTER_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
+                        self.annotations.possible_non_counter(name);
+                    }
+                }
+            }
+            "quantile_over_time" => {
+                for (step, scalars) in scalars.iter().enumerate().filter(|(_, phi)| !(0.0..=1.0).contains(&phi[0])) {
+                    if columns.iter().any(|column| column.values[step].is_some()) {
+                        self.annotations.invalid_quantile(scalars[0]);
+                    }
+                }
+            }
+            "double_exponential_smoothing" => {
+                let used = |step: usize| columns.iter().any(|column| column.values[step].is_some());
+                for scalars in scalars.iter().enumerate().filter(|(step, _)| used(*step)).map(|(_, scalars)| scalars) {
+                    factor("smoothing", "sf", scalars[0])?;
+                    factor("trend", "tf", scalars[1])?;
+                }
+            }
+            _ => {}
+        }
+        match KEEPS_NAME.contains(&function.name) {
+            true => Ok(columns),
+            false => merge(columns.into_iter().map(Column::without_name).collect()),
+        }
+    }
+
+    /// As [`window_values`](Self::window_values), names kept and nothing remarked.
+    pub fn window_columns(
+        &mut self,
+        name: &str,
+        body: WindowFn,
+        window: &Window,
+        scalars: &[Vec<f64>],
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
+        let series = self.windowed(window, grid, name)?;
+        let shift = window.shift();
+        let mut columns = Vec::with_capacity(series.len());
+        for SeriesData { labels, points, .. } in series {
+            self.budget.hold(grid.steps)?;
+            let mut bounds = Bounds::default();
+            let values = (0..grid.steps).map(|step| {
+                let now_ms = grid.time(step);
+                let end_ms = shift.apply(now_ms);
+                let start_ms = end_ms.saturating_sub(window.range_ms);
+                let points = bounds.move_to(&points, start_ms, end_ms);
+                let scalars = scalars.get(step).map_or(&[][..], Vec::as_slice);
+                if points.is_empty() { None } else { body(&Slice { points, start_ms, end_ms, now_ms, scalars }) }
+            });
+            let values = values.collect();
+            columns.extend(Column::new(labels, values));
+        }
+        Ok(columns)
+    }
+
+    /// The samples themselves, for a query that is nothing but a window.
+    pub fn window_points(&mut self, window: &Window, grid: &Grid) -> Result<Vec<Series>, Error> {
+        let end_ms = window.shift().apply(grid.start_ms);
+        let start_ms = end_ms.saturating_sub(window.range_ms);
+        let series = self.windowed(window, grid, "")?.into_iter().map(|series| {
+            let points = Bounds::default().move_to(&series.points, start_ms, end_ms).to_vec();
+            Series { labels: series.labels, points }
+        });
+        Ok(series.filter(|series| !series.points.is_empty()).collect())
+    }
+
+    /// All samples that the windows of all steps may need.
+    fn windowed(&mut self, window: &Window, grid: &Grid, function: &str) -> Result<Vec<SeriesData>, Error> {
+        let shift = window.shift();
+        let after = shift.apply(grid.start_ms).saturating_sub(window.range_ms);
+        let last = shift.apply(grid.last_ms());
+        match &window.of {
+            Windowed::Series(selector) => {
+                let first = after.saturating_add(1);
+                self.select(selector, first, last, grid.step_ms, window.range_ms, function)
+            }
+            Windowed::Subquery { of, step_ms, .. } => {
+                let step_ms = step_ms.unwrap_or(self.options.subquery_step_ms);
+                // The steps of a subquery lie on multiples of its step, the first one inside the window.
+                let first = after.div_euclid(step_ms).saturating_add(1).saturating_mul(step_ms);
+                let inner = Grid::new(first, last, step_ms);
+                self.budget.hold(inner.steps)?;
+                let columns = self.vector(of, &inner)?;
+                let series = columns.into_iter().map(|column| {
+                    let points = inner.times().zip(column.values);
+                    let points = points.filter_map(|(at_ms, value)| value.map(|value| Point { at_ms, value }));
+                    SeriesData { labels: column.labels, points: points.collect(), stale_ms: Vec::new() }
+                });
+                Ok(series.collect())
+            }
+        }
+    }
+
+    /// Asks the store, and puts the series into the order of labels so that sums do not depend on the store's order.
+    fn select(
+        &mut self,
+        selector: &Selector,
+        from_ms: i64,
+        to_ms: i64,
+        step_ms: i64,
+        range_ms: i64,
+        function: &str,
+    ) -> Result<Vec<SeriesData>, Error> {
+        let selection = Selection { matchers: &selector.matchers, from_ms, to_ms, step_ms, range_ms, function };
+        let mut series = self.source.select(&selection, self.budget)?;
+        self.budget.series(series.len())?;
+        self.budget.hold(series.iter().map(|series| series.points.len()).sum())?;
+        series.sort_by(|a, b| a.labels.cmp(&b.labels));
+        Ok(series)
+    }
+}
+
+fn factor(name: &str, short: &str, value: f64) -> Result<(), Error> {
+    match value <= 0.0 || value >= 1.0 {
+        true => Err(Error::Execution(format!("invalid {name} factor. Expected: 0 < {short} < 1, got: {value:.6}"))),
+        false => Ok(()),
+    }
+}
+
+/// A cursor at the newest sample of one series.
+struct Latest<'a> {
+    series: &'a SeriesData,
+    lookback_ms: i64,
+    /// Samples and staleness markers up to the current instant.
+    points: usize,
+    stale: usize,
+}
+
+impl<'a> Latest<'a> {
+    fn new(series: &'a SeriesData, lookback_ms: i64) -> Self {
+        Self { series, lookback_ms, points: 0, stale: 0 }
+    }
+
+    /// Instants may not go back.
+    fn at(&mut self, at_ms: i64) -> Option<&'a Point> {
+        let SeriesData { points, stale_ms, .. } = self.series;
+        self.points = advance(points, self.points, |point| point.at_ms <= at_ms);
+        self.stale = advance(stale_ms, self.stale, |stale| *stale <= at_ms);
+        let point = points[..self.points].last()?;
+        let ended = stale_ms[..self.stale].last().is_some_and(|stale| *stale > point.at_ms);
+        (!ended && point.at_ms > at_ms.saturating_sub(self.lookback_ms)).then_some(point)
+    }
+}
+
+/// The ends of a window that moves forwards over one series.
+#[derive(Default)]
+struct Bounds {
+    first: usize,
+    end: usize,
+}
+
+impl Bounds {
+    /// The samples after `start_ms` up to `end_ms`.
+    fn move_to<'a>(&mut self, points: &'a [Point], start_ms: i64, end_ms: i64) -> &'a [Point] {
+        self.end = advance(points, self.end, |point| point.at_ms <= end_ms);
+        self.first = advance(points, self.first, |point| point.at_ms <= start_ms);
+        &points[self.first..self.end]
+    }
+}
+
+/// The first place from `from` on that is not passed. Steps are mostly small, so it looks close by first.
+fn advance<T>(items: &[T], from: usize, passed: impl Fn(&T) -> bool) -> usize {
+    let mut width = 1;
+    let mut from = from;
+    while from + width <= items.len() && passed(&items[from + width - 1]) {
+        from += width;
+        width *= 2;
+    }
+    let end = (from + width).min(items.len());
+    from + items[from..end].partition_point(passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn advance_finds_what_a_search_finds(mut items: Vec<u8>, from: prop::sample::Index, limit: u8) {
+            items.sort_unstable();
+            let wanted = items.partition_point(|item| *item <= limit);
+            let from = if wanted == 0 { 0 } else { from.index(wanted + 1) };
+            prop_assert_eq!(advance(&items, from, |item| *item <= limit), wanted);
+        }
+    }
+
+    #[test]
+    fn a_stale_marker_ends_a_series_until_the_next_sample() {
+        let samples = [(0, Some(1.0)), (10, None), (20, Some(2.0))];
+        let series = SeriesData::new(Default::default(), samples);
+        let mut latest = Latest::new(&series, 15);
+        let seen = [0, 9, 10, 19, 20, 34, 35].map(|at| latest.at(at).map(|point| point.value));
+        assert_eq!(seen, [Some(1.0), Some(1.0), None, None, Some(2.0), Some(2.0), None]);
+    }
+}

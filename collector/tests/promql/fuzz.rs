@@ -1,0 +1,154 @@
+//! Random queries and random bytes: whatever comes in, something sensible comes out, within the budget.
+
+use super::common::{self, BEGIN_MS, Queries, Random};
+use proptest::prelude::*;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use takt_collector::query::promql::{Error, Limits, Memory, Options, Value, instant, range, script};
+
+/// Random queries of the grammar.
+const QUERIES: u64 = 4_000;
+
+fn tight() -> Options {
+    let limits = Limits {
+        max_samples: 20_000,
+        max_series: 50,
+        deadline: Some(Instant::now() + Duration::from_secs(5)),
+        ..Limits::default()
+    };
+    Options { experimental: true, limits, ..Options::default() }
+}
+
+fn evaluate(memory: &Memory, query: &str) {
+    let options = tight();
+    let at_ms = BEGIN_MS + 3_667_000;
+    let allowed = options.limits.max_samples;
+    let answers = [
+        instant(memory, query, at_ms, &options),
+        range(memory, query, at_ms, at_ms + 600_000, 60_000, &options),
+        range(memory, query, i64::MIN, i64::MAX, 1, &options),
+        range(memory, query, i64::MAX - 5, i64::MAX, 1, &options),
+    ];
+    for answer in answers {
+        match answer {
+            Ok(answer) => assert!(answer.peak_samples <= allowed, "{query}: {} samples", answer.peak_samples),
+            Err(Error::Timeout) => panic!("{query}: took more than five seconds"),
+            Err(_) => {}
+        }
+    }
+}
+
+#[test]
+fn random_queries_stay_within_the_budget() {
+    let memory = common::memory();
+    let mut queries = Queries::new(99);
+    for _ in 0..QUERIES {
+        evaluate(&memory, &queries.query());
+    }
+}
+
+/// Takes a valid query and breaks it: pieces are left out, doubled, or exchanged for another query's.
+#[test]
+fn broken_queries_are_refused_or_answered() {
+    let memory = common::memory();
+    let mut queries = Queries::new(3);
+    let mut random = Random::new(4);
+    let odd = [
+        "(", ")", "[", "]", "{", "}", "\"", "`", "\\", "1e999", "Inf", "@", "offset", "-", "0x", "5m", ":", "#", "é",
+        "\n",
+    ];
+    for _ in 0..QUERIES {
+        let mut query = queries.query();
+        for _ in 0..1 + random.below(4) {
+            let boundaries: Vec<usize> = query.char_indices().map(|(at, _)| at).chain([query.len()]).collect();
+            let (a, b) =
+                (random.below(boundaries.len() as u64) as usize, random.below(boundaries.len() as u64) as usize);
+            let (a, b) = (boundaries[a.min(b)], boundaries[a.max(b)]);
+            match random.below(3) {
+                0 => query.replace_range(a..b, ""),
+                1 => query.insert_str(a, &query.clone()[a..b]),
+                _ => query.insert_str(a, random.pick(&odd)),
+            }
+        }
+        evaluate(&memory, &query);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    #[test]
+    fn any_text_is_refused_or_answered(query in "\\PC{0,60}") {
+        evaluate(&Memory::new(), &query);
+    }
+
+    #[test]
+    fn any_words_are_refused_or_answered(words in proptest::collection::vec(prop_oneof![
+        Just("sum"), Just("by"), Just("("), Just(")"), Just("a"), Just("[5m]"), Just("[1m:1s]"), Just("offset"), Just("@"),
+        Just("start()"), Just("1"), Just("Inf"), Just("-"), Just("^"), Just("and"), Just("on"), Just("group_left"),
+        Just("{"), Just("}"), Just("b=\"c\""), Just(","), Just("rate"), Just("bool"), Just("topk"), Just("\"x\""), Just("=~"),
+    ], 0..25)) {
+        evaluate(&Memory::new(), &words.join(" "));
+    }
+
+    #[test]
+    fn any_script_is_run(text in "(load 1m\n|  a 1\\+1x3\n|eval instant at 1m a\n|\\PC{0,20}\n|\n|expect [a-z]{4} msg: x\n){0,12}") {
+        script::run("any.test", &text).to_string();
+    }
+}
+
+#[test]
+fn deep_queries_do_not_overflow_a_small_stack() {
+    let deepest = [
+        format!("{}1{}", "(".repeat(399), ")".repeat(399)),
+        vec!["a"; 400].join(" or "),
+        vec!["1"; 400].join(" + "),
+        format!("{}a", "-".repeat(400)),
+        format!("{}a{}", "abs(".repeat(390), ")".repeat(390)),
+        format!("{}a{}", "sum(".repeat(390), ")".repeat(390)),
+        format!("{}a{}", "max_over_time(".repeat(190), "[1m:1m])".repeat(190)),
+    ];
+    let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(move || {
+        let mut memory = Memory::new();
+        memory.add([("__name__", "a")].into_iter().collect(), [(0, Some(1.0))]);
+        for query in &deepest {
+            let answer = instant(&memory, query, 0, &Options::default());
+            assert!(answer.is_ok(), "{}: {answer:?}", &query[..30]);
+        }
+    });
+    thread.unwrap().join().unwrap();
+}
+
+#[test]
+fn each_bound_is_enforced_and_named() {
+    let memory = common::memory();
+    let at_ms = BEGIN_MS + 3_667_000;
+    let with = |limits: Limits| Options { limits, ..Options::default() };
+    let run = |query: &str, options: &Options| instant(&memory, query, at_ms, options).map(|answer| answer.value);
+    let error = |query: &str, limits: Limits| run(query, &with(limits)).expect_err(query);
+
+    let few = Limits { max_samples: 100, ..Limits::default() };
+    assert!(matches!(error("sum(rate(requests_total[1h]))", few.clone()), Error::TooManySamples));
+    assert!(matches!(error("vector(1)[100y:1ms]", few.clone()), Error::TooManySamples));
+    assert!(matches!(run("sum(up)", &with(few)), Ok(Value::Vector(_))));
+
+    let narrow = Limits { max_series: 2, ..Limits::default() };
+    assert!(matches!(error("up", narrow), Error::TooManySeries(2)));
+
+    let late = Limits { deadline: Some(Instant::now()), ..Limits::default() };
+    assert_eq!(error("1", late).kind().as_str(), "timeout");
+
+    let gone = Limits::default();
+    gone.canceled.store(true, Ordering::Relaxed);
+    assert_eq!(error("1", gone).kind().as_str(), "canceled");
+}
+
+/// What a node worked with is let go of, so a long chain costs no more than its widest place.
+#[test]
+fn the_account_falls_again() {
+    let memory = common::memory();
+    let peak = |query: &str| instant(&memory, query, BEGIN_MS + 3_667_000, &Options::default()).unwrap().peak_samples;
+    let one = peak("sum(rate(requests_total[1h]))");
+    let many = peak(&vec!["sum(rate(requests_total[1h]))"; 50].join(" + "));
+    assert!(many < 2 * one, "{one} samples for one, {many} for fifty");
+}

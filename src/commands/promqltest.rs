@@ -1,0 +1,21 @@
+//! `takt promqltest`: Prometheus' test scripts, run on our evaluator.
+
+use crate::failure::{Failure, OrUsage};
+use anyhow::{Context, anyhow};
+use std::io::Write;
+use std::path::PathBuf;
+use takt_collector::query::promql::script::{self, Report};
+
+/// Runs the command. It fails where a case fails, after everything was run and printed.
+pub fn run(files: &[PathBuf]) -> Result<(), Failure> {
+    let mut report = Report::default();
+    for file in files {
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display())).usage()?;
+        report.merge(script::run(&file.display().to_string(), &text));
+    }
+    writeln!(std::io::stdout(), "{report}")?;
+    match report.failed.len() {
+        0 => Ok(()),
+        failed => Err(Failure::Failed(anyhow!("{failed} of {} cases failed", report.passed + failed))),
+    }
+}

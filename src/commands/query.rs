@@ -1,0 +1,99 @@
+//! `takt query`: a PromQL query, at one instant or over a range.
+
+use super::print;
+use crate::cli::{Place, Query};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::output::Listing;
+use crate::source;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::Read;
+use takt_collector::api::{QueryData, QueryQuestion};
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
+    let mut promql = asked.promql.clone();
+    if promql == "-" {
+        promql.clear();
+        std::io::stdin().read_to_string(&mut promql).usage()?;
+    }
+    let question = QueryQuestion {
+        query: promql,
+        time: asked.time.clone(),
+        start: asked.start.clone(),
+        end: asked.end.clone(),
+        step: asked.step.clone(),
+    };
+    let config = Config::load(place).usage()?;
+    let answer = source::query(&config.data_dir(place), &config.store, &question)?;
+    for remark in answer.warnings.iter().chain(&answer.infos) {
+        tracing::warn!(remark, "the query has an answer, with a remark");
+    }
+    print(asked.format, &listing(&answer.data), &answer.data)
+}
+
+/// One row a value: the time, the series' labels, the value.
+fn listing(data: &QueryData) -> Listing {
+    let series: &[Value] = match data.result_type.as_str() {
+        "vector" | "matrix" => data.result.as_array().map_or(&[], Vec::as_slice),
+        _ => &[],
+    };
+    let names: BTreeSet<&str> = series.iter().flat_map(labels).map(|(name, _)| name).collect();
+    let mut rows = Vec::new();
+    let mut row = |series: &Value, point: &Value| {
+        let label = |name: &&str| text(&series["metric"][*name]);
+        let mut cells = vec![text(&point[0])];
+        cells.extend(names.iter().map(label));
+        cells.push(text(&point[1]));
+        rows.push(cells);
+    };
+    match data.result_type.as_str() {
+        "vector" => series.iter().for_each(|one| row(one, &one["value"])),
+        "matrix" => {
+            for one in series {
+                one["values"].as_array().into_iter().flatten().for_each(|point| row(one, point));
+            }
+        }
+        _ => row(&Value::Null, &data.result),
+    }
+    let columns = ["time"].into_iter().chain(names.iter().copied()).chain(["value"]).map(str::to_owned);
+    Listing::of(&columns.collect::<Vec<_>>(), rows)
+}
+
+fn labels(series: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    series["metric"].as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn csv(result_type: &str, result: Value) -> String {
+        let mut out = Vec::new();
+        listing(&QueryData { result_type: result_type.to_owned(), result }).write_csv(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn one_row_a_value() {
+        assert_eq!(csv("scalar", json!([1.5, "2"])), "time,value\n1.5,2\n");
+        assert_eq!(csv("vector", json!([])), "time,value\n");
+        let up = json!([
+            {"metric": {"node": "g01"}, "value": [1, "1"]},
+            {"metric": {"job": "x"}, "value": [1, "NaN"]},
+        ]);
+        assert_eq!(csv("vector", up), "time,job,node,value\n1,,g01,1\n1,x,,NaN\n");
+        let matrix = json!([{"metric": {}, "values": [[1, "1"], [2, "+Inf"]]}]);
+        assert_eq!(csv("matrix", matrix), "time,value\n1,1\n2,+Inf\n");
+    }
+}

@@ -1,0 +1,228 @@
+//! Prometheus' HTTP API, ours beside Debian's Prometheus: both scrape the same exporter and are asked the same.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+
+mod support;
+
+use serde_json::{Value, json};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use support::or_skip;
+use support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
+use support::prometheus::{Prometheus, Target, instant_query};
+use support::takt::Takt;
+
+/// Our server and Prometheus, after some scrapes of the same exporter.
+struct Both {
+    prometheus: Prometheus,
+    url: String,
+    takt: Takt,
+    server: Daemon,
+    _exporter: Daemon,
+}
+
+impl Both {
+    fn start() -> Option<Self> {
+        let takt = Takt::fresh();
+        let exporter_address = format!("127.0.0.1:{}", free_port());
+        let mut exporter = takt.start(["exporter", "--web.listen-address", &exporter_address]);
+        let page = format!("http://{exporter_address}/metrics");
+        exporter
+            .wait_until("serving", Duration::from_secs(20), || http_get(&page).ok().filter(|page| page.status == 200));
+        let labels = [("cluster", "lab"), ("node", "n1")];
+        let target = Target { job: "node", address: &exporter_address, labels: &labels };
+        let mut prometheus = or_skip(Prometheus::start(&[target]))?;
+        let address = format!("127.0.0.1:{}", free_port());
+        takt.file(
+            "takt.toml",
+            format!(
+                "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n[scrape]\n\
+                 interval_seconds = 1\ntimeout_seconds = 1\n\
+                 [[scrape.targets]]\naddress = \"{exporter_address}\"\nnode = \"n1\"\n"
+            ),
+        );
+        let mut server = takt.start(["serve", "--config", "takt.toml"]);
+        let url = format!("http://{address}");
+        server.wait_until("scraping", Duration::from_secs(30), || {
+            let scrapes = instant_query(&url, "sum_over_time(up[1m])").ok()?;
+            scrapes.first().filter(|scrapes| scrapes.value >= 3.0).map(|_| ())
+        });
+        prometheus.wait_for_scrapes(3);
+        Some(Self { prometheus, url, takt, server, _exporter: exporter })
+    }
+
+    /// What ours and theirs answer: status and body.
+    fn ask(&self, path: &str, query: &[(&str, &str)]) -> [(u16, Value); 2] {
+        let json = |page: support::process::Page| {
+            let body = serde_json::from_str(&page.body).unwrap_or_else(|_| panic!("{path} {query:?}: {}", page.body));
+            (page.status, body)
+        };
+        let ours = http_get_with(&format!("{}{path}", self.url), query, &[]).unwrap();
+        [json(ours), json(self.prometheus.get(path, query))]
+    }
+
+    /// Both answer the same, apart from the order of series.
+    #[track_caller]
+    fn assert_same(&self, path: &str, query: &[(&str, &str)]) -> Value {
+        let [mut ours, mut theirs] = self.ask(path, query);
+        for (_, body) in [&mut ours, &mut theirs] {
+            let result =
+                if body["data"]["result"].is_array() { &mut body["data"]["result"] } else { &mut body["data"] };
+            if let Some(series) = result.as_array_mut().filter(|all| all.iter().all(Value::is_object)) {
+                series.sort_by_key(ToString::to_string);
+            }
+        }
+        assert_eq!(ours, theirs, "{path} {query:?}");
+        ours.1["data"].take()
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+#[test]
+fn answers_as_prometheus_does() {
+    let Some(mut both) = Both::start() else { return };
+    let begin = now();
+    wait_for("two seconds of samples", Duration::from_secs(10), || (now() >= begin + 3).then_some(()));
+    let (start, end) = (begin.to_string(), format!("{}.500", begin + 2));
+
+    // What Grafana asks to see whether a data source works.
+    let health = both.assert_same("/api/v1/query", &[("query", "1+1"), ("time", &start)]);
+    assert_eq!(health, json!({"resultType": "scalar", "result": [begin, "2"]}));
+
+    let stable = [
+        "node_memory_MemTotal_bytes",
+        "node_uname_info",
+        "count by (cpu) (node_cpu_seconds_total)",
+        "count(node_cpu_seconds_total{mode=~\"idle|user\"})",
+        "node_boot_time_seconds * 2 > 0",
+        "max by (node) (node_memory_MemTotal_bytes) / on (node) group_left (release) node_uname_info",
+        "label_replace(up{job=\"node\"}, \"short\", \"$1\", \"instance\", \"(.*):.*\")",
+        "sort_desc(count by (mode) (node_cpu_seconds_total))",
+        "absent(nothing_of_this_name{a=\"b\"})",
+        "\"text\"",
+        "vector(1.5)",
+    ];
+    for query in stable {
+        let answer = both.assert_same("/api/v1/query", &[("query", query), ("time", &end)]);
+        assert_ne!(answer["result"], json!([]), "{query}");
+        if query != "\"text\"" {
+            let range = [("query", query), ("start", start.as_str()), ("end", end.as_str()), ("step", "500ms")];
+            let answer = both.assert_same("/api/v1/query_range", &range);
+            assert_eq!(answer["result"][0]["values"].as_array().unwrap().len(), 6, "{query}");
+        }
+    }
+
+    let of_node = ("match[]", "{__name__=~\"node_(memory|cpu|uname|load).*\"}");
+    both.assert_same("/api/v1/series", &[of_node, ("start", &start), ("end", &end)]);
+    both.assert_same("/api/v1/labels", &[of_node]);
+    both.assert_same("/api/v1/labels", &[("match[]", "node_uname_info"), ("match[]", "node_load1")]);
+    for label in ["__name__", "mode", "node", "job", "nothing"] {
+        both.assert_same(&format!("/api/v1/label/{label}/values"), &[of_node]);
+    }
+    for metric in ["node_memory_MemTotal_bytes", "nothing_of_this_name"] {
+        both.assert_same("/api/v1/metadata", &[("metric", metric)]);
+    }
+    both.assert_same("/api/v1/query_exemplars", &[("query", "test"), ("start", &start), ("end", &end)]);
+    both.assert_same("/api/v1/rules", &[]);
+    both.assert_same("/api/v1/alerts", &[]);
+    both.assert_same("/api/v1/alertmanagers", &[]);
+    both.assert_same("/api/v1/format_query", &[("query", "sum  by(a)( up )")]);
+
+    // The same keys where the values are each server's own.
+    let [(_, ours), (_, theirs)] = both.ask("/api/v1/targets", &[("state", "active")]);
+    let target = |answer: &Value| answer["data"]["activeTargets"][0].clone();
+    for key in ["labels", "scrapePool", "scrapeUrl", "health", "lastError", "scrapeInterval", "scrapeTimeout"] {
+        assert_eq!(target(&ours)[key], target(&theirs)[key], "{key}");
+    }
+    for (name, value) in target(&theirs).as_object().unwrap() {
+        let same_kind = std::mem::discriminant(&target(&ours)[name]) == std::mem::discriminant(value);
+        assert!(same_kind, "{name}: {} and {value}", target(&ours)[name]);
+    }
+    for path in ["buildinfo", "runtimeinfo", "config", "flags", "tsdb"] {
+        let [(status, ours), (_, theirs)] = both.ask(&format!("/api/v1/status/{path}"), &[]);
+        assert_eq!((status, &ours["status"]), (200, &theirs["status"]), "{path}");
+        assert!(ours["data"].is_object(), "{path}: {ours}");
+    }
+
+    // A form is the same as an address, and needs no token on this machine.
+    let form = ureq::post(format!("{}/api/v1/query", both.url)).send_form([("query", "1+1"), ("time", "5")]).unwrap();
+    let answer: Value = serde_json::from_str(&form.into_body().read_to_string().unwrap()).unwrap();
+    assert_eq!(answer["data"]["result"], json!([5, "2"]));
+
+    // A command asks the server while it runs, and the files after.
+    let asked = ["query", "node_memory_MemTotal_bytes", "--time", &end, "--format", "json"];
+    let from_server = both.takt.run(asked).ok();
+    both.server.stop();
+    assert_eq!(both.takt.run(asked).ok(), from_server);
+    assert!(from_server.contains("\"node\": \"n1\""), "{from_server}");
+    assert!(both.takt.run(["query", "1 +"]).fails(2).contains("parse error"));
+}
+
+#[test]
+fn errors_are_prometheus_errors() {
+    let Some(both) = Both::start() else { return };
+    let mut different = Vec::new();
+    let query = |query| vec![("query", query)];
+    let range = |start, end, step| vec![("query", "up"), ("start", start), ("end", end), ("step", step)];
+    for (path, parameters) in [
+        ("query", query("")),
+        ("query", query("1 +")),
+        ("query", query("rate(up)")),
+        ("query", query("{}")),
+        ("query", vec![("query", "up"), ("time", "yesterday")]),
+        ("query", vec![("query", "up"), ("timeout", "5x")]),
+        ("query", query("node_cpu_seconds_total + on () node_cpu_seconds_total")),
+        ("query", query("label_replace(node_cpu_seconds_total, \"mode\", \"\", \"\", \"\")")),
+        ("query_range", range("", "10", "1")),
+        ("query_range", range("10", "9", "1")),
+        ("query_range", range("0", "10", "0")),
+        ("query_range", range("0", "10", "-1")),
+        ("query_range", range("0", "10", "1e300")),
+        ("query_range", range("0", "11001", "1")),
+        ("query_range", vec![("query", "up[1m]"), ("start", "0"), ("end", "10"), ("step", "1")]),
+        ("series", Vec::new()),
+        ("series", vec![("match[]", "{")]),
+        ("series", vec![("match[]", "up"), ("start", "x")]),
+        ("labels", vec![("match[]", "{a=\"\"}")]),
+        ("label/mode/values", vec![("match[]", "1")]),
+        ("metadata", vec![("limit", "x")]),
+        ("query_exemplars", query("1 +")),
+        ("format_query", query("1 +")),
+    ] {
+        let [(our_status, ours), (their_status, theirs)] = both.ask(&format!("/api/v1/{path}"), &parameters);
+        let kind = |status: u16, answer: &Value| (status, answer["status"].clone(), answer["errorType"].clone());
+        // Capitals, and which errors name the parameter "query", differ between Prometheus 2 and 3.
+        let text = |answer: &Value| {
+            let text = answer["error"].as_str().unwrap_or_default().to_lowercase();
+            text.strip_prefix("invalid parameter \"query\": ").map(str::to_owned).unwrap_or(text)
+        };
+        // The parser's words are its own, and we name a series as `up{…}`; all other words are Prometheus'.
+        let our_words = ["parse error", "found duplicate series"].iter().any(|words| text(&ours).contains(words));
+        let same_text = our_words || text(&ours) == text(&theirs);
+        if kind(our_status, &ours) != kind(their_status, &theirs) || !same_text {
+            different.push(format!("{path} {parameters:?}\n  {our_status} {ours}\n  {their_status} {theirs}"));
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+    // The last that is allowed.
+    let [(ours, _), (theirs, _)] = both.ask("/api/v1/query_range", &range("0", "11000", "1"));
+    assert_eq!((ours, theirs), (200, 200));
+    // Given up before it began.
+    let [(ours, body), (theirs, _)] = both.ask("/api/v1/query", &[("query", "up"), ("timeout", "0.000001")]);
+    assert_eq!((ours, theirs, &body["errorType"]), (503, 503, &json!("timeout")));
+}
+
+#[test]
+fn scripts_of_promql_are_run() {
+    let takt = Takt::fresh();
+    takt.file("good.test", "load 1m\n  m 1 2\n\neval instant at 1m m\n  m 2\n");
+    takt.file("bad.test", "load 1m\n  m 1 2\n\neval instant at 1m m\n  m 3\n");
+    assert_eq!(takt.run(["promqltest", "good.test"]).ok(), "1 passed, 0 failed\n");
+    let run = takt.run(["promqltest", "good.test", "bad.test"]);
+    assert_eq!(run.code, Some(1));
+    assert_eq!(run.stdout, "bad.test:4: failed: m: expected 3 for m, got 2\n1 passed, 1 failed\n");
+    takt.run(["promqltest", "none.test"]).fails(2);
+}
