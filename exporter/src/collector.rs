@@ -81,10 +81,14 @@ impl CollectError {
         Self::Read { path: path.to_owned(), source: source.into() }
     }
 
-    /// The same, but where there is no such file the node has no such hardware.
+    /// The same, but where there is no such file, or the kernel serves none, the node has no such hardware.
     pub(crate) fn or_absent(self, what: &'static str) -> Self {
         match self {
-            Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => Self::Absent(what),
+            Self::Read { source, .. }
+                if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::Unsupported) =>
+            {
+                Self::Absent(what)
+            }
             other => other,
         }
     }

@@ -43,10 +43,15 @@ impl Filter {
         Self { pattern, keeps: false, verdicts: HashMap::new() }
     }
 
+    /// Lets only what matches pass.
+    pub fn including(pattern: Pattern) -> Self {
+        Self { pattern, keeps: true, verdicts: HashMap::new() }
+    }
+
     /// Lets pass only what matches `include`, or, where that is not given, everything but what matches `exclude`.
     pub fn new(include: Option<Pattern>, exclude: Pattern) -> Self {
         match include {
-            Some(pattern) => Self { pattern, keeps: true, verdicts: HashMap::new() },
+            Some(pattern) => Self::including(pattern),
             None => Self::excluding(exclude),
         }
     }

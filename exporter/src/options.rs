@@ -1,6 +1,6 @@
 //! What the node's administrator chooses: node_exporter's flags, and ours where it has none.
 
-use crate::collectors::{COLLECTORS, cpu, diskstats, filesystem, netclass, netdev, nvml, stat};
+use crate::collectors::{COLLECTORS, arp, cpu, diskstats, filesystem, netclass, netdev, netstat, nvml, stat, vmstat};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,6 +16,8 @@ pub struct Options {
     #[command(flatten)]
     pub selection: Selection,
     #[command(flatten)]
+    pub arp: arp::ArpOptions,
+    #[command(flatten)]
     pub cpu: cpu::CpuOptions,
     #[command(flatten)]
     pub diskstats: diskstats::DiskstatsOptions,
@@ -26,9 +28,13 @@ pub struct Options {
     #[command(flatten)]
     pub netdev: netdev::NetdevOptions,
     #[command(flatten)]
+    pub netstat: netstat::NetstatOptions,
+    #[command(flatten)]
     pub nvml: nvml::NvmlOptions,
     #[command(flatten)]
     pub stat: stat::StatOptions,
+    #[command(flatten)]
+    pub vmstat: vmstat::VmstatOptions,
 }
 
 impl Default for Options {

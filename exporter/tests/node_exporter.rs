@@ -8,13 +8,40 @@ use std::collections::{BTreeMap, BTreeSet};
 use support::{Running, fixtures, paths};
 
 /// The collectors that both have.
-const COLLECTORS: [&str; 10] =
-    ["cpu", "diskstats", "filesystem", "loadavg", "meminfo", "netclass", "netdev", "stat", "time", "uname"];
+const COLLECTORS: &[&str] = &[
+    "arp",
+    "conntrack",
+    "cpu",
+    "diskstats",
+    "entropy",
+    "filefd",
+    "filesystem",
+    "loadavg",
+    "meminfo",
+    "netclass",
+    "netdev",
+    "netstat",
+    "pressure",
+    "sockstat",
+    "softnet",
+    "stat",
+    "time",
+    "udp_queues",
+    "uname",
+    "vmstat",
+];
 
 /// Series in which we follow node_exporter's newer versions, not Debian's 1.5.
-const NEWER: [&str; 1] = [
+const NEWER: &[&str] = &[
     // Also told of a mount that cannot be read.
     "only in ours: node_filesystem_readonly",
+    "only in ours: node_pressure_irq_",
+    "only in ours: node_netstat_TcpExt_TCPOFOQueue",
+    "only in ours: node_netstat_TcpExt_TCPRcvQDrop",
+    "only in ours: node_softnet_backlog_len",
+    "only in ours: node_softnet_cpu_collision_total",
+    "only in ours: node_softnet_flow_limit_count_total",
+    "only in ours: node_softnet_received_rps_total",
 ];
 
 /// How often is looked before two values are said to differ: one may change between two looks.
@@ -46,7 +73,13 @@ fn compare(flags: &[&str], only_theirs: &[&str]) {
     let flags: Vec<_> = flags.iter().copied().chain(["--collector.stat.softirq"]).collect();
     let Some(theirs) = Running::node_exporter(&[&flags, only_theirs].concat()) else { return };
     let ours = Running::takt(&flags, &[]);
-    let query = COLLECTORS.map(|name| format!("collect[]={name}")).join("&").replace('[', "%5B").replace(']', "%5D");
+    let query = COLLECTORS
+        .iter()
+        .map(|name| format!("collect[]={name}"))
+        .collect::<Vec<_>>()
+        .join("&")
+        .replace('[', "%5B")
+        .replace(']', "%5D");
     let query = format!("?{query}");
     let is_netlink = |series: &str| !only_theirs.is_empty() && series.contains("node_network_receive_nohandler_total");
     let page = |exporter: &Running| {

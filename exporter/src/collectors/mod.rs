@@ -1,16 +1,26 @@
 //! The collectors: one file each, one line each in [`COLLECTORS`].
 
+pub(crate) mod arp;
+mod conntrack;
 pub(crate) mod cpu;
 pub(crate) mod diskstats;
+mod entropy;
+mod filefd;
 pub(crate) mod filesystem;
 mod loadavg;
 mod meminfo;
 pub(crate) mod netclass;
 pub(crate) mod netdev;
+pub(crate) mod netstat;
 pub(crate) mod nvml;
+mod pressure;
+mod sockstat;
+mod softnet;
 pub(crate) mod stat;
 mod time;
+mod udp_queues;
 mod uname;
+pub(crate) mod vmstat;
 
 use crate::collector::Collector;
 use crate::options::Options;
@@ -51,17 +61,27 @@ const DRIVER: Reads = Reads::OnItsThread { deadline: Duration::from_secs(6) };
 /// Every collector there is.
 #[rustfmt::skip]
 pub const COLLECTORS: &[Entry] = &[
+    Entry { name: "arp", about: "Network neighbours", by_default: true, reads: Reads::AtScrape, new: arp::new },
+    Entry { name: "conntrack", about: "Connection tracking", by_default: true, reads: Reads::AtScrape, new: conntrack::new },
     Entry { name: "cpu", about: "CPU time by mode", by_default: true, reads: Reads::AtScrape, new: cpu::new },
     Entry { name: "diskstats", about: "Disk I/O", by_default: true, reads: Reads::AtScrape, new: diskstats::new },
+    Entry { name: "entropy", about: "Pool of randomness", by_default: true, reads: Reads::AtScrape, new: entropy::new },
+    Entry { name: "filefd", about: "Open files", by_default: true, reads: Reads::AtScrape, new: filefd::new },
     Entry { name: "filesystem", about: "File system space", by_default: true, reads: SOON, new: filesystem::new },
     Entry { name: "loadavg", about: "Load averages", by_default: true, reads: Reads::AtScrape, new: loadavg::new },
     Entry { name: "meminfo", about: "Memory", by_default: true, reads: Reads::AtScrape, new: meminfo::new },
     Entry { name: "netclass", about: "Network links", by_default: true, reads: SOON, new: netclass::new },
     Entry { name: "netdev", about: "Network traffic", by_default: true, reads: Reads::AtScrape, new: netdev::new },
+    Entry { name: "netstat", about: "Network protocols", by_default: true, reads: Reads::AtScrape, new: netstat::new },
     Entry { name: "nvml", about: "NVIDIA GPUs", by_default: true, reads: DRIVER, new: nvml::new },
+    Entry { name: "pressure", about: "Pressure stalls", by_default: true, reads: Reads::AtScrape, new: pressure::new },
+    Entry { name: "sockstat", about: "Sockets", by_default: true, reads: Reads::AtScrape, new: sockstat::new },
+    Entry { name: "softnet", about: "Packets by CPU", by_default: true, reads: Reads::AtScrape, new: softnet::new },
     Entry { name: "stat", about: "Interrupts, forks, boot time", by_default: true, reads: Reads::AtScrape, new: stat::new },
     Entry { name: "time", about: "Clock and time zone", by_default: true, reads: Reads::AtScrape, new: time::new },
+    Entry { name: "udp_queues", about: "Bytes waiting in UDP sockets", by_default: true, reads: Reads::AtScrape, new: udp_queues::new },
     Entry { name: "uname", about: "Kernel and host name", by_default: true, reads: Reads::AtScrape, new: uname::new },
+    Entry { name: "vmstat", about: "Virtual memory", by_default: true, reads: Reads::AtScrape, new: vmstat::new },
 ];
 
 /// No node has more CPUs, disks, links or mounts than this; the bounds on series are made of it.
@@ -77,13 +97,33 @@ mod tests {
     use takt_model::exposition::{Format, Page, write_page};
 
     /// The files that collectors read, below the root that the options name.
-    const FILES: [&str; 16] = [
+    const FILES: &[&str] = &[
         "1/mounts",
         "diskstats",
         "loadavg",
         "meminfo",
         "net/dev",
         "stat",
+        "net/arp",
+        "net/netstat",
+        "net/snmp",
+        "net/snmp6",
+        "net/sockstat",
+        "net/sockstat6",
+        "net/softnet_stat",
+        "net/stat/nf_conntrack",
+        "net/udp",
+        "net/udp6",
+        "pressure/cpu",
+        "pressure/io",
+        "pressure/irq",
+        "pressure/memory",
+        "sys/fs/file-nr",
+        "sys/kernel/random/entropy_avail",
+        "sys/kernel/random/poolsize",
+        "sys/net/netfilter/nf_conntrack_count",
+        "sys/net/netfilter/nf_conntrack_max",
+        "vmstat",
         "b8:0",
         "class/net/eth0/address",
         "class/net/eth0/ifindex",
@@ -104,7 +144,7 @@ mod tests {
         fn garbage_ends_no_collector(inserted in "[ -~\n\u{fffd}]{0,40}|[0-9 :.-]{0,40}|\\u{0}", at: prop::sample::Index) {
             let captured = std::path::Path::new("fixtures/made-up/odd-node");
             let node = tempfile::tempdir().unwrap();
-            for file in FILES {
+            for &file in FILES {
                 let sources = ["proc", "sys", "udev"].map(|root| captured.join(root).join(file));
                 let mut bytes = sources.iter().find_map(|source| std::fs::read(source).ok()).unwrap_or_default();
                 let place = at.index(bytes.len() + 1);

@@ -1,0 +1,59 @@
+//! The kernel's pool of randomness.
+//!
+//! Source: `/proc/sys/kernel/random`. Since Linux 5.18 both values are 256 as soon as the pool has been filled once.
+
+use crate::collector::{CollectError, Collector, ParseError};
+use crate::file::File;
+use crate::options::Options;
+use takt_model::{Metric, Samples};
+
+struct Entropy {
+    available: File,
+    size: File,
+}
+
+const AVAILABLE: Metric = Metric::gauge("node_entropy_available_bits", "Bits of available entropy.", &[]);
+const SIZE: Metric = Metric::gauge("node_entropy_pool_size_bits", "Bits of entropy pool.", &[]);
+const METRICS: &[Metric] = &[AVAILABLE, SIZE];
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    let random = options.paths.procfs.join("sys/kernel/random");
+    Box::new(Entropy { available: File::new(random.join("entropy_avail")), size: File::new(random.join("poolsize")) })
+}
+
+impl Collector for Entropy {
+    fn name(&self) -> &'static str {
+        "entropy"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        METRICS.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        out.push::<&str>(&AVAILABLE, &[], self.available.parse(parse)?);
+        out.push::<&str>(&SIZE, &[], self.size.parse(parse)?);
+        Ok(())
+    }
+}
+
+fn parse(text: &str) -> Result<f64, ParseError> {
+    let bits = text.trim_ascii().parse::<u64>();
+    bits.map(|bits| bits as f64).map_err(|_| ParseError { line: 1, expected: "a number of bits" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits() {
+        assert_eq!(parse("256\n"), Ok(256.0));
+        assert!(parse("").is_err());
+        assert!(parse("-1\n").is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! What the network protocols counted: segments, retransmissions, overflows, errors.
+//!
+//! Sources: `/proc/net/snmp` and `/proc/net/netstat`, where a line of names is followed by a line of values, and
+//! `/proc/net/snmp6`, with a name and a value on each line. A flag says which are published.
+
+use crate::collector::{CollectError, Collector, ParseError};
+use crate::file::File;
+use crate::filter::{Filter, Pattern};
+use crate::options::Options;
+use takt_model::{Family, Kind, Metric, Samples};
+
+/// What `netstat` leaves to choose.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct NetstatOptions {
+    /// Fields of /proc/net/{netstat,snmp,snmp6} to publish, as PROTOCOL_FIELD.
+    #[arg(id = "netstat-fields", long = "collector.netstat.fields", value_name = "REGEXP", default_value = FIELDS_DEFAULT)]
+    pub fields: Pattern,
+}
+
+const FIELDS_DEFAULT: &str = concat!(
+    "^(.*_(InErrors|InErrs)|Ip_Forwarding|Ip(6|Ext)_(InOctets|OutOctets)|Icmp6?_(InMsgs|OutMsgs)",
+    "|TcpExt_(Listen.*|Syncookies.*|TCPSynRetrans|TCPTimeouts|TCPOFOQueue|TCPRcvQDrop)",
+    "|Tcp_(ActiveOpens|InSegs|OutSegs|OutRsts|PassiveOpens|RetransSegs|CurrEstab)",
+    "|Udp6?_(InDatagrams|OutDatagrams|NoPorts|RcvbufErrors|SndbufErrors))$"
+);
+
+struct Netstat {
+    snmp: File,
+    netstat: File,
+    snmp6: File,
+    fields: Filter,
+    field: String,
+}
+
+const FIELDS: Family = Family { prefix: "node_netstat_", help: "Statistic {}.", kind: Kind::Unknown, labels: &[] };
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    let file = |name| File::new(options.paths.procfs.join("net").join(name));
+    Box::new(Netstat {
+        snmp: file("snmp"),
+        netstat: file("netstat"),
+        snmp6: file("snmp6"),
+        fields: Filter::including(options.netstat.fields.clone()),
+        field: String::new(),
+    })
+}
+
+impl Collector for Netstat {
+    fn name(&self) -> &'static str {
+        "netstat"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[]
+    }
+
+    fn families(&self) -> &'static [Family] {
+        &[FIELDS]
+    }
+
+    fn max_series(&self) -> usize {
+        1024
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let Self { snmp, netstat, snmp6, fields, field } = self;
+        let mut push = |protocol: &str, name: &str, value: f64| {
+            field.clear();
+            field.extend([protocol, "_", name]);
+            if fields.passes(field) {
+                out.push_field::<&str>(&FIELDS, field, &[], value);
+            }
+        };
+        netstat.parse(|text| parse_pairs(text, &mut push))?;
+        snmp.parse(|text| parse_pairs(text, &mut push))?;
+        // A kernel without IPv6 has no such file.
+        match snmp6.parse(|text| parse_lines(text, &mut push)).map_err(|error| error.or_absent("no IPv6")) {
+            Err(CollectError::Absent(_)) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric())
+}
+
+/// `Tcp: InSegs OutSegs`, then `Tcp: 1 2`.
+fn parse_pairs(text: &str, push: &mut impl FnMut(&str, &str, f64)) -> Result<(), ParseError> {
+    let mut lines = text.lines().enumerate();
+    while let Some((number, names)) = lines.next() {
+        let error = |expected| ParseError { line: number + 1, expected };
+        let names = names.split_once(':').filter(|(protocol, _)| is_name(protocol));
+        let (protocol, names) = names.ok_or(error("a protocol and the names of its values"))?;
+        let values = lines.next().and_then(|(_, line)| line.strip_prefix(protocol)?.strip_prefix(':'));
+        let mut values = values.ok_or(error("a line of values of the same protocol below"))?.split_ascii_whitespace();
+        for name in names.split_ascii_whitespace() {
+            let value = values.next().and_then(|value| value.parse().ok()).filter(|_| is_name(name));
+            push(protocol, name, value.ok_or(error("a number for each name"))?);
+        }
+    }
+    Ok(())
+}
+
+/// `Icmp6InMsgs 1`: the protocol ends with the 6. Other names are passed over.
+fn parse_lines(text: &str, push: &mut impl FnMut(&str, &str, f64)) -> Result<(), ParseError> {
+    for (number, line) in text.lines().enumerate() {
+        let mut words = line.split_ascii_whitespace();
+        let Some((name, at)) = words.next().and_then(|name| Some((name, name.find('6')?))) else { continue };
+        let (protocol, name) = name.split_at(at + 1);
+        let value = words.next().and_then(|value| value.parse().ok()).filter(|_| is_name(name) && is_name(protocol));
+        push(protocol, name, value.ok_or(ParseError { line: number + 1, expected: "a name and a number" })?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Parse = fn(&str, &mut dyn FnMut(&str, &str, f64)) -> Result<(), ParseError>;
+
+    fn parsed(parse: Parse, text: &str) -> Result<Vec<(String, f64)>, usize> {
+        let mut fields = Vec::new();
+        let mut push = |protocol: &str, name: &str, value| fields.push((format!("{protocol}_{name}"), value));
+        parse(text, &mut push).map_err(|error| error.line)?;
+        Ok(fields)
+    }
+
+    fn pairs(text: &str, mut push: &mut dyn FnMut(&str, &str, f64)) -> Result<(), ParseError> {
+        parse_pairs(text, &mut push)
+    }
+
+    fn lines(text: &str, mut push: &mut dyn FnMut(&str, &str, f64)) -> Result<(), ParseError> {
+        parse_lines(text, &mut push)
+    }
+
+    #[test]
+    fn names_and_values_in_pairs_of_lines() {
+        let text = "Tcp: MaxConn InSegs\nTcp: -1 7\nUdp: InErrors\nUdp: 18446744073709551615\n";
+        let expected = [("Tcp_MaxConn", -1.0), ("Tcp_InSegs", 7.0), ("Udp_InErrors", 18_446_744_073_709_551_615.0)];
+        assert_eq!(parsed(pairs, text).unwrap(), expected.map(|(name, value)| (name.to_owned(), value)));
+        for text in ["Tcp: A B\nTcp: 1\n", "Tcp: A\nUdp: 1\n", "Tcp: A\n", "Tcp A\nTcp 1\n", "Tcp: A\nTcp: x\n"] {
+            assert_eq!(parsed(pairs, text), Err(1), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn names_and_values_side_by_side() {
+        let text = "Ip6InReceives 4\nUdpLite6InErrors 0\nfuture 1\n";
+        let expected = [("Ip6_InReceives", 4.0), ("UdpLite6_InErrors", 0.0)];
+        assert_eq!(parsed(lines, text).unwrap(), expected.map(|(name, value)| (name.to_owned(), value)));
+        for text in ["Ip6InReceives\n", "Ip6InReceives x\n", "Ip6 1\n", "Ip6In\"Receives 1\n"] {
+            assert_eq!(parsed(lines, text), Err(1), "{text:?}");
+        }
+    }
+}
