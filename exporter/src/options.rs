@@ -1,6 +1,8 @@
 //! What the node's administrator chooses: node_exporter's flags, and ours where it has none.
 
-use crate::collectors::{COLLECTORS, arp, cpu, diskstats, filesystem, netclass, netdev, netstat, nvml, stat, vmstat};
+use crate::collectors::{
+    COLLECTORS, arp, cpu, diskstats, filesystem, netclass, netdev, netstat, nvml, stat, textfile, vmstat,
+};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -33,6 +35,8 @@ pub struct Options {
     pub nvml: nvml::NvmlOptions,
     #[command(flatten)]
     pub stat: stat::StatOptions,
+    #[command(flatten)]
+    pub textfile: textfile::TextfileOptions,
     #[command(flatten)]
     pub vmstat: vmstat::VmstatOptions,
 }

@@ -8,7 +8,7 @@ use support::{Running, fixtures, paths, series};
 use takt_model::exposition::Format;
 
 /// Values that belong to the machine on which the test runs.
-const OF_THIS_MACHINE: [&str; 9] = [
+const OF_THIS_MACHINE: &[&str] = &[
     "node_time_seconds",
     "node_scrape_collector_duration_seconds",
     "takt_exporter_collector_read_timestamp_seconds",
@@ -18,7 +18,14 @@ const OF_THIS_MACHINE: [&str; 9] = [
     "node_filesystem_avail_bytes",
     "node_filesystem_files",
     "node_uname_info",
+    "node_os_info",
+    "node_os_version",
+    "node_textfile_mtime_seconds",
 ];
+
+/// Of these the labels too.
+const OF_THIS_MACHINE_ALTOGETHER: [&str; 5] =
+    ["node_uname_info", "node_os_info", "node_os_version", "node_textfile_mtime_seconds", "takt_exporter_build_info"];
 
 #[test]
 fn captured_node() {
@@ -67,7 +74,7 @@ fn in_both_formats(exporter: &Running) {
 fn mask(line: &str) -> String {
     let name = line.split(['{', ' ']).next().unwrap();
     match OF_THIS_MACHINE.iter().any(|other| name.starts_with(other)) {
-        true if name == "node_uname_info" || name == "takt_exporter_build_info" => format!("{name} …\n"),
+        true if OF_THIS_MACHINE_ALTOGETHER.contains(&name) => format!("{name} …\n"),
         true => format!("{} …\n", line.rsplit_once(' ').unwrap().0),
         false => format!("{line}\n"),
     }

@@ -12,11 +12,15 @@ mod meminfo;
 pub(crate) mod netclass;
 pub(crate) mod netdev;
 pub(crate) mod netstat;
+mod nfs;
+mod nfsd;
 pub(crate) mod nvml;
+mod os;
 mod pressure;
 mod sockstat;
 mod softnet;
 pub(crate) mod stat;
+pub(crate) mod textfile;
 mod time;
 mod udp_queues;
 mod uname;
@@ -73,11 +77,15 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "netclass", about: "Network links", by_default: true, reads: SOON, new: netclass::new },
     Entry { name: "netdev", about: "Network traffic", by_default: true, reads: Reads::AtScrape, new: netdev::new },
     Entry { name: "netstat", about: "Network protocols", by_default: true, reads: Reads::AtScrape, new: netstat::new },
+    Entry { name: "nfs", about: "NFS client", by_default: true, reads: Reads::AtScrape, new: nfs::new },
+    Entry { name: "nfsd", about: "NFS server", by_default: true, reads: Reads::AtScrape, new: nfsd::new },
     Entry { name: "nvml", about: "NVIDIA GPUs", by_default: true, reads: DRIVER, new: nvml::new },
+    Entry { name: "os", about: "Distribution", by_default: true, reads: Reads::AtScrape, new: os::new },
     Entry { name: "pressure", about: "Pressure stalls", by_default: true, reads: Reads::AtScrape, new: pressure::new },
     Entry { name: "sockstat", about: "Sockets", by_default: true, reads: Reads::AtScrape, new: sockstat::new },
     Entry { name: "softnet", about: "Packets by CPU", by_default: true, reads: Reads::AtScrape, new: softnet::new },
     Entry { name: "stat", about: "Interrupts, forks, boot time", by_default: true, reads: Reads::AtScrape, new: stat::new },
+    Entry { name: "textfile", about: "Metrics of other programs, in files", by_default: true, reads: SOON, new: textfile::new },
     Entry { name: "time", about: "Clock and time zone", by_default: true, reads: Reads::AtScrape, new: time::new },
     Entry { name: "udp_queues", about: "Bytes waiting in UDP sockets", by_default: true, reads: Reads::AtScrape, new: udp_queues::new },
     Entry { name: "uname", about: "Kernel and host name", by_default: true, reads: Reads::AtScrape, new: uname::new },
@@ -106,6 +114,8 @@ mod tests {
         "stat",
         "net/arp",
         "net/netstat",
+        "net/rpc/nfs",
+        "net/rpc/nfsd",
         "net/snmp",
         "net/snmp6",
         "net/sockstat",
@@ -128,6 +138,7 @@ mod tests {
         "class/net/eth0/address",
         "class/net/eth0/ifindex",
         "class/net/eth0/speed",
+        "textfile/cron.prom",
         "devices/system/clocksource/clocksource0/available_clocksource",
         "devices/system/clocksource/clocksource0/current_clocksource",
         "devices/system/cpu/isolated",
@@ -145,7 +156,7 @@ mod tests {
             let captured = std::path::Path::new("fixtures/made-up/odd-node");
             let node = tempfile::tempdir().unwrap();
             for &file in FILES {
-                let sources = ["proc", "sys", "udev"].map(|root| captured.join(root).join(file));
+                let sources = ["proc", "sys", "udev", ""].map(|root| captured.join(root).join(file));
                 let mut bytes = sources.iter().find_map(|source| std::fs::read(source).ok()).unwrap_or_default();
                 let place = at.index(bytes.len() + 1);
                 bytes.splice(place..place, inserted.bytes());
@@ -156,6 +167,7 @@ mod tests {
             let mut options = Options::default();
             let root = node.path().to_owned();
             options.paths = Paths { procfs: root.clone(), sysfs: root.clone(), rootfs: "/".into(), udev_data: root };
+            options.textfile.directory = vec![node.path().join("textfile")];
             options.nvml.library = "/nonexistent".into();
             for entry in COLLECTORS {
                 let (mut collector, mut samples) = ((entry.new)(&options), Samples::new());

@@ -149,5 +149,10 @@ pub fn fixtures() -> PathBuf {
 /// The flags that turn an exporter to a fixture.
 pub fn paths(tree: &Path) -> Vec<String> {
     let path = |flag: &str, name: &str| format!("--path.{flag}={}", tree.join(name).display());
-    vec![path("procfs", "proc"), path("sysfs", "sys"), path("udev.data", "udev")]
+    let mut flags = vec![path("procfs", "proc"), path("sysfs", "sys"), path("udev.data", "udev")];
+    let textfiles = tree.join("textfile");
+    if textfiles.is_dir() {
+        flags.push(format!("--collector.textfile.directory={}", textfiles.display()));
+    }
+    flags
 }
