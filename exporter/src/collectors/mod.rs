@@ -9,6 +9,7 @@ mod filefd;
 pub(crate) mod filesystem;
 mod loadavg;
 mod meminfo;
+mod mountstats;
 pub(crate) mod netclass;
 pub(crate) mod netdev;
 pub(crate) mod netstat;
@@ -74,6 +75,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "filesystem", about: "File system space", by_default: true, reads: SOON, new: filesystem::new },
     Entry { name: "loadavg", about: "Load averages", by_default: true, reads: Reads::AtScrape, new: loadavg::new },
     Entry { name: "meminfo", about: "Memory", by_default: true, reads: Reads::AtScrape, new: meminfo::new },
+    Entry { name: "mountstats", about: "NFS client by mount", by_default: true, reads: SOON, new: mountstats::new },
     Entry { name: "netclass", about: "Network links", by_default: true, reads: SOON, new: netclass::new },
     Entry { name: "netdev", about: "Network traffic", by_default: true, reads: Reads::AtScrape, new: netdev::new },
     Entry { name: "netstat", about: "Network protocols", by_default: true, reads: Reads::AtScrape, new: netstat::new },
@@ -133,6 +135,8 @@ mod tests {
         "sys/kernel/random/poolsize",
         "sys/net/netfilter/nf_conntrack_count",
         "sys/net/netfilter/nf_conntrack_max",
+        "self/mountstats",
+        "self/mountinfo",
         "vmstat",
         "b8:0",
         "class/net/eth0/address",

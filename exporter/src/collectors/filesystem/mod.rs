@@ -225,7 +225,7 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Mount<'_>, ParseError>> {
 }
 
 /// The kernel writes blanks and backslashes as `\` and three octal digits.
-fn unescape(text: &str) -> Cow<'_, str> {
+pub(super) fn unescape(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return text.into();
     }
