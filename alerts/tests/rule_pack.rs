@@ -52,6 +52,21 @@ fn alert_names() -> BTreeSet<String> {
         .collect()
 }
 
+/// A rule that asks for a threshold nobody set compares with nothing and stays silent for ever.
+#[test]
+fn thresholds_are_set_once_and_used() {
+    let named = |text: &str, before: &str, after: char| -> BTreeSet<String> {
+        let names = text.split(before).skip(1).map(|rest| rest.split(after).next().unwrap().to_owned());
+        names.collect()
+    };
+    let text: String = files(&pack(), ".rules.yml").into_iter().map(|(_, text)| text).collect();
+    let set = named(&text, "record: takt_threshold, labels: {name: ", '}');
+    assert!(!set.is_empty());
+    let mut used = named(&text, "scalar(takt_threshold{name=\"", '"');
+    used.remove("…"); // the file's own explanation
+    assert_eq!(used, set);
+}
+
 #[test]
 fn every_rule_has_a_scenario_that_fires_it() {
     let tests = files(&pack().join("tests"), ".test.yml");
