@@ -1,5 +1,6 @@
 //! What a collector is.
 
+use crate::events::Events;
 use std::io;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Metric, Samples};
@@ -20,6 +21,14 @@ pub trait Collector: Send {
     /// How many series one node can produce at worst. A reading with more is thrown away and reported: half of an
     /// unforeseen flood would be as wrong as all of it.
     fn max_series(&self) -> usize;
+
+    /// Gives the collector, before it reads for the first time, the events of the node: to tell of some, or to count them.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    fn attach(&mut self, _events: &Events) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Reads once. What was pushed before an error is still sent.
     ///

@@ -1,17 +1,19 @@
 //! The page: every collector's samples, and how each fared.
 
 use crate::collectors::{COLLECTORS, Entry, Reads};
+use crate::events::Events;
 use crate::metered::{Metered, Outcome};
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::reader::{Answer, Reader};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use takt_model::exposition::{Format, write_page};
 use takt_model::{Metric, Samples};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
 const DURATION: Metric = Metric::gauge(
     "node_scrape_collector_duration_seconds",
@@ -59,6 +61,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The state directory cannot be used.
+    #[error("cannot keep state in {path}")]
+    State {
+        /// As given.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The server ended by itself.
     #[error("cannot go on serving")]
     Serve(#[source] io::Error),
@@ -74,6 +85,8 @@ struct Inner {
     pace: Arc<Pace>,
     names: Vec<&'static str>,
     permits: Arc<Semaphore>,
+    events: Events,
+    ended: watch::Sender<bool>,
     page_bytes: AtomicUsize,
 }
 
@@ -122,17 +135,21 @@ impl Exporter {
     /// Starts the chosen collectors.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system gives no thread, or the state directory cannot be used.
     pub fn new(options: &Options) -> Result<Self, Error> {
         Self::with(options, COLLECTORS)
     }
 
     pub(crate) fn with(options: &Options, entries: &[Entry]) -> Result<Self, Error> {
+        let state = options.state_directory.as_deref();
+        let events = Events::open(&options.paths.procfs, state)
+            .map_err(|source| Error::State { path: state.unwrap_or("".as_ref()).to_owned(), source })?;
         let pace = Arc::new(Pace::default());
         let (mut collectors, mut readers, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for entry in entries.iter().filter(|entry| options.selection.runs(entry.name, entry.by_default)) {
             names.push(entry.name);
-            let collector = (entry.new)(options);
+            let mut collector = (entry.new)(options);
+            collector.attach(&events).map_err(|source| Error::Thread { collector: entry.name, source })?;
             match entry.reads {
                 Reads::AtScrape => collectors.push((Metered::new(collector), Samples::new())),
                 Reads::OnItsThread { deadline } => {
@@ -153,6 +170,8 @@ impl Exporter {
             pace,
             names,
             permits: Arc::new(Semaphore::new(permits)),
+            events,
+            ended: watch::Sender::new(false),
             page_bytes: AtomicUsize::new(0),
         })))
     }
@@ -188,6 +207,20 @@ impl Exporter {
         write_page(format, read_now.chain(read_before).chain([&*report]), &mut page);
         inner.page_bytes.store(page.len(), Ordering::Relaxed);
         Ok(page)
+    }
+
+    /// What happens on the node.
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    /// Becomes true when the server ends: then listeners are sent home.
+    pub(crate) fn ended(&self) -> watch::Receiver<bool> {
+        self.0.ended.subscribe()
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.ended.send_replace(true);
     }
 
     /// Leave for one more page at the same time.

@@ -9,6 +9,7 @@
 
 mod collector;
 mod collectors;
+mod events;
 mod exporter;
 mod file;
 mod filter;
@@ -20,6 +21,7 @@ mod web;
 
 pub use collector::{CollectError, Collector};
 pub use collectors::{COLLECTORS, Entry, Reads};
+pub use events::Events;
 pub use exporter::{Error, Exporter, UnknownCollector, Wanted};
 pub use options::{Options, Paths, Selection, WebOptions};
 pub use web::run;

@@ -15,6 +15,9 @@ pub struct Options {
     pub web: WebOptions,
     #[command(flatten)]
     pub paths: Paths,
+    /// Where what must outlive a restart is kept, events for one. Without it a restart forgets.
+    #[arg(long = "state-directory", value_name = "PATH")]
+    pub state_directory: Option<PathBuf>,
     #[command(flatten)]
     pub selection: Selection,
     #[command(flatten)]
@@ -77,6 +80,9 @@ pub struct Paths {
     /// Where udev keeps what it knows of the devices.
     #[arg(long = "path.udev.data", value_name = "PATH", default_value = "/run/udev/data")]
     pub udev_data: PathBuf,
+    /// The kernel log: the device, or a file that something else writes a line at a time.
+    #[arg(long = "path.kmsg", value_name = "PATH", default_value = "/dev/kmsg")]
+    pub kmsg: PathBuf,
 }
 
 /// Which collectors run.

@@ -1,5 +1,6 @@
 //! The exporter's HTTP side.
 
+use crate::events;
 use crate::exporter::{Error, Exporter, Wanted};
 use crate::options::Options;
 use axum::Router;
@@ -83,8 +84,10 @@ impl Exporter {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
         let (end, mut ended) = watch::channel(());
+        let exporter = self.clone();
         let shutdown = async move {
             shutdown.await;
+            exporter.end();
             drop(end);
         };
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
@@ -104,6 +107,7 @@ impl Exporter {
         Router::new()
             .route("/", get(landing))
             .route("/metrics", get(metrics))
+            .route("/events", get(events::events))
             .route("/-/healthy", get(|| async { "Healthy.\n" }))
             .with_state(self.clone())
     }
@@ -114,7 +118,7 @@ async fn landing() -> Html<&'static str> {
         "<!doctype html><html lang=en><meta charset=utf-8><title>takt-exporter</title>",
         "<h1>takt-exporter ",
         env!("CARGO_PKG_VERSION"),
-        "</h1><p><a href=metrics>metrics</a>\n"
+        "</h1><p><a href=metrics>metrics</a>, <a href=events?after=0>events</a>\n"
     ))
 }
 

@@ -40,7 +40,9 @@ fn odd_node() {
 fn check(tree: &str) {
     let tree = fixtures().join(tree);
     let mut flags = paths(&tree);
-    flags.extend(["--nvml.library=/nonexistent", "--collector.stat.softirq"].map(str::to_owned));
+    flags.extend(
+        ["--nvml.library=/nonexistent", "--path.kmsg=/nonexistent", "--collector.stat.softirq"].map(str::to_owned),
+    );
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
     let exporter = Running::takt(&flags, &[]);
     // The second page must be like the first, though it comes from buffers that are in use already.

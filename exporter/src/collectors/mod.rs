@@ -5,6 +5,7 @@ mod conntrack;
 pub(crate) mod cpu;
 pub(crate) mod diskstats;
 mod entropy;
+mod events;
 mod filefd;
 pub(crate) mod filesystem;
 mod loadavg;
@@ -71,6 +72,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "cpu", about: "CPU time by mode", by_default: true, reads: Reads::AtScrape, new: cpu::new },
     Entry { name: "diskstats", about: "Disk I/O", by_default: true, reads: Reads::AtScrape, new: diskstats::new },
     Entry { name: "entropy", about: "Pool of randomness", by_default: true, reads: Reads::AtScrape, new: entropy::new },
+    Entry { name: "events", about: "The kernel log: XIDs, OOM kills, hung tasks, links", by_default: true, reads: Reads::AtScrape, new: events::new },
     Entry { name: "filefd", about: "Open files", by_default: true, reads: Reads::AtScrape, new: filefd::new },
     Entry { name: "filesystem", about: "File system space", by_default: true, reads: SOON, new: filesystem::new },
     Entry { name: "loadavg", about: "Load averages", by_default: true, reads: Reads::AtScrape, new: loadavg::new },
@@ -170,7 +172,7 @@ mod tests {
             }
             let mut options = Options::default();
             let root = node.path().to_owned();
-            options.paths = Paths { procfs: root.clone(), sysfs: root.clone(), rootfs: "/".into(), udev_data: root };
+            options.paths = Paths { procfs: root.clone(), sysfs: root.clone(), rootfs: "/".into(), udev_data: root, kmsg: "/nonexistent".into() };
             options.textfile.directory = vec![node.path().join("textfile")];
             options.nvml.library = "/nonexistent".into();
             for entry in COLLECTORS {

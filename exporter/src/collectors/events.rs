@@ -1,0 +1,124 @@
+//! What happened on the node, counted. The events themselves go out at once through `/events`.
+//!
+//! Source: [`Events`], which follows the kernel log. What matters most is there before it has happened, at 0: else the
+//! first time would be no increase.
+
+use crate::collector::{CollectError, Collector};
+use crate::events::{Events, MAX_SERVERS, MAX_XIDS};
+use crate::options::Options;
+use std::io;
+use std::path::PathBuf;
+use takt_model::{EventKind, Metric, Samples, Timestamp};
+
+struct EventCounts {
+    kmsg: PathBuf,
+    events: Events,
+}
+
+const TOTAL: Metric = Metric::counter(
+    "takt_events_total",
+    "Things that happened, told by the kernel log or by NVML, since the exporter started.",
+    &["kind"],
+);
+const UNTOLD: Metric = Metric::counter(
+    "takt_events_untold_total",
+    "Events that were counted, but not told one by one: there were too many of the kind.",
+    &["kind"],
+);
+const LAST_SEEN: Metric = Metric::gauge(
+    "takt_events_last_seen_timestamp_seconds",
+    "When the last event of the kind happened, also before a restart. No series: never, as far as is known.",
+    &["kind"],
+);
+const XIDS: Metric = Metric::counter(
+    "takt_gpu_xid_errors_total",
+    "XIDs of the GPU since the exporter started, each counted once. uuid is the place on the bus where nobody knows better.",
+    &["uuid", "xid"],
+);
+const XID_LAST_SEEN: Metric = Metric::gauge(
+    "takt_gpu_xid_last_seen_timestamp_seconds",
+    "When the GPU last had the XID, also before a restart.",
+    &["uuid", "xid"],
+);
+const RESPONDING: Metric = Metric::gauge(
+    "takt_nfs_server_responding",
+    "Whether the NFS server answered when the kernel last spoke of it. Servers that never failed have no series.",
+    &["server"],
+);
+const FOLLOWED: Metric =
+    Metric::gauge("takt_kernel_log_followed", "Whether the kernel log is read as it is written.", &[]);
+const OVERRUNS: Metric = Metric::counter(
+    "takt_kernel_log_overruns_total",
+    "How often the kernel overwrote lines before they were read; events may be missing.",
+    &[],
+);
+const LISTENERS: Metric = Metric::gauge("takt_events_listeners", "Connections that wait for events.", &[]);
+const METRICS: &[Metric] = &[TOTAL, UNTOLD, LAST_SEEN, XIDS, XID_LAST_SEEN, RESPONDING, FOLLOWED, OVERRUNS, LISTENERS];
+
+/// XIDs that tell of the GPU's, the link's or the driver's failure, or of a frequent fault of programs: each GPU has them at
+/// 0 before they happen.
+const FOREKNOWN: [u32; 22] =
+    [13, 31, 43, 45, 46, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120, 140, 143, 154];
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(EventCounts { kmsg: options.paths.kmsg.clone(), events: Events::default() })
+}
+
+impl Collector for EventCounts {
+    fn name(&self) -> &'static str {
+        "events"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        3 * EventKind::ALL.len() + 3 * MAX_XIDS + MAX_SERVERS + 3
+    }
+
+    fn attach(&mut self, events: &Events) -> io::Result<()> {
+        self.events = events.clone();
+        self.events.follow(&self.kmsg)
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let listeners = self.events.listeners();
+        let shown = self.events.shown();
+        for kind in EventKind::ALL {
+            let count = shown.counts.get(kind).copied().unwrap_or_default();
+            out.push(&TOTAL, &[kind.name()], count.total as f64);
+            out.push(&UNTOLD, &[kind.name()], count.untold as f64);
+            push_time(out, &LAST_SEEN, &[kind.name()], count.last);
+        }
+        for uuid in shown.gpus.uuids().take(MAX_XIDS / FOREKNOWN.len()) {
+            for xid in FOREKNOWN.iter().filter(|xid| !shown.xids.contains_key(&(uuid.to_owned(), **xid))) {
+                out.push(&XIDS, &[uuid, &xid.to_string()], 0.0);
+            }
+        }
+        for ((uuid, xid), count) in &shown.xids {
+            let labels = [uuid.as_str(), &xid.to_string()];
+            out.push(&XIDS, &labels, count.total as f64);
+            push_time(out, &XID_LAST_SEEN, &labels, count.last);
+        }
+        for (server, responds) in &shown.servers {
+            out.push(&RESPONDING, &[server], f64::from(u8::from(*responds)));
+        }
+        out.push::<&str>(&FOLLOWED, &[], f64::from(u8::from(shown.log.is_followed)));
+        out.push::<&str>(&OVERRUNS, &[], shown.log.overruns as f64);
+        out.push::<&str>(&LISTENERS, &[], listeners as f64);
+        match &shown.log.problem {
+            None => Ok(()),
+            Some((path, kind, error)) => {
+                let source = io::Error::new(*kind, error.clone());
+                Err(CollectError::Read { path: path.clone(), source }.or_absent("no kernel log"))
+            }
+        }
+    }
+}
+
+fn push_time(out: &mut Samples, metric: &Metric, labels: &[&str], at: Option<Timestamp>) {
+    if let Some(at) = at {
+        out.push(metric, labels, at.as_seconds());
+    }
+}

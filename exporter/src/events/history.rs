@@ -1,0 +1,213 @@
+//! What outlives the process: the last events, and how far the kernel log was read.
+//!
+//! `events.jsonl` in the state directory has one line for each event and for each record of the kernel log that told of one
+//! known already. Lines are only appended; now and then the file is written anew with those that are still wanted.
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use takt_model::Event;
+
+/// So many events are kept for readers that were away.
+pub(crate) const KEPT_EVENTS: usize = 1024;
+
+/// The file is written anew when it has so many lines.
+const MAX_LINES: usize = 4 * KEPT_EVENTS;
+
+/// A place in a kernel log.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    /// Which log: another start of the node has another one.
+    pub log: String,
+    pub position: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry<E> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mark: Option<Mark>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<E>,
+}
+
+/// The file. Where it cannot be written, events still go to whoever listens.
+#[derive(Debug)]
+pub(crate) struct History {
+    path: PathBuf,
+    file: File,
+    lines: usize,
+    /// Held for as long as this is.
+    _lock: File,
+    is_failing: bool,
+}
+
+/// What was found in it.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub events: VecDeque<Arc<Event>>,
+    pub mark: Option<Mark>,
+}
+
+impl History {
+    /// Opens the history in `directory`, which is made where it does not exist.
+    pub fn open(directory: &Path) -> io::Result<(Self, Found)> {
+        std::fs::create_dir_all(directory)?;
+        let lock = File::create(directory.join("lock"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| io::Error::new(io::ErrorKind::ResourceBusy, "another exporter has its state there"))?;
+        let path = directory.join("events.jsonl");
+        let found = match std::fs::read(&path) {
+            Ok(bytes) => read(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::default(),
+            Err(error) => return Err(error),
+        };
+        let (file, lines) = write_anew(&path, &found)?;
+        Ok((Self { path, file, lines, _lock: lock, is_failing: false }, found))
+    }
+
+    /// Adds an event, or a place in the log that told nothing new. Written, but not yet safe from a power cut: see [`sync`].
+    ///
+    /// [`sync`]: History::sync
+    pub fn append(&mut self, mark: Option<&Mark>, event: Option<&Event>) {
+        let result = line(mark, event).and_then(|line| self.file.write_all(&line));
+        self.lines += 1;
+        self.told(result);
+    }
+
+    /// Makes what was appended safe from a power cut, and the file small when it is not. May take as long as the disk likes.
+    pub fn sync(&mut self, kept: impl FnOnce() -> Found) {
+        let result = match self.lines > MAX_LINES {
+            true => write_anew(&self.path, &kept()).map(|(file, lines)| {
+                self.file = file;
+                self.lines = lines;
+            }),
+            false => self.file.sync_data(),
+        };
+        self.told(result);
+    }
+
+    fn told(&mut self, result: io::Result<()>) {
+        match result {
+            Ok(()) => self.is_failing = false,
+            Err(error) if !self.is_failing => {
+                self.is_failing = true;
+                tracing::warn!(file = %self.path.display(), %error, "cannot write: a restart may repeat or lose events");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn line(mark: Option<&Mark>, event: Option<&Event>) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(&Entry { mark: mark.cloned(), event })?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// A line that was cut off by a crash, or that nobody can read, is left out.
+fn read(bytes: &[u8]) -> Found {
+    let mut found = Found::default();
+    for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let Ok(entry) = serde_json::from_slice::<Entry<Event>>(line) else {
+            tracing::warn!("left out an unreadable line of the events' history");
+            continue;
+        };
+        found.mark = entry.mark.or(found.mark);
+        let newest = found.events.back().map_or(0, |event: &Arc<Event>| event.id);
+        found.events.extend(entry.event.filter(|event| event.id > newest).map(Arc::new));
+        if found.events.len() > KEPT_EVENTS {
+            found.events.pop_front();
+        }
+    }
+    found
+}
+
+/// The last line carries the mark.
+fn write_anew(path: &Path, found: &Found) -> io::Result<(File, usize)> {
+    let beside = path.with_extension("new");
+    let mut file = File::create(&beside)?;
+    let mut text = Vec::new();
+    for event in &found.events {
+        text.extend(line(None, Some(event))?);
+    }
+    if found.mark.is_some() {
+        text.extend(line(found.mark.as_ref(), None)?);
+    }
+    file.write_all(&text)?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)?;
+    if let Some(directory) = path.parent() {
+        File::open(directory)?.sync_all()?;
+    }
+    Ok((file, found.events.len() + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_model::{EventKind, Labels, Timestamp};
+
+    fn event(id: u64) -> Event {
+        let labels = Labels::from_iter([("server", "nas \"01\"")]);
+        Event { id, at: Timestamp(5), kind: EventKind::NfsResponding, labels, message: "nfs: server OK\n".into() }
+    }
+
+    fn mark(position: u64) -> Mark {
+        Mark { log: "boot".into(), position }
+    }
+
+    #[test]
+    fn what_was_appended_is_found_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("deep/state");
+        let (mut history, found) = History::open(&state).unwrap();
+        assert!(found.events.is_empty() && found.mark.is_none());
+        assert!(History::open(&state).unwrap_err().to_string().contains("another exporter"));
+        history.append(Some(&mark(3)), Some(&event(7)));
+        history.append(Some(&mark(9)), None);
+        history.append(None, Some(&event(8)));
+        history.sync(Found::default);
+        drop(history);
+        let (history, found) = History::open(&state).unwrap();
+        assert_eq!(found.events.iter().map(|event| event.id).collect::<Vec<_>>(), [7, 8]);
+        assert_eq!(*found.events[0], event(7));
+        assert_eq!(found.mark, Some(mark(9)));
+        drop(history);
+        let (_history, again) = History::open(&state).unwrap();
+        assert_eq!((again.events, again.mark), (found.events, found.mark), "written anew, it says the same");
+    }
+
+    #[test]
+    fn a_torn_line_costs_itself_alone() {
+        let mut bytes = line(Some(&mark(3)), Some(&event(7))).unwrap();
+        bytes.extend_from_slice(b"\xff\n{\"event\":{\"kind\":\"of the future\"}}\n\n");
+        bytes.extend(line(Some(&mark(4)), Some(&event(8))).unwrap());
+        let whole = bytes.len();
+        bytes.extend(line(Some(&mark(5)), Some(&event(9))).unwrap());
+        bytes.truncate(whole + 20);
+        let found = read(&bytes);
+        assert_eq!((found.events.len(), found.mark), (2, Some(mark(4))));
+    }
+
+    #[test]
+    fn the_file_stays_small() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut history, _) = History::open(directory.path()).unwrap();
+        for id in 1..=(MAX_LINES as u64 + 10) {
+            history.append(Some(&mark(id)), Some(&event(id)));
+            let kept = || Found { events: [Arc::new(event(id))].into(), mark: Some(mark(id)) };
+            if id % 100 == 0 {
+                history.sync(kept);
+            }
+        }
+        let lines = std::fs::read_to_string(directory.path().join("events.jsonl")).unwrap().lines().count();
+        assert!(lines < MAX_LINES / 2, "{lines}");
+        drop(history);
+        let (_history, found) = History::open(directory.path()).unwrap();
+        assert_eq!(found.events.back().unwrap().id, MAX_LINES as u64 + 10);
+    }
+}

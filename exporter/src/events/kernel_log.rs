@@ -1,0 +1,390 @@
+//! The kernel log, record by record, as it is written.
+//!
+//! Sources: `/dev/kmsg`, which gives one record a read and has kept those since the node started (as far as the kernel's
+//! buffer reaches); or a file that somebody else writes, one line a record, for tests and for containers that may not open
+//! the device. A line of such a file may be a record as `/dev/kmsg` has it, or a message with or without a prefix.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, SeekFrom, inotify, open, seek};
+use rustix::io::{Errno, read};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use takt_model::Timestamp;
+
+/// What was written to the log at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Rises from record to record of one log.
+    pub position: u64,
+    pub at: Timestamp,
+    pub message: String,
+}
+
+/// What comes of waiting for the next record.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Record(Record),
+    /// Not within the time given.
+    Nothing,
+    /// The kernel overwrote records before they were read.
+    Overrun,
+    /// A file was cut off or replaced: positions begin anew.
+    Restarted,
+}
+
+/// An open log.
+pub(crate) enum KernelLog {
+    Device(Device),
+    File(Follow),
+}
+
+impl KernelLog {
+    /// Opens the log; its first record comes first.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        match std::fs::metadata(path)?.file_type().is_char_device() {
+            true => Device::open(path).map(Self::Device),
+            false => Follow::open(path).map(Self::File),
+        }
+    }
+
+    /// Leaves out what is there already.
+    pub fn skip_to_end(&mut self) -> io::Result<()> {
+        match self {
+            Self::Device(device) => seek(&device.handle, SeekFrom::End(0)).map(|_| ()).map_err(io::Error::from),
+            Self::File(file) => file.skip_to_end(),
+        }
+    }
+
+    /// The log that positions belong to: they say nothing about another one.
+    pub fn identity(&self) -> String {
+        match self {
+            Self::Device(device) => device.boot.clone(),
+            Self::File(file) => file.identity(),
+        }
+    }
+
+    /// Where a file ends; the kernel's log has no end that can be asked for.
+    pub fn end(&self) -> Option<u64> {
+        match self {
+            Self::Device(_) => None,
+            Self::File(file) => file.file.metadata().ok().map(|metadata| metadata.len()),
+        }
+    }
+
+    pub fn next(&mut self, timeout: Duration) -> io::Result<Next> {
+        match self {
+            Self::Device(device) => device.next(timeout),
+            Self::File(file) => file.next(timeout),
+        }
+    }
+}
+
+/// `/dev/kmsg`.
+pub(crate) struct Device {
+    handle: OwnedFd,
+    boot: String,
+    buffer: Box<[u8; RECORD_BYTES]>,
+}
+
+/// No record is longer; a shorter buffer would get `EINVAL`.
+const RECORD_BYTES: usize = 16 << 10;
+
+impl Device {
+    fn open(path: &Path) -> io::Result<Self> {
+        let handle = open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+        Ok(Self { handle, boot, buffer: Box::new([0; RECORD_BYTES]) })
+    }
+
+    fn next(&mut self, timeout: Duration) -> io::Result<Next> {
+        loop {
+            match read(&self.handle, &mut self.buffer[..]) {
+                Ok(length) => {
+                    let text = String::from_utf8_lossy(&self.buffer[..length]);
+                    // What user space wrote there is no word of the kernel's.
+                    if let Some(record) = parse_record(&text, &Clock::now()) {
+                        return Ok(Next::Record(record));
+                    }
+                }
+                Err(Errno::AGAIN) => {
+                    if !wait(&self.handle, timeout)? {
+                        return Ok(Next::Nothing);
+                    }
+                }
+                Err(Errno::PIPE) => return Ok(Next::Overrun),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// True when there is something to read.
+fn wait(handle: &OwnedFd, timeout: Duration) -> io::Result<bool> {
+    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+    match poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What the kernel's time since its start is by the clock.
+struct Clock {
+    wall: SystemTime,
+    since_start: Duration,
+}
+
+impl Clock {
+    fn now() -> Self {
+        let now = clock_gettime(ClockId::Monotonic);
+        Self { wall: SystemTime::now(), since_start: Duration::new(now.tv_sec as u64, now.tv_nsec as u32) }
+    }
+
+    fn at(&self, micros: u64) -> Timestamp {
+        let ago = self.since_start.saturating_sub(Duration::from_micros(micros));
+        Timestamp::from(self.wall).minus(ago)
+    }
+}
+
+/// The facility of what is written to the device by hand (`echo … >/dev/kmsg`), as for a trial. Services have others.
+const FACILITY_USER: u32 = 1;
+
+/// `priority,sequence,microseconds,flags;message`, then lines with a blank before them that are not for people.
+fn parse_record(text: &str, clock: &Clock) -> Option<Record> {
+    let (head, message) = text.split_once(';')?;
+    let mut fields = head.split(',');
+    let mut number = || fields.next()?.parse::<u64>().ok();
+    let (priority, position, micros) = (number()?, number()?, number()?);
+    if priority >> 3 > FACILITY_USER.into() {
+        return None;
+    }
+    let message = unescape(message.lines().next().unwrap_or_default());
+    Some(Record { position, at: clock.at(micros), message })
+}
+
+/// The kernel writes unprintable bytes, line feeds among them, as `\x0a`.
+fn unescape(text: &str) -> String {
+    if !text.contains("\\x") {
+        return text.to_owned();
+    }
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let [first, behind @ ..] = rest {
+        let hex = |at: usize| behind.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        let escaped =
+            (*first == b'\\' && behind.first() == Some(&b'x')).then(|| Some(hex(1)? * 16 + hex(2)?)).flatten();
+        match escaped {
+            Some(byte) => {
+                bytes.push(byte as u8);
+                rest = &behind[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A file that grows.
+pub(crate) struct Follow {
+    path: PathBuf,
+    file: File,
+    changes: OwnedFd,
+    /// Read, but not yet handed out.
+    pending: Vec<u8>,
+    /// Of the first byte of `pending`.
+    offset: u64,
+}
+
+/// What is longer is no line of a log, and is handed out in pieces.
+const LINE_BYTES: usize = 64 << 10;
+
+impl Follow {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = open_file(path)?;
+        let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // The directory: a file that replaces this one is a change too.
+        let flags = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
+        inotify::add_watch(&changes, directory, flags)?;
+        Ok(Self { path: path.to_owned(), file, changes, pending: Vec::new(), offset: 0 })
+    }
+
+    fn skip_to_end(&mut self) -> io::Result<()> {
+        self.offset = self.file.seek(io::SeekFrom::End(0))?;
+        self.pending.clear();
+        Ok(())
+    }
+
+    fn identity(&self) -> String {
+        self.file.metadata().map_or_else(|_| String::new(), |file| format!("file {}:{}", file.dev(), file.ino()))
+    }
+
+    fn next(&mut self, timeout: Duration) -> io::Result<Next> {
+        if let Some(record) = self.line() {
+            return Ok(Next::Record(record));
+        }
+        for may_wait in [true, false] {
+            if self.fill()? {
+                return Ok(self.line().map_or(Next::Nothing, Next::Record));
+            }
+            if self.is_another()? {
+                return Ok(Next::Restarted);
+            }
+            if may_wait && wait(&self.changes, timeout)? {
+                self.forget_changes();
+            }
+        }
+        Ok(Next::Nothing)
+    }
+
+    fn fill(&mut self) -> io::Result<bool> {
+        let before = self.pending.len();
+        let mut piece = (&self.file).take(LINE_BYTES as u64);
+        piece.read_to_end(&mut self.pending)?;
+        Ok(self.pending.len() > before)
+    }
+
+    fn line(&mut self) -> Option<Record> {
+        let end = match self.pending.iter().position(|byte| *byte == b'\n') {
+            Some(end) => end + 1,
+            None if self.pending.len() >= LINE_BYTES => LINE_BYTES,
+            None => return None,
+        };
+        let line: Vec<u8> = self.pending.drain(..end).collect();
+        self.offset += end as u64;
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches(['\n', '\r']);
+        let (position, clock) = (self.offset, Clock::now());
+        Some(match parse_record(line, &clock) {
+            Some(record) => Record { position, ..record },
+            None => Record { position, at: clock.wall.into(), message: line.to_owned() },
+        })
+    }
+
+    /// Whether the file was cut off or another one has its name; then that is read from its beginning.
+    fn is_another(&mut self) -> io::Result<bool> {
+        let own = self.file.metadata()?;
+        match std::fs::metadata(&self.path) {
+            Ok(named) if (named.dev(), named.ino()) != (own.dev(), own.ino()) => self.file = open_file(&self.path)?,
+            Ok(named) if named.len() < self.offset => self.offset = self.file.seek(io::SeekFrom::Start(0))?,
+            // Between two files; the old one stays until there is a new one.
+            _ => return Ok(false),
+        }
+        self.offset = 0;
+        self.pending.clear();
+        Ok(true)
+    }
+
+    fn forget_changes(&self) {
+        let mut buffer = [0; 4096];
+        while read(&self.changes, &mut buffer[..]).is_ok_and(|length| length > 0) {}
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "expected /dev/kmsg or a file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    const SOON: Duration = Duration::from_millis(10);
+
+    fn message(log: &mut KernelLog) -> Option<String> {
+        match log.next(SOON).unwrap() {
+            Next::Record(record) => Some(record.message),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn records() {
+        let clock =
+            Clock { wall: SystemTime::UNIX_EPOCH + Duration::from_secs(100), since_start: Duration::from_secs(30) };
+        let parse = |text| parse_record(text, &clock);
+        let record =
+            parse("4,1234,29000000,-;NVRM: Xid\\x0aline two\n SUBSYSTEM=pci\n DEVICE=+pci:0000:06:00.0\n").unwrap();
+        let message = "NVRM: Xid\nline two".to_owned();
+        assert_eq!(record, Record { position: 1234, at: Timestamp(99_000), message });
+        assert_eq!(parse("12,1,40000000,-,caller=T1;by hand").unwrap().at, Timestamp(100_000), "never in the future");
+        for text in ["", ";", "4,1;x", "4,a,3,-;x", "30,1,1,-;systemd[1]: Link is Down", "no record", "a;b"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+        assert_eq!(unescape("a\\x5cx\\xzz\\x4"), "a\\x\\xzz\\x4");
+    }
+
+    #[test]
+    fn a_file_is_followed_and_rotated() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kern.log");
+        assert!(KernelLog::open(&path).is_err());
+        std::fs::write(&path, "one\n[   12.345678] two\nhal").unwrap();
+        let mut log = KernelLog::open(&path).unwrap();
+        assert_eq!(message(&mut log).as_deref(), Some("one"));
+        assert_eq!(message(&mut log).as_deref(), Some("[   12.345678] two"));
+        assert_eq!(message(&mut log), None, "the line has not ended");
+        let mut file = File::options().append(true).open(&path).unwrap();
+        file.write_all(b"f\n4,7,0,-;record\n").unwrap();
+        assert_eq!(message(&mut log).as_deref(), Some("half"));
+        let Next::Record(record) = log.next(SOON).unwrap() else { panic!() };
+        assert_eq!((record.position, record.message.as_str()), (43, "record"), "the position is the file's");
+
+        let identity = log.identity();
+        std::fs::write(&path, "cut off\n").unwrap();
+        assert_eq!(log.next(SOON).unwrap(), Next::Restarted);
+        assert_eq!(message(&mut log).as_deref(), Some("cut off"));
+        assert_eq!(log.identity(), identity);
+        std::fs::rename(&path, directory.path().join("kern.log.1")).unwrap();
+        assert_eq!(log.next(SOON).unwrap(), Next::Nothing, "there is none for a moment");
+        std::fs::write(&path, "new\n").unwrap();
+        assert_eq!(log.next(SOON).unwrap(), Next::Restarted);
+        assert_eq!(message(&mut log).as_deref(), Some("new"));
+        assert_ne!(log.identity(), identity);
+        log.skip_to_end().unwrap();
+        assert_eq!(log.next(SOON).unwrap(), Next::Nothing);
+        assert!(KernelLog::open(directory.path()).is_err(), "a directory");
+    }
+
+    #[test]
+    fn a_change_wakes_the_reader() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kern.log");
+        std::fs::write(&path, "").unwrap();
+        let mut log = KernelLog::open(&path).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                File::options().append(true).open(&path).unwrap().write_all(b"line\n").unwrap();
+            });
+            let next = log.next(Duration::from_secs(30)).unwrap();
+            assert!(matches!(next, Next::Record(_)), "{next:?}");
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn the_machine_s_own_log() {
+        let Ok(mut log) = KernelLog::open("/dev/kmsg".as_ref()) else { return };
+        let mut before = None;
+        while let Next::Record(record) = log.next(Duration::ZERO).unwrap() {
+            assert!(before.is_none_or(|before| before < record.position));
+            assert!(record.at <= SystemTime::now().into());
+            before = Some(record.position);
+        }
+        log.skip_to_end().unwrap();
+    }
+}

@@ -1,0 +1,384 @@
+//! What happens on the node at an instant: recognised, counted, kept, and told at once to whoever listens.
+//!
+//! ```text
+//! kernel log ─► Recogniser ─┐
+//!                           ├─► Judge ─► History (disk) ─► Shown ─► /events, the collector `events`
+//! NVML's event thread ──────┘
+//! ```
+//!
+//! One writer at a time goes through this; pages and listeners look only at [`Shown`], so a disk that hangs delays
+//! neither. docs/events.md has the form in which events go out.
+
+mod gpus;
+mod history;
+mod judge;
+mod kernel_log;
+mod recognise;
+mod stream;
+
+pub(crate) use self::stream::events;
+
+use self::gpus::Gpus;
+use self::history::{Found, History, KEPT_EVENTS, Mark};
+use self::judge::{Judge, Source, Verdict};
+use self::kernel_log::{KernelLog, Next, Record};
+use self::recognise::{Recognised, Recogniser, pci_bus_id};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+use takt_model::{Event, EventKind, Labels, Timestamp};
+use tokio::sync::watch;
+
+/// How long NVML's word waits for the kernel's, which says more: the process, and what exactly happened.
+const KERNEL_FIRST: Duration = Duration::from_millis(250);
+/// How often the thread that follows the log looks whether it is still needed.
+const LOOK_UP: Duration = Duration::from_secs(1);
+/// How often a log that cannot be opened is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// No node has more GPUs times XIDs, nor talks to more NFS servers.
+pub(crate) const MAX_XIDS: usize = 1024;
+pub(crate) const MAX_SERVERS: usize = 256;
+
+/// Everything that happens on one node. Cloning gives another handle to the same.
+#[derive(Clone, Default)]
+pub struct Events(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    writer: Mutex<Writer>,
+    shown: Mutex<Shown>,
+    newest: watch::Sender<u64>,
+}
+
+/// The way of an event from whoever told it to the disk.
+#[derive(Default)]
+struct Writer {
+    judge: Judge,
+    history: Option<History>,
+    mark: Option<Mark>,
+    newest: u64,
+}
+
+/// What pages and listeners see.
+#[derive(Default)]
+pub(crate) struct Shown {
+    /// The last events, the oldest first.
+    pub kept: VecDeque<Arc<Event>>,
+    /// Of the newest event that is not kept any more.
+    forgotten: u64,
+    pub counts: BTreeMap<EventKind, Count>,
+    /// By UUID and XID.
+    pub xids: BTreeMap<(String, u32), Count>,
+    /// Whether an NFS server answered when the kernel last spoke of it.
+    pub servers: BTreeMap<String, bool>,
+    pub gpus: Gpus,
+    pub log: LogState,
+}
+
+/// How often something happened since the exporter started, and when last, also before.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(crate) struct Count {
+    pub total: u64,
+    pub last: Option<Timestamp>,
+    /// How many of them were too many to be told one by one.
+    pub untold: u64,
+}
+
+/// Whether the kernel log is followed.
+#[derive(Debug, Default)]
+pub(crate) struct LogState {
+    pub is_followed: bool,
+    pub overruns: u64,
+    pub problem: Option<(PathBuf, io::ErrorKind, String)>,
+}
+
+/// What comes after an event that a reader has seen.
+#[derive(Debug, PartialEq)]
+pub(crate) enum After {
+    Event(Arc<Event>),
+    /// There were some that are not kept any more, or the reader knows ids that this node never gave.
+    Gap,
+    Nothing,
+}
+
+impl Events {
+    /// Events whose history is in `state_directory`, if that is given; else a restart forgets them.
+    pub(crate) fn open(procfs: &Path, state_directory: Option<&Path>) -> io::Result<Self> {
+        let (history, found) = match state_directory {
+            Some(directory) => History::open(directory).map(|(history, found)| (Some(history), found))?,
+            None => (None, Found::default()),
+        };
+        let mut shown = Shown { gpus: Gpus::new(procfs), ..Shown::default() };
+        for event in &found.events {
+            shown.remember(event);
+        }
+        shown.forgotten = match (&history, found.events.front()) {
+            (Some(_), Some(oldest)) if found.events.len() == KEPT_EVENTS => oldest.id - 1,
+            (Some(_), _) => 0,
+            // What happened before this start is not known, and ids tell the time.
+            (None, _) => millis(SystemTime::now()),
+        };
+        let newest = found.events.back().map_or(shown.forgotten, |event| event.id);
+        shown.kept = found.events;
+        let writer = Writer { judge: Judge::default(), history, mark: found.mark, newest };
+        let inner = Inner { writer: Mutex::new(writer), shown: Mutex::new(shown), newest: watch::Sender::new(newest) };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Starts the thread that follows the kernel log. It ends when nobody has these events any more.
+    pub(crate) fn follow(&self, path: &Path) -> io::Result<()> {
+        let log = self.open_log(path, true);
+        let (events, path) = (Arc::downgrade(&self.0), path.to_owned());
+        let thread = std::thread::Builder::new().name("kernel log".to_owned()).stack_size(256 << 10);
+        thread.spawn(move || follow(&events, &path, log)).map(drop)
+    }
+
+    /// NVML's event thread reports an XID. If the kernel log tells of it too, that counts, and this is forgotten; so this
+    /// may wait for a moment.
+    pub fn xid_by_nvml(&self, bus_id: &str, xid: u64) {
+        let labels = [("pci_bus_id", bus_id), ("xid", &xid.to_string())];
+        self.by_nvml(EventKind::Xid, &labels, format!("NVML: Xid ({bus_id}): {xid}"));
+    }
+
+    /// NVML says that a GPU is lost. Known already if the kernel log has told.
+    pub fn gpu_lost_by_nvml(&self, bus_id: &str) {
+        self.by_nvml(EventKind::GpuLost, &[("pci_bus_id", bus_id)], format!("NVML: GPU {bus_id} is lost"));
+    }
+
+    /// NVML knows which GPU is at which place. Those that it does not name stay known: they may be lost.
+    pub fn gpus(&self, uuids_by_bus_id: impl IntoIterator<Item = (String, String)>) {
+        let mut shown = self.shown();
+        for (bus_id, uuid) in uuids_by_bus_id {
+            shown.gpus.learn(&bus_id, uuid);
+        }
+    }
+
+    fn by_nvml(&self, kind: EventKind, labels: &[(&str, &str)], message: String) {
+        let at = Timestamp::from(SystemTime::now());
+        let mut labels: Labels = labels.iter().copied().collect();
+        if let Some(bus_id) = labels.get("pci_bus_id").and_then(pci_bus_id) {
+            labels.set("pci_bus_id", &bus_id);
+        }
+        if self.shown().log.is_followed {
+            std::thread::sleep(KERNEL_FIRST);
+        }
+        self.record(Source::Nvml, Recognised { kind, labels, message }, at, None);
+        self.sync();
+    }
+
+    /// The way of one event. `mark` is its place in the kernel log.
+    fn record(&self, source: Source, told: Recognised, at: Timestamp, mark: Option<Mark>) {
+        let mut writer = self.writer();
+        let verdict = writer.judge.verdict(source, told.kind, &told.labels, at);
+        // The log is read from its beginning after a restart, so that the judge knows what came before.
+        let is_behind =
+            |known: &Mark| mark.as_ref().is_some_and(|mark| mark.log == known.log && mark.position <= known.position);
+        if writer.mark.as_ref().is_some_and(is_behind) {
+            return;
+        }
+        let mut labels = told.labels;
+        if let Some(uuid) = labels.get("pci_bus_id").and_then(|bus_id| self.shown().gpus.uuid(bus_id)) {
+            labels.set("uuid", &uuid);
+        }
+        // Over restarts ids rise with the clock, even where nothing was kept.
+        let id = (writer.newest + 1).max(millis(SystemTime::now()));
+        let event = Event { id, at, kind: told.kind, labels, message: told.message };
+        let is_news = verdict == Verdict::News;
+        if let Some(history) = &mut writer.history
+            && verdict != Verdict::Flood
+        {
+            history.append(mark.as_ref(), is_news.then_some(&event));
+        }
+        writer.mark = mark.or(writer.mark.take());
+        match verdict {
+            Verdict::Known => {}
+            Verdict::Flood => self.shown().count(&event, false),
+            Verdict::News => {
+                writer.newest = id;
+                let mut shown = self.shown();
+                shown.count(&event, true);
+                shown.keep(event);
+                drop(shown);
+                self.0.newest.send_replace(id);
+            }
+        }
+    }
+
+    /// Makes what was recorded safe from a power cut.
+    fn sync(&self) {
+        let writer = &mut *self.writer();
+        if let Some(history) = &mut writer.history {
+            history.sync(|| Found { events: self.shown().kept.clone(), mark: writer.mark.clone() });
+        }
+    }
+
+    /// What a reader that has seen `id` is to see next.
+    pub(crate) fn after(&self, id: u64) -> After {
+        let shown = self.shown();
+        let newest = shown.kept.back().map_or(shown.forgotten, |event| event.id);
+        if id < shown.forgotten || id > newest {
+            return After::Gap;
+        }
+        let place = shown.kept.partition_point(|event| event.id <= id);
+        shown.kept.get(place).map_or(After::Nothing, |event| After::Event(Arc::clone(event)))
+    }
+
+    /// From where a reader starts that accepts a gap.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.shown().forgotten
+    }
+
+    /// Tells of each event that is recorded.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.0.newest.subscribe()
+    }
+
+    pub(crate) fn listeners(&self) -> usize {
+        self.0.newest.receiver_count()
+    }
+
+    pub(crate) fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.0.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shown {
+    fn count(&mut self, event: &Event, is_told: bool) {
+        self.remember(event);
+        let add = |count: &mut Count| {
+            count.total += 1;
+            count.untold += u64::from(!is_told);
+        };
+        self.counts.entry(event.kind).and_modify(add);
+        if let Some(xid) = xid_of(event) {
+            self.xids.entry(xid).and_modify(add);
+        }
+    }
+
+    /// When it happened, and what it means for what is shown as it is now.
+    fn remember(&mut self, event: &Event) {
+        self.counts.entry(event.kind).or_default().last = Some(event.at);
+        if let Some(xid) = xid_of(event)
+            && (self.xids.len() < MAX_XIDS || self.xids.contains_key(&xid))
+        {
+            self.xids.entry(xid).or_default().last = Some(event.at);
+        }
+        let responds = match event.kind {
+            EventKind::NfsNotResponding => false,
+            EventKind::NfsResponding => true,
+            _ => return,
+        };
+        if let Some(server) = event.labels.get("server")
+            && (self.servers.len() < MAX_SERVERS || self.servers.contains_key(server))
+        {
+            self.servers.insert(server.to_owned(), responds);
+        }
+    }
+
+    fn keep(&mut self, event: Event) {
+        self.kept.push_back(Arc::new(event));
+        if self.kept.len() > KEPT_EVENTS
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            self.forgotten = oldest.id;
+        }
+    }
+}
+
+/// The GPU, by its UUID or, where that is not known, its place on the bus; and the XID.
+fn xid_of(event: &Event) -> Option<(String, u32)> {
+    let xid = event.labels.get("xid").filter(|_| event.kind == EventKind::Xid)?.parse().ok()?;
+    let gpu = event.labels.get("uuid").or_else(|| event.labels.get("pci_bus_id")).unwrap_or_default();
+    Some((gpu.to_owned(), xid))
+}
+
+fn millis(at: SystemTime) -> u64 {
+    u64::try_from(Timestamp::from(at).0).unwrap_or(0)
+}
+
+/// The thread's life: read on, and where that fails open the log again.
+fn follow(events: &Weak<Inner>, path: &Path, mut log: Option<KernelLog>) {
+    loop {
+        if let Some(log) = log.take() {
+            let Some(error) = read_on(events, log) else { return };
+            let Some(inner) = events.upgrade() else { return };
+            Events(inner).cannot_follow(path, &error);
+        }
+        std::thread::sleep(TRY_AGAIN);
+        let Some(inner) = events.upgrade() else { return };
+        // A log that comes later is new as a whole.
+        log = Events(inner).open_log(path, false);
+    }
+}
+
+impl Events {
+    fn open_log(&self, path: &Path, is_first: bool) -> Option<KernelLog> {
+        let log = KernelLog::open(path).and_then(|log| self.begin(log, is_first));
+        log.map_err(|error| self.cannot_follow(path, &error)).ok()
+    }
+
+    /// With a history the log is read from its beginning, and what the history has is not news. Without one nothing tells
+    /// what an exporter before this one told, so this one begins with what comes.
+    fn begin(&self, mut log: KernelLog, is_first: bool) -> io::Result<KernelLog> {
+        let mut writer = self.writer();
+        match writer.history.is_some() {
+            false if is_first => log.skip_to_end()?,
+            false => {}
+            true => {
+                let is_cut =
+                    |mark: &Mark| mark.log == log.identity() && log.end().is_some_and(|end| end < mark.position);
+                writer.mark = writer.mark.take().filter(|mark| !is_cut(mark));
+            }
+        }
+        drop(writer);
+        let mut shown = self.shown();
+        shown.log.is_followed = true;
+        if shown.log.problem.take().is_some() {
+            tracing::info!("following the kernel log");
+        }
+        Ok(log)
+    }
+
+    fn cannot_follow(&self, path: &Path, error: &io::Error) {
+        let log = &mut self.shown().log;
+        log.is_followed = false;
+        log.problem = Some((path.to_owned(), error.kind(), error.to_string()));
+    }
+}
+
+/// Reads until the log fails, which is returned, or nobody has the events any more.
+fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
+    let mut recogniser = Recogniser::new();
+    let mut identity = log.identity();
+    let mut is_unsynced = false;
+    loop {
+        // What comes at once is made safe together.
+        let next = log.next(if is_unsynced { Duration::ZERO } else { LOOK_UP });
+        let events = Events(events.upgrade()?);
+        match next {
+            Ok(Next::Record(Record { position, at, message })) => {
+                if let Some(told) = recogniser.read(&message) {
+                    events.record(Source::Kernel, told, at, Some(Mark { log: identity.clone(), position }));
+                    is_unsynced = true;
+                }
+            }
+            Ok(Next::Nothing) if std::mem::take(&mut is_unsynced) => events.sync(),
+            Ok(Next::Nothing) => {}
+            Ok(Next::Overrun) => events.shown().log.overruns += 1,
+            Ok(Next::Restarted) => {
+                identity = log.identity();
+                events.writer().mark = None;
+            }
+            Err(error) => return Some(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

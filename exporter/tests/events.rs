@@ -1,0 +1,178 @@
+//! Events as a listener gets them: the real program, a file as its kernel log.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+
+mod support;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use support::Running;
+use takt_model::{Event, EventKind};
+
+const XID: &str = "NVRM: Xid (PCI:0000:06:00): 79, pid=4242, name=python, GPU has fallen off the bus.";
+const OOM: &str = "Out of memory: Killed process 99 (python) total-vm:1kB";
+
+struct Node {
+    directory: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let node = Self { directory: tempfile::tempdir().unwrap() };
+        let gpu = node.directory.path().join("proc/driver/nvidia/gpus/0000:06:00.0");
+        std::fs::create_dir_all(&gpu).unwrap();
+        std::fs::write(gpu.join("information"), "GPU UUID: \t GPU-six\n").unwrap();
+        std::fs::write(node.path("kmsg"), "").unwrap();
+        node
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, line: &str) {
+        let mut file = File::options().append(true).open(self.path("kmsg")).unwrap();
+        file.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    fn start(&self) -> Running {
+        let flag = |name: &str, path: &Path| format!("--{name}={}", path.display());
+        let flags = [
+            flag("path.kmsg", &self.path("kmsg")),
+            flag("path.procfs", &self.path("proc")),
+            flag("state-directory", &self.path("state")),
+            "--collector.disable-defaults".to_owned(),
+            "--collector.events".to_owned(),
+        ];
+        let exporter = Running::takt(&flags.each_ref().map(String::as_str), &[]);
+        exporter.wait_for("followed", |page| page.contains("takt_kernel_log_followed 1\n"));
+        exporter
+    }
+}
+
+/// A connection to `/events`.
+struct Listener(BufReader<TcpStream>);
+
+impl Listener {
+    fn new(exporter: &Running, path: &str, headers: &str) -> Self {
+        let mut stream = TcpStream::connect(exporter.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n").unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("text/event-stream"), "{head}");
+        Self(reader)
+    }
+
+    /// The lines of the next message, without the chunks' lengths; none when the exporter has hung up.
+    fn message(&mut self) -> Option<Vec<String>> {
+        let mut lines: Vec<String> = Vec::new();
+        loop {
+            let mut line = String::new();
+            if self.0.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            let line = line.trim_end_matches(['\r', '\n']);
+            if line.contains(": ") {
+                lines.push(line.to_owned());
+            } else if line.is_empty() && !lines.is_empty() {
+                return Some(lines);
+            }
+        }
+    }
+
+    fn event(&mut self) -> Event {
+        let lines = self.message().unwrap();
+        let field = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let event: Event = serde_json::from_str(field("data").unwrap()).unwrap();
+        assert_eq!(field("id").unwrap(), event.id.to_string());
+        event
+    }
+}
+
+#[test]
+fn a_line_of_the_kernel_reaches_who_listens_and_the_counters() {
+    let node = Node::new();
+    let exporter = node.start();
+    let before = exporter.series("");
+    for kind in EventKind::ALL {
+        assert_eq!(before[&format!("takt_events_total{{kind=\"{}\"}}", kind.name())], 0.0);
+    }
+    let xid = r#"takt_gpu_xid_errors_total{uuid="GPU-six", xid="79"}"#;
+    assert_eq!(before[xid], 0.0, "it is there before it happens");
+
+    let (mut one, mut other) = (Listener::new(&exporter, "/events", ""), Listener::new(&exporter, "/events", ""));
+    node.write("usb 1-1: new high-speed USB device number 2 using xhci_hcd");
+    node.write(XID);
+    let event = one.event();
+    assert_eq!((event.kind, event.message.as_str()), (EventKind::Xid, XID));
+    let labels = r#"{pci_bus_id="0000:06:00.0", pid="4242", process="python", uuid="GPU-six", xid="79"}"#;
+    assert_eq!(event.labels.to_string(), labels);
+    assert_eq!(other.event(), event);
+    let page = exporter.series("");
+    assert_eq!((page[xid], page[r#"takt_events_total{kind="xid"}"#]), (1.0, 1.0));
+    let last_seen = page[r#"takt_gpu_xid_last_seen_timestamp_seconds{uuid="GPU-six", xid="79"}"#];
+    assert_eq!(last_seen, event.at.as_seconds());
+}
+
+#[test]
+fn events_are_replayed_from_an_id_also_after_a_restart() {
+    let node = Node::new();
+    let mut exporter = node.start();
+    let mut listener = Listener::new(&exporter, "/events", "");
+    node.write(XID);
+    let first = listener.event();
+    assert_eq!(exporter.end(), Some(0), "a listener does not hold it up");
+    assert_eq!(listener.message(), None);
+
+    node.write(OOM);
+    let exporter = node.start();
+    let after = format!("Last-Event-ID: {}\r\n", first.id);
+    let oom = Listener::new(&exporter, "/events", &after).event();
+    assert_eq!((oom.kind, oom.message.as_str()), (EventKind::OomKill, OOM));
+    let mut all = Listener::new(&exporter, "/events?after=0", "");
+    assert_eq!((all.event(), all.event()), (first.clone(), oom.clone()));
+    let mut from = Listener::new(&exporter, &format!("/events?after={}", oom.id), "");
+    node.write(OOM);
+    let third = from.event();
+    assert!(third.id > oom.id, "only what is new");
+    let page = exporter.series("");
+    assert_eq!(page[r#"takt_events_total{kind="xid"}"#], 0.0, "counted since this start");
+    assert!(page.contains_key(r#"takt_events_last_seen_timestamp_seconds{kind="xid"}"#));
+
+    let mut stranger = Listener::new(&exporter, "/events", "Last-Event-ID: 9999999999999\r\n");
+    assert_eq!(stranger.message().unwrap(), ["event: gap", "data: {\"after\":0}"]);
+    assert_eq!(stranger.event(), first);
+}
+
+#[test]
+fn a_wrong_id_is_refused_and_listeners_are_bounded() {
+    let node = Node::new();
+    let exporter = node.start();
+    for (path, headers) in [("/events?after=x", ""), ("/events", "Last-Event-ID: -1\r\n")] {
+        let (head, body) = exporter.get(path, headers);
+        assert!(head.starts_with("HTTP/1.1 400 ") && body.contains("expected the id of an event"), "{head} {body}");
+    }
+    let listeners: Vec<_> = (0..32).map(|_| Listener::new(&exporter, "/events", "")).collect();
+    assert!(exporter.get("/events", "").0.starts_with("HTTP/1.1 503 "));
+    drop(listeners);
+    exporter.wait_for("free again", |page| page.contains("takt_events_listeners 0\n"));
+}
+
+#[test]
+fn a_state_directory_belongs_to_one() {
+    let node = Node::new();
+    let _exporter = node.start();
+    let state = format!("--state-directory={}", node.path("state").display());
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
+    let output = command.args(["--web.listen-address=127.0.0.1:0", &state]).output().unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(log.contains("cannot keep state in") && log.contains("another exporter"), "{log}");
+}
