@@ -131,6 +131,30 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
             vec![on_node(EventKind::NfsNotResponding, 0, &[("server", "nas")])],
             &["NfsServerSaidNotResponding"],
         ),
+        ("locks", vec![on_node(EventKind::NfsLockLost, 0, &[])], &["NfsLockLost"]),
+        ("stuck CPU", vec![on_node(EventKind::Lockup, 0, &[("lockup", "soft")])], &["NodeLockup"]),
+        ("oops", vec![on_node(EventKind::KernelFault, 0, &[])], &["NodeKernelFault"]),
+        (
+            "memory",
+            vec![on_node(EventKind::MemoryError, 0, &[("severity", "uncorrected")])],
+            &["NodeMemoryUncorrected"],
+        ),
+        ("memory, corrected", vec![on_node(EventKind::MemoryError, 0, &[("severity", "corrected")])], &[]),
+        ("machine check", vec![on_node(EventKind::MachineCheck, 0, &[("cpu", "3")])], &["NodeMachineCheck"]),
+        ("PCI Express", vec![on_node(EventKind::PcieError, 0, &[("severity", "fatal")])], &["NodePcieError"]),
+        ("PCI Express, corrected", vec![on_node(EventKind::PcieError, 0, &[("severity", "corrected")])], &[]),
+        ("a hot CPU", (0..3).map(|n| on_node(EventKind::CpuThrottled, n * 600, &[])).collect(), &["NodeCpuTooHot"]),
+        ("a CPU hot once on many cores", (0..64).map(|n| on_node(EventKind::CpuThrottled, n / 8, &[])).collect(), &[]),
+        ("disk", vec![on_node(EventKind::DiskError, 0, &[("device", "sda")])], &["DiskError"]),
+        ("file system", vec![on_node(EventKind::FilesystemError, 0, &[("device", "sda1")])], &["FilesystemDamaged"]),
+        (
+            "no more writes",
+            vec![on_node(EventKind::FilesystemReadonly, 0, &[("device", "sda1")])],
+            &["FilesystemWentReadonly"],
+        ),
+        ("no start", vec![on_node(EventKind::GpuInitFailed, 0, &[("pci_bus_id", "0000:01:00.0")])], &["GpuInitFailed"]),
+        ("NVSwitch", vec![on_node(EventKind::Sxid, 0, &[("sxid", "12028")])], &["NvswitchFault"]),
+        ("good news", vec![on_node(EventKind::NfsResponding, 0, &[]), on_node(EventKind::LinkUp, 1, &[])], &[]),
         ("cable", vec![on_node(EventKind::LinkDown, 0, &[("device", "eth0")])], &["NetLinkDown"]),
     ];
     let files: Vec<EventFile> = files(&pack(), ".events.yml")
@@ -138,6 +162,8 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         .map(|(name, text)| EventFile::read(name, text, XidTable::shipped()).unwrap_or_else(|e| panic!("{e}")))
         .collect();
     let mut fired_ever = BTreeSet::new();
+    let told: BTreeSet<_> = scenarios.iter().flat_map(|(_, events, _)| events).map(|event| event.kind).collect();
+    assert!(EventKind::ALL.iter().all(|kind| told.contains(kind)), "every kind of event is met in a scenario");
     for (name, events, expected) in scenarios {
         let mut run = EventRun::new(&files, XidTable::shipped().clone());
         for event in &events {
