@@ -11,7 +11,7 @@ PACKAGES=(
 	slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin
 	munge libnss-wrapper mariadb-server-core mariadb-client-core
 	# the peers, and what looks at pages
-	prometheus prometheus-node-exporter chromium fonts-dejavu-core curl jq
+	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq
 )
 
 if ! command -v dpkg-query >/dev/null; then

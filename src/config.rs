@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use takt_alerts::notify::email::EmailConfig;
 use takt_collector::jobs::{self, JobsConfig};
 use takt_collector::scrape::ScrapeConfig;
 use takt_collector::store::StoreConfig;
@@ -28,6 +29,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// Where job records come from.
     pub jobs: JobsConfig,
+    /// How mail is sent: alerts and reports.
+    pub email: EmailConfig,
 }
 
 /// The web page and the API.
@@ -68,7 +71,9 @@ impl Config {
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        for relative in [&mut config.data_dir, &mut config.server.token_file].into_iter().flatten() {
+        let Self { data_dir, server, email, .. } = &mut config;
+        let files = [data_dir, &mut server.token_file, &mut email.password_file, &mut email.ca_file];
+        for relative in files.into_iter().flatten() {
             *relative = base.join(&*relative);
         }
         config.validate().with_context(|| format!("{}", path.display()))?;
@@ -86,7 +91,8 @@ impl Config {
         self.server.validate().context("server")?;
         self.scrape.validate().context("scrape")?;
         self.store.validate().context("store")?;
-        self.jobs.validate().context("jobs")
+        self.jobs.validate().context("jobs")?;
+        self.email.validate().context("email")
     }
 
     /// Where the data is: the command line, the environment (both in `place`), this configuration, `./takt-data`.

@@ -1,6 +1,7 @@
 //! The ways to people. Each way that speaks HTTP is two pure functions: the request for a row of the outbox, and what
 //! the reply means. Who opens connections is elsewhere, once for all of them.
 
+pub mod email;
 pub mod ntfy;
 pub mod slack;
 pub mod webhook;
