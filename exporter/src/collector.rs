@@ -1,6 +1,7 @@
 //! What a collector is.
 
 use crate::events::Events;
+use crate::gpus::SharedGpus;
 use std::io;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Metric, Samples};
@@ -35,6 +36,13 @@ pub trait Collector: Send {
     /// # Errors
     /// When the source cannot be read or understood, or the node has none.
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError>;
+}
+
+/// What the collectors of one exporter tell each other. Cloning gives another handle to the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shared {
+    /// From `nvml` to `jobs`.
+    pub gpus: SharedGpus,
 }
 
 /// Why a reading came to nothing.

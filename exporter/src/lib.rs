@@ -13,6 +13,7 @@ mod events;
 mod exporter;
 mod file;
 mod filter;
+mod gpus;
 mod metered;
 mod options;
 mod pace;

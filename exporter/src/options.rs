@@ -1,7 +1,8 @@
 //! What the node's administrator chooses: node_exporter's flags, and ours where it has none.
 
+use crate::collector::Shared;
 use crate::collectors::{
-    COLLECTORS, arp, cpu, diskstats, filesystem, netclass, netdev, netstat, nvml, stat, textfile, vmstat,
+    COLLECTORS, arp, cpu, diskstats, filesystem, jobs, netclass, netdev, netstat, nvml, stat, textfile, vmstat,
 };
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeSet;
@@ -29,6 +30,8 @@ pub struct Options {
     #[command(flatten)]
     pub filesystem: filesystem::FilesystemOptions,
     #[command(flatten)]
+    pub jobs: jobs::JobsOptions,
+    #[command(flatten)]
     pub netclass: netclass::NetclassOptions,
     #[command(flatten)]
     pub netdev: netdev::NetdevOptions,
@@ -42,6 +45,8 @@ pub struct Options {
     pub textfile: textfile::TextfileOptions,
     #[command(flatten)]
     pub vmstat: vmstat::VmstatOptions,
+    #[arg(skip)]
+    pub(crate) shared: Shared,
 }
 
 impl Default for Options {

@@ -8,6 +8,7 @@ mod entropy;
 mod events;
 mod filefd;
 pub(crate) mod filesystem;
+pub(crate) mod jobs;
 mod loadavg;
 mod meminfo;
 mod mountstats;
@@ -75,6 +76,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "events", about: "The kernel log: XIDs, OOM kills, hung tasks, links", by_default: true, reads: Reads::AtScrape, new: events::new },
     Entry { name: "filefd", about: "Open files", by_default: true, reads: Reads::AtScrape, new: filefd::new },
     Entry { name: "filesystem", about: "File system space", by_default: true, reads: SOON, new: filesystem::new },
+    Entry { name: "jobs", about: "Jobs: their use of the node, and their GPUs", by_default: true, reads: SOON, new: jobs::new },
     Entry { name: "loadavg", about: "Load averages", by_default: true, reads: Reads::AtScrape, new: loadavg::new },
     Entry { name: "meminfo", about: "Memory", by_default: true, reads: Reads::AtScrape, new: meminfo::new },
     Entry { name: "mountstats", about: "NFS client by mount", by_default: true, reads: SOON, new: mountstats::new },

@@ -146,6 +146,11 @@ pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
+/// The flag that turns an exporter to the stand-in for NVIDIA's library. Cargo puts that beside the test programs.
+pub fn stand_in() -> String {
+    format!("--nvml.library={}", std::env::current_exe().unwrap().with_file_name("libnvml_stand_in.so").display())
+}
+
 /// The flags that turn an exporter to a fixture.
 pub fn paths(tree: &Path) -> Vec<String> {
     let path = |flag: &str, name: &str| format!("--path.{flag}={}", tree.join(name).display());

@@ -6,9 +6,10 @@
 //! NVML reports percent, milliwatts, millijoules and megahertz.
 
 use super::{Gpu, Gpus, Identity, Memory, Reading, Trouble};
+use crate::gpus::GpuProcess;
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
-use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
@@ -226,12 +227,22 @@ fn fans(device: &Device<'_>) -> Result<Vec<u32>, NvmlError> {
     Ok(fans)
 }
 
-/// A process that computes and draws is on both lists.
-fn processes(device: &Device<'_>) -> Result<Option<std::collections::BTreeSet<u32>>, NvmlError> {
+/// A process that computes and draws is on both lists, with the same memory.
+fn processes(device: &Device<'_>) -> Result<Option<Vec<GpuProcess>>, NvmlError> {
     let compute = value(device.running_compute_processes())?;
     let graphics = value(device.running_graphics_processes())?;
     if compute.is_none() && graphics.is_none() {
         return Ok(None);
     }
-    Ok(Some(compute.into_iter().chain(graphics).flatten().map(|process| process.pid).collect()))
+    let mut processes: Vec<GpuProcess> = Vec::new();
+    for process in compute.into_iter().chain(graphics).flatten() {
+        let memory = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        };
+        if processes.iter().all(|other| other.pid != process.pid) {
+            processes.push(GpuProcess { pid: process.pid, memory, gpu_instance: process.gpu_instance_id });
+        }
+    }
+    Ok(Some(processes))
 }

@@ -1,18 +1,17 @@
 //! NVIDIA GPUs: what they do, what they draw, and whose work is on them.
 //!
-//! Sources: NVML, the driver's library, and `/proc` for the processes that use the GPUs. NVML may hang, so this collector
-//! has a thread. What a GPU does not support is left out; a GPU that was there and is not any more keeps its
-//! `takt_gpu_up`, at 0.
+//! Source: NVML, the driver's library. It may hang, so this collector has a thread. What a GPU does not support is left
+//! out; a GPU that was there and is not any more keeps its `takt_gpu_up`, at 0. Whose the processes on the GPUs are says
+//! the collector `jobs`, which gets them from here.
 
 mod library;
-mod processes;
 
 use self::library::Library;
-use self::processes::Processes;
 use crate::collector::{CollectError, Collector};
+use crate::gpus::{GpuProcess, KnownGpu, SharedGpus};
 use crate::options::Options;
 use nvml_wrapper::error::NvmlError;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
 
@@ -27,7 +26,7 @@ pub struct NvmlOptions {
 
 struct Nvml {
     gpus: Box<dyn Gpus>,
-    processes: Processes,
+    shared: SharedGpus,
     /// The GPUs that ever were there, by UUID.
     seen: BTreeMap<String, Identity>,
 }
@@ -81,8 +80,8 @@ struct Reading {
     clocks: Vec<(&'static str, f64)>,
     /// In the order of the fans, as ratios.
     fans: Vec<f64>,
-    /// Process ids, each once.
-    processes: Option<BTreeSet<u32>>,
+    /// Each once.
+    processes: Option<Vec<GpuProcess>>,
 }
 
 /// Bytes of the GPU's memory.
@@ -142,16 +141,6 @@ const FAN: Metric = Metric::gauge(
     &["uuid", "fan"],
 );
 const PROCESSES: Metric = Metric::gauge("takt_gpu_processes", "Processes that use the GPU, desktop included.", UUID);
-const JOB_INFO: Metric = Metric::gauge(
-    "takt_gpu_job_info",
-    "A Slurm job with a process on the GPU; always 1. Join on it instead of labelling every series with jobs.",
-    &["uuid", "jobid", "user"],
-);
-const PROCESS_WITHOUT_JOB: Metric = Metric::gauge(
-    "takt_gpu_process_without_job",
-    "Processes on the GPU that belong to no Slurm job. The desktop's own are left out.",
-    &["uuid", "user"],
-);
 const METRICS: &[Metric] = &[
     UP,
     INFO,
@@ -170,23 +159,35 @@ const METRICS: &[Metric] = &[
     CLOCK,
     FAN,
     PROCESSES,
-    JOB_INFO,
-    PROCESS_WITHOUT_JOB,
 ];
 
 /// GPUs of one node, gone ones included.
 const MAX_GPUS: usize = 64;
-/// Jobs and users on one GPU.
-const MAX_OWNERS: usize = 256;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let library = Library::new(options.nvml.library.clone());
-    Box::new(Nvml::new(Box::new(library), options.paths.procfs.clone()))
+    Box::new(Nvml::new(Box::new(library), options.shared.gpus.clone()))
 }
 
 impl Nvml {
-    fn new(gpus: Box<dyn Gpus>, procfs: PathBuf) -> Self {
-        Self { gpus, processes: Processes::new(procfs), seen: BTreeMap::new() }
+    fn new(gpus: Box<dyn Gpus>, shared: SharedGpus) -> Self {
+        Self { gpus, shared, seen: BTreeMap::new() }
+    }
+
+    /// Lost GPUs are published too: jobs still hold them.
+    fn publish(&self, gpus: &[Gpu]) {
+        let known = self.seen.values().map(|identity| {
+            let here = gpus.iter().find(|gpu| gpu.identity.uuid == identity.uuid);
+            let reading = here.and_then(|gpu| gpu.reading.as_ref().ok());
+            KnownGpu {
+                uuid: identity.uuid.clone(),
+                index: identity.index,
+                minor: identity.minor,
+                parts: Vec::new(),
+                processes: reading.and_then(|reading| reading.processes.clone()).unwrap_or_default(),
+            }
+        });
+        self.shared.publish(known.collect());
     }
 }
 
@@ -200,7 +201,7 @@ impl Collector for Nvml {
     }
 
     fn max_series(&self) -> usize {
-        MAX_GPUS * (2 * METRICS.len() + MAX_OWNERS)
+        MAX_GPUS * 2 * METRICS.len()
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -210,12 +211,13 @@ impl Collector for Nvml {
             self.seen.insert(gpu.identity.uuid.clone(), gpu.identity.clone());
             gpu.identity.push(gpu.reading.as_ref().err().copied(), out);
             if let Ok(reading) = &gpu.reading {
-                reading.push(&gpu.identity.uuid, &mut self.processes, out);
+                reading.push(&gpu.identity.uuid, out);
             }
         }
         let reason = read.as_ref().map_or_else(|trouble| trouble.reason(), |_| "not_enumerated");
         let is_here = |uuid: &str| gpus.iter().any(|gpu| gpu.identity.uuid == uuid);
         self.seen.values().filter(|identity| !is_here(&identity.uuid)).for_each(|gone| gone.push(Some(reason), out));
+        self.publish(gpus);
         match read {
             Ok(_) if self.seen.is_empty() => Err(CollectError::Absent("no NVIDIA GPU")),
             Ok(_) => Ok(()),
@@ -253,7 +255,7 @@ impl Identity {
 }
 
 impl Reading {
-    fn push(&self, uuid: &str, processes: &mut Processes, out: &mut Samples) {
+    fn push(&self, uuid: &str, out: &mut Samples) {
         for (metric, value) in [
             (&UTILIZATION, self.utilization),
             (&MEMORY_UTILIZATION, self.memory_utilization),
@@ -275,24 +277,6 @@ impl Reading {
         for (fan, ratio) in self.fans.iter().enumerate() {
             out.push(&FAN, &[uuid, &fan.to_string()], *ratio);
         }
-        self.push_owners(uuid, processes, out);
-    }
-
-    fn push_owners(&self, uuid: &str, processes: &mut Processes, out: &mut Samples) {
-        let (mut jobs, mut without_job) = (BTreeSet::new(), BTreeMap::new());
-        let owners = self.processes.iter().flatten().filter_map(|&pid| processes.owner(pid));
-        for owner in owners {
-            match owner.jobid {
-                Some(jobid) => drop(jobs.insert((jobid, owner.user))),
-                None => *without_job.entry(owner.user).or_insert(0.0) += 1.0,
-            }
-        }
-        for (jobid, user) in jobs.iter().take(MAX_OWNERS) {
-            out.push(&JOB_INFO, &[uuid, jobid, user], 1.0);
-        }
-        for (user, count) in without_job.iter().take(MAX_OWNERS) {
-            out.push(&PROCESS_WITHOUT_JOB, &[uuid, user], *count);
-        }
     }
 }
 
@@ -312,7 +296,7 @@ mod tests {
     }
 
     fn collector(readings: impl IntoIterator<Item = Result<Vec<Gpu>, Trouble>>) -> Nvml {
-        Nvml::new(Box::new(Recorded(readings.into_iter().collect())), "/nonexistent".into())
+        Nvml::new(Box::new(Recorded(readings.into_iter().collect())), SharedGpus::default())
     }
 
     /// The lines of the page that hold `part`, and how the reading ended.
@@ -391,28 +375,16 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_shown_as_jobs_and_users() {
-        let procfs = tempfile::tempdir().unwrap();
-        for (pid, name, cgroup) in [
-            (10, "python", "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"),
-            (11, "python", "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_1"),
-            (12, "python", "0::/user.slice"),
-            (13, "Xorg", "0::/user.slice"),
-        ] {
-            let process = procfs.path().join(pid.to_string());
-            std::fs::create_dir(&process).unwrap();
-            std::fs::write(process.join("status"), format!("Name:\t{name}\nUid:\t0\t0\t0\t0\n")).unwrap();
-            std::fs::write(process.join("cgroup"), format!("{cgroup}\n")).unwrap();
-        }
-        // 14 has ended meanwhile.
-        let reading = Reading { processes: Some([10, 11, 12, 13, 14].into()), ..Reading::default() };
-        let mut nvml = collector([Ok(vec![gpu("GPU-a", Ok(reading))])]);
-        nvml.processes = Processes::new(procfs.path().to_owned());
-        assert_eq!(
-            read(&mut nvml, "process").0,
-            [r#"takt_gpu_processes{uuid="GPU-a"} 5"#, r#"takt_gpu_process_without_job{uuid="GPU-a",user="root"} 1"#,]
-        );
-        nvml.gpus = Box::new(Recorded([Ok(vec![])].into()));
-        assert_eq!(read(&mut nvml, "job").0, [""; 0]);
+    fn who_uses_the_gpus_is_told_to_the_jobs() {
+        let process = GpuProcess { pid: 10, memory: Some(1 << 30), gpu_instance: None };
+        let reading = Reading { processes: Some(vec![process]), ..Reading::default() };
+        let mut nvml = collector([Ok(vec![gpu("GPU-a", Ok(reading))]), Err(trouble(NvmlError::Unknown))]);
+        assert_eq!(read(&mut nvml, "process").0, [r#"takt_gpu_processes{uuid="GPU-a"} 1"#]);
+        let table = nvml.shared.table(std::time::Duration::ZERO);
+        assert_eq!((table.gpus[0].uuid.as_str(), table.gpus[0].minor), ("GPU-a", Some(1)));
+        assert_eq!(table.gpus[0].processes, [process]);
+        read(&mut nvml, "").1.unwrap_err();
+        let table = nvml.shared.table(std::time::Duration::ZERO);
+        assert_eq!((table.gpus.len(), table.gpus[0].processes.len()), (1, 0), "who is on a GPU that is silent?");
     }
 }

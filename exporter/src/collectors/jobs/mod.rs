@@ -1,0 +1,449 @@
+//! Jobs on this node: what each uses, and which GPUs it holds, whether it uses them or not.
+//!
+//! Sources: the cgroups (versions 1 and 2) that Slurm and the kubelet make, `/proc` for the jobs' processes, and what the
+//! collector `nvml` last saw on the GPUs. No scheduler is asked. Reading another user's environment needs root, or
+//! CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; without, the GPUs of a job are known only while it uses them.
+//!
+//! Series are bounded by the jobs on the node, and end with them. Join them by `jobid` instead of labelling GPUs by job.
+
+mod environment;
+mod grant;
+mod place;
+mod processes;
+mod stepd;
+mod tree;
+mod usage;
+
+use self::environment::{Environment, Told};
+use self::grant::{Evidence, GpuOrder, Grant};
+use self::place::Key;
+use self::processes::Processes;
+use self::stepd::Stepds;
+use self::tree::Group;
+use self::usage::{Disks, Usage};
+use crate::collector::{CollectError, Collector};
+use crate::gpus::{GpuTable, SharedGpus};
+use crate::options::Options;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::time::Duration;
+use takt_model::{Metric, Samples};
+
+/// What `jobs` leaves to choose.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct JobsOptions {
+    /// What SLURM_JOB_GPUS counts: pci with AutoDetect=nvml in gres.conf, minor with File=/dev/nvidia… alone.
+    #[arg(long = "collector.jobs.gpu-order", value_name = "ORDER", default_value = "pci")]
+    pub gpu_order: GpuOrder,
+}
+
+struct Jobs {
+    cgroups: PathBuf,
+    processes: Processes,
+    stepds: Stepds,
+    disks: Disks,
+    gpus: SharedGpus,
+    /// How long the first reading waits for that of the GPUs, so that the first page is whole.
+    patience: Duration,
+    order: GpuOrder,
+    known: HashMap<Key, Known>,
+}
+
+/// A job as it is found on the node now.
+#[derive(Debug, Default)]
+struct Job {
+    group: Group,
+    /// Processes by step.
+    steps: BTreeMap<String, Vec<u32>>,
+}
+
+/// What was learned of a job, for as long as it is here.
+#[derive(Debug, Default)]
+struct Known {
+    user: Option<String>,
+    /// Of the first process of each step.
+    environments: BTreeMap<String, Environment>,
+    /// Whether an environment may not be read.
+    is_unreadable: bool,
+    oom_kills: Growing,
+    open: BTreeSet<u32>,
+}
+
+/// A sum whose parts may vanish, such as the steps of a job, but that shall not fall.
+#[derive(Debug, Default)]
+struct Growing {
+    last: f64,
+    total: f64,
+}
+
+const JOB: &[&str] = &["jobid"];
+const INFO: Metric = Metric::gauge(
+    "takt_job_info",
+    "A job on this node; always 1. jobid is Slurm's number or the pod's UID, sluid Slurm's unique id where cgroups are named by it.",
+    &["jobid", "user", "scheduler", "sluid"],
+);
+const CPU: Metric = Metric::counter("takt_job_cpu_seconds_total", "CPU time that the job has used on this node.", JOB);
+const CPU_MODE: Metric =
+    Metric::counter("takt_job_cpu_mode_seconds_total", "CPU time by mode, user or system.", &["jobid", "mode"]);
+const CPU_THROTTLED: Metric = Metric::counter(
+    "takt_job_cpu_throttled_seconds_total",
+    "Time for which the job was kept from its CPUs by a quota.",
+    JOB,
+);
+const CPUS: Metric = Metric::gauge("takt_job_cpus", "CPUs that the job may run on.", JOB);
+const MEMORY_CURRENT: Metric =
+    Metric::gauge("takt_job_memory_current_bytes", "Memory charged to the job, cached files included.", JOB);
+const MEMORY_PEAK: Metric =
+    Metric::gauge("takt_job_memory_peak_bytes", "The most memory that was ever charged to the job.", JOB);
+const MEMORY_LIMIT: Metric = Metric::gauge("takt_job_memory_limit_bytes", "Memory that the job may have.", JOB);
+const MEMORY_ANONYMOUS: Metric = Metric::gauge(
+    "takt_job_memory_anonymous_bytes",
+    "Memory of the job that is not cached files: what would have to be swapped out or killed.",
+    JOB,
+);
+const MEMORY_FILE: Metric = Metric::gauge("takt_job_memory_file_bytes", "Files cached on behalf of the job.", JOB);
+const MEMORY_SWAP: Metric = Metric::gauge("takt_job_memory_swap_bytes", "Memory of the job that is swapped out.", JOB);
+const OOM_KILLS: Metric = Metric::counter(
+    "takt_job_oom_kills_total",
+    "Processes of the job that the kernel killed for lack of memory, since the exporter first saw the job.",
+    JOB,
+);
+const IO_BYTES: Metric = Metric::counter(
+    "takt_job_io_bytes_total",
+    "Bytes that the job read from and wrote to local disks; network file systems are not counted.",
+    &["jobid", "direction"],
+);
+const IO_OPERATIONS: Metric = Metric::counter(
+    "takt_job_io_operations_total",
+    "Requests of the job to read from and write to local disks.",
+    &["jobid", "direction"],
+);
+const PROCESSES: Metric = Metric::gauge(
+    "takt_job_processes",
+    "Processes of the job, without slurmstepd where that has a cgroup of its own.",
+    JOB,
+);
+const THREADS: Metric = Metric::gauge("takt_job_threads", "Threads of the job.", JOB);
+const PRESSURE: Metric = Metric::counter(
+    "takt_job_pressure_seconds_total",
+    "Time for which some of the job's threads waited for the resource: cpu, io or memory.",
+    &["jobid", "resource"],
+);
+const UNREADABLE: Metric = Metric::gauge(
+    "takt_jobs_unreadable",
+    "Jobs whose environment the exporter may not read, so that a GPU they hold and do not use is not seen.",
+    &[],
+);
+const LEFT_OUT: Metric = Metric::gauge("takt_jobs_left_out", "Jobs beyond the most that are shown.", &[]);
+const GPU_JOB_INFO: Metric = Metric::gauge(
+    "takt_gpu_job_info",
+    "A job that was given the GPU, or a part of it (MIG), used or not; always 1. Join on it instead of labelling every series with jobs.",
+    &["uuid", "jobid", "user"],
+);
+const GPU_JOB_MEMORY: Metric = Metric::gauge(
+    "takt_gpu_job_memory_used_bytes",
+    "Memory of the GPU that the job's processes have allocated.",
+    &["uuid", "jobid"],
+);
+const PROCESS_WITHOUT_JOB: Metric = Metric::gauge(
+    "takt_gpu_process_without_job",
+    "Processes on the GPU that belong to no job, or to one that was not given it. The desktop's own are left out.",
+    &["uuid", "user"],
+);
+const METRICS: &[Metric] = &[
+    INFO,
+    CPU,
+    CPU_MODE,
+    CPU_THROTTLED,
+    CPUS,
+    MEMORY_CURRENT,
+    MEMORY_PEAK,
+    MEMORY_LIMIT,
+    MEMORY_ANONYMOUS,
+    MEMORY_FILE,
+    MEMORY_SWAP,
+    OOM_KILLS,
+    IO_BYTES,
+    IO_OPERATIONS,
+    PROCESSES,
+    THREADS,
+    PRESSURE,
+    UNREADABLE,
+    LEFT_OUT,
+    GPU_JOB_INFO,
+    GPU_JOB_MEMORY,
+    PROCESS_WITHOUT_JOB,
+];
+
+const FIRST_PATIENCE: Duration = Duration::from_millis(200);
+/// Jobs that are shown.
+const MAX_JOBS: usize = 512;
+/// Series of one job, GPUs aside.
+const SERIES_OF_JOB: usize = 24;
+/// GPUs with jobs and users on them, in all.
+const MAX_HOLDINGS: usize = 2048;
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(Jobs {
+        cgroups: options.paths.sysfs.join("fs/cgroup"),
+        processes: Processes::new(options.paths.procfs.clone()),
+        stepds: Stepds::default(),
+        disks: Disks::new(options.paths.sysfs.clone()),
+        gpus: options.shared.gpus.clone(),
+        patience: FIRST_PATIENCE,
+        order: options.jobs.gpu_order,
+        known: HashMap::new(),
+    })
+}
+
+impl Collector for Jobs {
+    fn name(&self) -> &'static str {
+        "jobs"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        MAX_JOBS * SERIES_OF_JOB + 3 * MAX_HOLDINGS + 2
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let mut jobs = self.find();
+        self.known.retain(|key, _| jobs.contains_key(key));
+        for (key, job) in &jobs {
+            let known = self.known.entry(key.clone()).or_default();
+            known.learn(key, job, &mut self.processes);
+        }
+        let left_out = jobs.len().saturating_sub(MAX_JOBS);
+        jobs = jobs.into_iter().take(MAX_JOBS).collect();
+        let mut names = BTreeMap::new();
+        for (key, job) in &jobs {
+            let known = self.known.entry(key.clone()).or_default();
+            let name = known.name(key);
+            push_job(key, &name, job, known, &mut self.disks, out);
+            names.insert(key.clone(), name);
+        }
+        let unreadable = jobs.keys().filter(|key| self.known.get(key).is_some_and(|known| known.is_unreadable));
+        out.push::<&str>(&UNREADABLE, &[], unreadable.count() as f64);
+        out.push::<&str>(&LEFT_OUT, &[], left_out as f64);
+        self.push_gpus(&jobs, &names, out);
+        self.processes.forget();
+        match self.cgroups.exists() {
+            true => Ok(()),
+            false => Err(CollectError::Absent("no cgroups")),
+        }
+    }
+}
+
+impl Jobs {
+    /// The jobs that have processes: cgroups may be left behind empty.
+    fn find(&mut self) -> BTreeMap<Key, Job> {
+        let groups = tree::find(&self.cgroups);
+        let jobs = groups.into_iter().map(|(key, group)| {
+            let steps = tree::processes(&group);
+            (key, Job { group, steps })
+        });
+        let mut jobs: BTreeMap<_, _> = jobs.filter(|(_, job)| !job.steps.is_empty()).collect();
+        for (key, steps) in self.stepds.jobs(&self.processes) {
+            jobs.entry(key).or_insert_with(|| Job { group: Group::default(), steps });
+        }
+        jobs
+    }
+
+    fn push_gpus(&mut self, jobs: &BTreeMap<Key, Job>, names: &BTreeMap<Key, String>, out: &mut Samples) {
+        let table = self.gpus.table(std::mem::take(&mut self.patience));
+        let mut holdings = Holdings::default();
+        let mut grants = BTreeMap::new();
+        for (key, job) in jobs {
+            let (Some(known), Some(name)) = (self.known.get(key), names.get(key)) else { continue };
+            let grant = known.grant(job, &table, self.order);
+            if let Grant::Gpus(gpus) = &grant {
+                let user = known.user.clone().unwrap_or_default();
+                holdings.given.extend(gpus.iter().map(|uuid| (uuid.clone(), name.clone(), user.clone())));
+            }
+            grants.insert(key, grant);
+        }
+        for gpu in &table.gpus {
+            for process in &gpu.processes {
+                let Some(owner) = self.processes.owner(process.pid, table.read_at) else { continue };
+                let uuid = gpu.used_by(process);
+                let may = |gpus: &BTreeSet<String>| {
+                    let is_part = |given: &String| gpu.parts.iter().any(|(part, _)| part == given);
+                    gpus.contains(uuid) || gpus.contains(&gpu.uuid) || (uuid == gpu.uuid && gpus.iter().any(is_part))
+                };
+                let job = owner.job.as_ref();
+                let name = job.map(|job| names.get(job).cloned().unwrap_or_else(|| job.name()));
+                let is_allowed = match job.and_then(|job| grants.get(job)) {
+                    Some(Grant::Gpus(gpus)) => may(gpus),
+                    // Nothing tells what it was given; so it was given what it uses.
+                    Some(Grant::Unknown) | None => job.is_some(),
+                };
+                if let Some(name) = &name {
+                    holdings.memory(uuid, name, process.memory);
+                }
+                match name {
+                    Some(name) if is_allowed => {
+                        // The job's, whoever of its processes may have become somebody else.
+                        let known = job.and_then(|job| self.known.get(job)).map(|known| known.user.clone());
+                        let user = known.map_or(owner.user, Option::unwrap_or_default);
+                        holdings.given.insert((uuid.to_owned(), name, user));
+                    }
+                    None if owner.is_desktop => {}
+                    _ => *holdings.without_job.entry((uuid.to_owned(), owner.user)).or_insert(0.0) += 1.0,
+                }
+            }
+        }
+        holdings.push(out);
+    }
+}
+
+/// Who is on the GPUs, by UUID.
+#[derive(Debug, Default)]
+struct Holdings {
+    /// With job and user.
+    given: BTreeSet<(String, String, String)>,
+    /// With job.
+    memory: BTreeMap<(String, String), f64>,
+    /// With user.
+    without_job: BTreeMap<(String, String), f64>,
+}
+
+impl Holdings {
+    fn memory(&mut self, uuid: &str, name: &str, bytes: Option<u64>) {
+        if let Some(bytes) = bytes {
+            *self.memory.entry((uuid.to_owned(), name.to_owned())).or_insert(0.0) += bytes as f64;
+        }
+    }
+
+    fn push(&self, out: &mut Samples) {
+        for (uuid, jobid, user) in self.given.iter().take(MAX_HOLDINGS) {
+            out.push(&GPU_JOB_INFO, &[uuid, jobid, user], 1.0);
+        }
+        for ((uuid, jobid), bytes) in self.memory.iter().take(MAX_HOLDINGS) {
+            out.push(&GPU_JOB_MEMORY, &[uuid, jobid], *bytes);
+        }
+        for ((uuid, user), count) in self.without_job.iter().take(MAX_HOLDINGS) {
+            out.push(&PROCESS_WITHOUT_JOB, &[uuid, user], *count);
+        }
+    }
+}
+
+impl Known {
+    /// Looks at the first process of each step that was not understood yet.
+    fn learn(&mut self, key: &Key, job: &Job, processes: &mut Processes) {
+        if let Some(uid) = job.group.uid {
+            self.user.get_or_insert_with(|| processes.user(uid));
+        }
+        self.is_unreadable = false;
+        for (step, pids) in &job.steps {
+            if is_stepd(step) || self.environments.contains_key(step) {
+                continue;
+            }
+            let Some(first) = first_process(pids, processes) else { continue };
+            // A pod's processes run as whoever its image says, which is nobody's name here.
+            if self.user.is_none() && key.scheduler() == "slurm" {
+                self.user = processes.uid(first).map(|uid| processes.user(uid));
+            }
+            match processes.environment(first) {
+                Ok(environment) => {
+                    let knows_all = ["step_batch", "step_interactive"].iter().any(|name| step.starts_with(name));
+                    let is_slurm = key.scheduler() == "slurm";
+                    // Between fork and exec it still has its parent's.
+                    if (is_slurm && environment.jobid.is_some()) || environment.gpus != Told::Nothing {
+                        let knows_all = is_slurm && knows_all;
+                        self.environments.insert(step.clone(), Environment { knows_all, ..environment });
+                    }
+                }
+                Err(error) => self.is_unreadable |= error.kind() == std::io::ErrorKind::PermissionDenied,
+            }
+        }
+        // The last resort, and not a cheap one.
+        if self.environments.is_empty() && self.open.is_empty() {
+            let some = job.steps.iter().filter(|(step, _)| !is_stepd(step)).flat_map(|(_, pids)| pids).take(8);
+            self.open = some.flat_map(|pid| processes.open_gpus(*pid)).collect();
+        }
+    }
+
+    /// What the job is called: Slurm's number, where it can be had.
+    fn name(&self, key: &Key) -> String {
+        let number = || self.environments.values().find_map(|environment| environment.jobid);
+        match key {
+            Key::Sluid(_) => number().map_or_else(|| key.name(), |number| number.to_string()),
+            Key::Slurm(_) | Key::Pod(_) => key.name(),
+        }
+    }
+
+    fn grant(&self, job: &Job, table: &GpuTable, order: GpuOrder) -> Grant {
+        let evidence = Evidence {
+            device_lists: tree::device_lists(&job.group),
+            environments: self.environments.values().collect(),
+            open: self.open.clone(),
+        };
+        grant::grant(&evidence, table, order)
+    }
+}
+
+impl Growing {
+    fn step(&mut self, sum: f64) -> f64 {
+        self.total += (sum - self.last).max(0.0);
+        self.last = sum;
+        self.total
+    }
+}
+
+fn push_job(key: &Key, name: &str, job: &Job, known: &mut Known, disks: &mut Disks, out: &mut Samples) {
+    let sluid = if let Key::Sluid(sluid) = key { sluid } else { "" };
+    out.push(&INFO, &[name, known.user.as_deref().unwrap_or_default(), key.scheduler(), sluid], 1.0);
+    let of_job = job.steps.iter().filter(|(step, _)| !is_stepd(step)).map(|(_, pids)| pids.len());
+    out.push(&PROCESSES, &[name], of_job.sum::<usize>() as f64);
+    let mut usage = Usage::default();
+    for directory in &job.group.directories {
+        match directory.controller {
+            tree::V2 => usage.add_v2(&directory.path, disks),
+            controller => usage.add_v1(controller, &directory.path, disks),
+        }
+    }
+    for (metric, value) in [
+        (&CPU, usage.cpu_seconds),
+        (&CPU_THROTTLED, usage.cpu_throttled_seconds),
+        (&CPUS, usage.cpus),
+        (&MEMORY_CURRENT, usage.memory_current),
+        (&MEMORY_PEAK, usage.memory_peak),
+        (&MEMORY_LIMIT, usage.memory_limit),
+        (&MEMORY_ANONYMOUS, usage.memory_anonymous),
+        (&MEMORY_FILE, usage.memory_file),
+        (&MEMORY_SWAP, usage.memory_swap),
+        (&OOM_KILLS, usage.oom_kills.map(|kills| known.oom_kills.step(kills))),
+        (&THREADS, usage.threads),
+    ] {
+        value.into_iter().for_each(|value| out.push(metric, &[name], value));
+    }
+    for (mode, value) in [("user", usage.cpu_user_seconds), ("system", usage.cpu_system_seconds)] {
+        value.into_iter().for_each(|value| out.push(&CPU_MODE, &[name, mode], value));
+    }
+    for (metric, pair) in [(&IO_BYTES, usage.io_bytes), (&IO_OPERATIONS, usage.io_operations)] {
+        for (direction, value) in ["read", "write"].iter().zip(pair.into_iter().flatten()) {
+            out.push(metric, &[name, direction], value);
+        }
+    }
+    for (resource, value) in ["cpu", "io", "memory"].iter().zip(usage.pressure_seconds) {
+        value.into_iter().for_each(|value| out.push(&PRESSURE, &[name, resource], value));
+    }
+}
+
+/// Version 2 puts `slurmstepd` in a cgroup of its own.
+fn is_stepd(step: &str) -> bool {
+    step.ends_with("/slurm")
+}
+
+/// The process that the scheduler started: ids rise. Version 1 has `slurmstepd` before it.
+fn first_process(pids: &[u32], processes: &Processes) -> Option<u32> {
+    /// Who comes after `slurmstepd` and its copies.
+    const FIRST: usize = 4;
+    let mut pids = pids.to_owned();
+    pids.sort_unstable();
+    pids.into_iter().take(FIRST).find(|pid| processes.stat(*pid).is_some_and(|stat| stat.name != "slurmstepd"))
+}

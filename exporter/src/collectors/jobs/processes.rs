@@ -1,0 +1,266 @@
+//! Whose a process is: its user and its job.
+//!
+//! Sources: `/proc/PID/stat`, `status` and `cgroup`, and the system's users. Where Slurm runs without cgroups, the
+//! `slurmstepd` among a process's ancestors names the job.
+
+use super::environment::Environment;
+use super::place::{self, Key};
+use nix::unistd::{Uid, User};
+use std::collections::HashMap;
+use std::fs::read_to_string;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A process's owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub user: String,
+    pub job: Option<Key>,
+    /// Whether it is part of the desktop, which is nobody's work.
+    pub is_desktop: bool,
+}
+
+/// What `/proc/PID/stat` tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub name: String,
+    pub parent: u32,
+    /// When it began, in ticks since the machine's start. With its id this is a process; ids come round again.
+    pub began: u64,
+}
+
+pub(super) struct Processes {
+    procfs: PathBuf,
+    users: HashMap<u32, String>,
+    users_since: Instant,
+    owners: HashMap<(u32, u64), Owner>,
+}
+
+/// The X server and Wayland compositors: they are on a workstation's GPU and are nobody's work. The kernel cuts names
+/// after 15 bytes.
+const DESKTOP: [&str; 24] = [
+    "Hyprland",
+    "X",
+    "Xorg",
+    "Xwayland",
+    "cinnamon",
+    "compiz",
+    "cosmic-comp",
+    "gamescope",
+    "gnome-remote-de",
+    "gnome-shell",
+    "kwin_wayland",
+    "kwin_x11",
+    "labwc",
+    "marco",
+    "muffin",
+    "mutter",
+    "picom",
+    "plasmashell",
+    "river",
+    "sddm-greeter",
+    "sway",
+    "wayfire",
+    "weston",
+    "xfwm4",
+];
+
+/// Users may be renamed, and a directory service may not have answered.
+const USERS_KEPT: Duration = Duration::from_secs(3600);
+
+/// The kernel tells times in hundredths of a second, whatever its own tick is.
+const TICKS: f64 = 100.0;
+
+/// No process has more ancestors.
+const MOST_ANCESTORS: usize = 64;
+
+/// The program that runs a step; its title is `slurmstepd: [7.batch]`.
+const STEPD: &str = "slurmstepd";
+
+impl Processes {
+    pub fn new(procfs: PathBuf) -> Self {
+        Self { procfs, users: HashMap::new(), users_since: Instant::now(), owners: HashMap::new() }
+    }
+
+    /// `None` for a process that has ended, or began after `seen_at` (in seconds since the machine's start): then another
+    /// process has got the number of the one that was seen.
+    pub fn owner(&mut self, pid: u32, seen_at: f64) -> Option<Owner> {
+        let stat = self.stat(pid)?;
+        if stat.began as f64 / TICKS > seen_at {
+            return None;
+        }
+        if let Some(owner) = self.owners.get(&(pid, stat.began)) {
+            return Some(owner.clone());
+        }
+        let user = self.uid(pid).map(|uid| self.user(uid))?;
+        let cgroup = read_to_string(self.procfs.join(format!("{pid}/cgroup"))).unwrap_or_default();
+        let job = place::job_of_process(&cgroup).or_else(|| self.job_of_ancestor(&stat));
+        let owner = Owner { user, job, is_desktop: DESKTOP.contains(&stat.name.as_str()) };
+        self.owners.insert((pid, stat.began), owner.clone());
+        Some(owner)
+    }
+
+    /// Forgets owners of whom nobody has asked for long.
+    pub fn forget(&mut self) {
+        const MOST_OWNERS: usize = 4096;
+        if self.owners.len() > MOST_OWNERS {
+            self.owners.clear();
+        }
+    }
+
+    pub fn stat(&self, pid: u32) -> Option<Stat> {
+        parse_stat(&std::fs::read(self.procfs.join(format!("{pid}/stat"))).ok()?)
+    }
+
+    /// The real user.
+    pub fn uid(&self, pid: u32) -> Option<u32> {
+        parse_uid(&read_to_string(self.procfs.join(format!("{pid}/status"))).ok()?)
+    }
+
+    pub fn environment(&self, pid: u32) -> io::Result<Environment> {
+        Ok(Environment::parse(&std::fs::read(self.procfs.join(format!("{pid}/environ")))?))
+    }
+
+    /// The minors of the GPUs that the process holds open: `/dev/nvidia0` and so on.
+    pub fn open_gpus(&self, pid: u32) -> Vec<u32> {
+        /// Who has more open files is no evidence worth the time.
+        const MOST_FILES: usize = 1024;
+        let files = std::fs::read_dir(self.procfs.join(format!("{pid}/fd"))).into_iter().flatten().flatten();
+        let minor = |file: std::fs::DirEntry| {
+            let target = std::fs::read_link(file.path()).ok()?;
+            target.to_str()?.strip_prefix("/dev/nvidia")?.parse().ok()
+        };
+        files.take(MOST_FILES).filter_map(minor).collect()
+    }
+
+    /// The user's name, or the number of one without.
+    pub fn user(&mut self, uid: u32) -> String {
+        if self.users_since.elapsed() > USERS_KEPT {
+            self.users.clear();
+            self.users_since = Instant::now();
+        }
+        let ask =
+            || User::from_uid(Uid::from_raw(uid)).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
+        self.users.entry(uid).or_insert_with(ask).clone()
+    }
+
+    /// The processes that there are.
+    pub fn all(&self) -> impl Iterator<Item = u32> {
+        let entries = std::fs::read_dir(&self.procfs).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    }
+
+    /// A process's children, as far as the kernel tells (CONFIG_PROC_CHILDREN).
+    pub fn children(&self, pid: u32) -> Vec<u32> {
+        let tasks = std::fs::read_dir(self.procfs.join(format!("{pid}/task"))).into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| read_to_string(task.path().join("children")).ok());
+        lists.flat_map(|list| parse_children(&list)).collect()
+    }
+
+    /// The job and the step that a `slurmstepd` runs. Anybody may take its name, but only root its user.
+    pub fn step_of_stepd(&self, pid: u32) -> Option<(Key, String)> {
+        let process = self.procfs.join(pid.to_string());
+        let name = read_to_string(process.join("comm")).ok()?;
+        if name.trim_ascii_end() != STEPD || std::fs::metadata(&process).ok()?.uid() != 0 {
+            return None;
+        }
+        parse_title(&String::from_utf8_lossy(&std::fs::read(process.join("cmdline")).ok()?))
+    }
+
+    fn job_of_ancestor(&self, process: &Stat) -> Option<Key> {
+        let mut parent = process.parent;
+        for _ in 0..MOST_ANCESTORS {
+            if parent <= 1 {
+                return None;
+            }
+            if let Some((job, _)) = self.step_of_stepd(parent) {
+                return Some(job);
+            }
+            parent = self.stat(parent)?.parent;
+        }
+        None
+    }
+}
+
+/// The name is in parentheses and may have any byte in it.
+fn parse_stat(bytes: &[u8]) -> Option<Stat> {
+    let text = String::from_utf8_lossy(bytes);
+    let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
+    let fields: Vec<_> = rest.split_ascii_whitespace().collect();
+    Some(Stat { name: name.to_owned(), parent: fields.get(1)?.parse().ok()?, began: fields.get(19)?.parse().ok()? })
+}
+
+fn parse_uid(status: &str) -> Option<u32> {
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    uids.split_ascii_whitespace().next()?.parse().ok()
+}
+
+fn parse_children(text: &str) -> Vec<u32> {
+    text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// `slurmstepd: [7.batch]`, `[7.0]`, `[7.extern]`; the step as cgroups call it.
+fn parse_title(title: &str) -> Option<(Key, String)> {
+    let (job, step) = title.strip_prefix("slurmstepd: [")?.split(']').next()?.split_once('.')?;
+    // `7+1` is a part of a heterogeneous job.
+    let number = job.split('+').next()?.parse().ok().map(Key::Slurm);
+    let job = number.or_else(|| place::is_sluid(job).then(|| Key::Sluid(job.to_owned())))?;
+    Some((job, format!("step_{step}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn stat() {
+        let fields = "S 7 12 12 0 -1 4194304 100 0 0 0 5 6 0 0 20 0 1 0 4711 1000 20";
+        let read = |text: &str| parse_stat(text.as_bytes());
+        let expected = |name: &str| Some(Stat { name: name.into(), parent: 7, began: 4711 });
+        assert_eq!(read(&format!("12 (python3) {fields}")), expected("python3"));
+        assert_eq!(read(&format!("12 (a) (b c) {fields}")), expected("a) (b c"));
+        assert_eq!(read("12 (python3) S 7"), None);
+        assert_eq!(read(""), None);
+    }
+
+    #[test]
+    fn status() {
+        assert_eq!(parse_uid("Name:\tpython3\nUmask:\t0022\nUid:\t1000\t0\t0\t0\n"), Some(1000));
+        assert_eq!(parse_uid("Name:\tpython3\n"), None);
+        assert_eq!(parse_uid("Name:\tx\nUid:\t\n"), None);
+    }
+
+    #[test]
+    fn titles_of_slurmstepd() {
+        let step = |job, step: &str| Some((job, step.to_owned()));
+        assert_eq!(parse_title("slurmstepd: [123.batch]\0"), step(Key::Slurm(123), "step_batch"));
+        assert_eq!(parse_title("slurmstepd: [123.0]"), step(Key::Slurm(123), "step_0"));
+        assert_eq!(parse_title("slurmstepd: [123+1.0]"), step(Key::Slurm(123), "step_0"));
+        let sluid = Key::Sluid("sEKNKTV3WPV500".into());
+        assert_eq!(parse_title("slurmstepd: [sEKNKTV3WPV500.extern]"), step(sluid, "step_extern"));
+        assert_eq!(parse_title("slurmstepd"), None);
+        assert_eq!(parse_title("slurmstepd: [x.0]"), None);
+    }
+
+    #[test]
+    fn we_are_somebody_and_a_number_that_came_round_is_somebody_else() {
+        let mut processes = Processes::new("/proc".into());
+        let pid = std::process::id();
+        let owner = processes.owner(pid, f64::INFINITY).unwrap();
+        assert_eq!(owner.user, User::from_uid(Uid::current()).unwrap().unwrap().name);
+        assert_eq!(processes.owner(u32::MAX, f64::INFINITY), None);
+        let began = processes.stat(pid).unwrap().began as f64 / TICKS;
+        assert_eq!(processes.owner(pid, began - 1.0), None, "began after it was seen");
+        assert!(processes.owner(pid, began + 1.0).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "(\\(|\\)|[0-9]{0,4}| |Uid:|slurmstepd: \\[|\\PC){0,40}") {
+            let _ = (parse_stat(&bytes), parse_stat(text.as_bytes()), parse_uid(&text), parse_title(&text), parse_children(&text));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Jobs of a Slurm that uses no cgroups (`proctrack/linuxproc`, `proctrack/pgid`): each step has a `slurmstepd`, whose
+//! title names job and step and whose descendants are the job's processes.
+
+use super::place::Key;
+use super::processes::Processes;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+/// How often a node that has shown no `slurmstepd` is looked through.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// A `slurmstepd` begins as a copy of slurmd and is not told from it at once.
+const LOOKS: u8 = 3;
+
+/// More processes of one step are not followed.
+const MOST_PROCESSES: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(super) struct Stepds {
+    /// How often each process was looked at.
+    looked: HashMap<u32, u8>,
+    stepds: HashSet<u32>,
+    last: Option<Instant>,
+}
+
+impl Stepds {
+    /// The processes by job and step, as [`super::tree::processes`] has them.
+    pub fn jobs(&mut self, processes: &Processes) -> BTreeMap<Key, BTreeMap<String, Vec<u32>>> {
+        if !self.stepds.is_empty() || self.last.is_none_or(|last| last.elapsed() > LOOK_AGAIN) {
+            self.last = Some(Instant::now());
+            self.look(processes);
+        }
+        let mut jobs: BTreeMap<Key, BTreeMap<String, Vec<u32>>> = BTreeMap::new();
+        self.stepds.retain(|pid| match processes.step_of_stepd(*pid) {
+            None => false,
+            Some((job, step)) => {
+                let steps = jobs.entry(job).or_default();
+                steps.entry(step).or_default().extend(descendants(*pid, processes));
+                true
+            }
+        });
+        jobs
+    }
+
+    fn look(&mut self, processes: &Processes) {
+        let mut looked = HashMap::new();
+        for pid in processes.all() {
+            let times = self.looked.get(&pid).copied().unwrap_or(0);
+            if times < LOOKS && processes.step_of_stepd(pid).is_some() {
+                self.stepds.insert(pid);
+            }
+            looked.insert(pid, times.saturating_add(1).min(LOOKS));
+        }
+        self.looked = looked;
+    }
+}
+
+fn descendants(pid: u32, processes: &Processes) -> Vec<u32> {
+    let mut found = processes.children(pid);
+    let mut at = 0;
+    while at < found.len() && found.len() < MOST_PROCESSES {
+        found.extend(processes.children(found[at]));
+        at += 1;
+    }
+    found
+}

@@ -1,0 +1,146 @@
+//! The jobs' directories among the node's cgroups.
+//!
+//! Only the directories that may lead to jobs are listed: systemd's slices, Slurm's own and the kubelet's.
+
+use super::place::{self, Key};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The controllers of version 1 that count something, or tell a job's processes. The first that a job has tells them.
+pub(super) const CONTROLLERS_V1: [&str; 7] = ["freezer", "memory", "cpuacct", "pids", "devices", "blkio", "cpuset"];
+
+/// The hierarchy of version 2 in [`Directory::controller`].
+pub(super) const V2: &str = "";
+
+/// One directory of one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Directory {
+    /// Which controller of version 1 counts here, or [`V2`].
+    pub controller: &'static str,
+    pub path: PathBuf,
+}
+
+/// What is known of a job by its directories' names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Group {
+    pub directories: Vec<Directory>,
+    /// Whose it is; only version 1 tells.
+    pub uid: Option<u32>,
+}
+
+/// The jobs below `root`, which is where cgroups are mounted.
+pub(super) fn find(root: &Path) -> BTreeMap<Key, Group> {
+    let mut found = Found(BTreeMap::new());
+    let unified = match root.join("cgroup.controllers").exists() {
+        true => root.to_owned(),
+        false => root.join("unified"),
+    };
+    found.slices(V2, &unified, DEEPEST);
+    for controller in CONTROLLERS_V1 {
+        let hierarchy = root.join(controller);
+        for name in directories(&hierarchy).filter(|name| place::is_slurm_v1(name)) {
+            found.slurm_v1(controller, &hierarchy.join(name));
+        }
+        found.slices(controller, &hierarchy, DEEPEST);
+    }
+    found.0
+}
+
+/// How many slices lie in another.
+const DEEPEST: usize = 6;
+
+struct Found(BTreeMap<Key, Group>);
+
+impl Found {
+    fn add(&mut self, key: Key, controller: &'static str, path: PathBuf) -> &mut Group {
+        let group = self.0.entry(key).or_default();
+        group.directories.push(Directory { controller, path });
+        group
+    }
+
+    fn slurm_v1(&mut self, controller: &'static str, directory: &Path) {
+        for user in directories(directory) {
+            let Some(uid) = user.strip_prefix("uid_").and_then(|uid| uid.parse().ok()) else { continue };
+            let of_user = directory.join(&user);
+            for name in directories(&of_user) {
+                if let Some(number) = place::job_number(&name) {
+                    self.add(Key::Slurm(number), controller, of_user.join(name)).uid = Some(uid);
+                }
+            }
+        }
+    }
+
+    /// Slurm's scopes in version 2, and pods in both.
+    fn slices(&mut self, controller: &'static str, directory: &Path, depth: usize) {
+        for name in directories(directory) {
+            let path = directory.join(&name);
+            if controller == V2 && place::is_slurm_v2(&name) {
+                for name in directories(&path) {
+                    if let Some(key) = place::job_v2(&name) {
+                        self.add(key, controller, path.join(name));
+                    }
+                }
+            } else if place::is_kubepods(&name) {
+                self.pods(controller, &path, depth);
+            } else if depth > 0 && (place::is_slice(&name) || place::is_kubelet(&name)) {
+                self.slices(controller, &path, depth - 1);
+            }
+        }
+    }
+
+    fn pods(&mut self, controller: &'static str, directory: &Path, depth: usize) {
+        for name in directories(directory) {
+            let path = directory.join(&name);
+            if let Some(key) = place::pod(&name) {
+                self.add(key, controller, path);
+            } else if depth > 0 && (place::is_kubepods(&name) || ["burstable", "besteffort"].contains(&name.as_str())) {
+                self.pods(controller, &path, depth - 1);
+            }
+        }
+    }
+}
+
+/// The processes of a job and the step that each is in, by the step's path below the job: `step_0/user/task_1`.
+pub(super) fn processes(group: &Group) -> BTreeMap<String, Vec<u32>> {
+    let mut by_step = BTreeMap::new();
+    let first = group.directories.first().map(|directory| directory.controller);
+    // A job that several slurmds of one host have has a directory of each.
+    for directory in group.directories.iter().filter(|directory| Some(directory.controller) == first) {
+        add_processes(&directory.path, "", DEEPEST, &mut by_step);
+    }
+    by_step
+}
+
+fn add_processes(directory: &Path, below: &str, depth: usize, by_step: &mut BTreeMap<String, Vec<u32>>) {
+    let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    // 0 is a process that our own namespace does not see.
+    let pids = text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != 0);
+    let pids: Vec<u32> = pids.collect();
+    if !pids.is_empty() {
+        by_step.entry(below.to_owned()).or_default().extend(pids);
+    }
+    if depth > 0 {
+        for name in directories(directory) {
+            let step = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+            add_processes(&directory.join(name), &step, depth - 1, by_step);
+        }
+    }
+}
+
+/// What version 1 says of the devices that a job may use; of a pod's, its containers say it.
+pub(super) fn device_lists(group: &Group) -> Vec<String> {
+    let of_devices = group.directories.iter().filter(|directory| directory.controller == "devices");
+    let and_below = |job: &Directory| {
+        let containers = directories(&job.path).map(|name| job.path.join(name)).collect::<Vec<_>>();
+        std::iter::once(job.path.clone()).chain(containers)
+    };
+    let lists = of_devices.flat_map(and_below).map(|path| std::fs::read_to_string(path.join("devices.list")));
+    lists.flatten().collect()
+}
+
+/// The names of the directories in one; none where it is gone.
+fn directories(path: &Path) -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
+}
