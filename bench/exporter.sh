@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# CPU and memory of the exporter beside node_exporter's: the same collectors, the same machine, the same minutes.
+# CPU and memory of the exporter beside node_exporter's: the same machine, the same minutes; then what a hung mount, a hung
+# driver and a fault in the kernel log cost.
 #
 # Each is scraped once a second, SCRAPES times, without compression. CPU is user + system time of the process over the
-# scrapes; memory is what is resident at the end.
+# scrapes; memory is what is resident at the end. The hung mount needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,43 +11,64 @@ scrapes=${SCRAPES:-120}
 bin=${CARGO_TARGET_DIR:-target}/release
 peer=$(command -v prometheus-node-exporter || command -v node_exporter) ||
 	{ echo "bench: prometheus-node-exporter is not installed" >&2; exit 1; }
-collectors="cpu diskstats filesystem loadavg meminfo netclass netdev stat time uname"
+both="arp bonding conntrack cpu cpufreq diskstats dmi edac entropy filefd filesystem hwmon infiniband loadavg mdadm meminfo
+	netclass netdev netstat nfs nfsd nvme os powersupplyclass pressure rapl schedstat selinux sockstat softnet stat
+	thermal_zone time timex udp_queues uname vmstat"
 scratch=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$scratch"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null || true; sleep 0.5; rm -rf "$scratch"' EXIT
 
+# Four ports in a row that nobody else is likely to have.
+port=$((20000 + $$ % 10000))
 flags=(--collector.disable-defaults)
-for name in $collectors; do flags+=("--collector.$name"); done
-"$peer" --web.listen-address=127.0.0.1:29100 "${flags[@]}" >"$scratch/peer.log" 2>&1 &
+for name in $both; do flags+=("--collector.$name"); done
+"$peer" --web.listen-address=127.0.0.1:$port "${flags[@]}" >"$scratch/peer.log" 2>&1 &
 peer_pid=$!
-"$bin/takt-exporter" --web.listen-address=127.0.0.1:29855 "${flags[@]}" >"$scratch/ours.log" 2>&1 &
+"$bin/takt-exporter" --web.listen-address=127.0.0.1:$((port + 1)) "${flags[@]}" >"$scratch/ours.log" 2>&1 &
 our_pid=$!
-printf 'profile rtx5090 8\n' >"$scratch/gpus.txt"
-NVML_STAND_IN_SCRIPT=$scratch/gpus.txt "$bin/takt-exporter" --web.listen-address=127.0.0.1:29856 \
-	--nvml.library "$PWD/$bin/libnvml_stand_in.so" >"$scratch/all.log" 2>&1 &
+gpus='profile rtx5090 8\n'
+printf "$gpus" >"$scratch/gpus.txt"
+: >"$scratch/kmsg"
+NVML_STAND_IN_SCRIPT=$scratch/gpus.txt "$bin/takt-exporter" --web.listen-address=127.0.0.1:$((port + 2)) --collector.meminfo_numa \
+	--nvml.library "$PWD/$bin/libnvml_stand_in.so" --path.kmsg "$scratch/kmsg" --state-directory "$scratch/state" \
+	>"$scratch/all.log" 2>&1 &
 all_pid=$!
+if [ "$(id -u)" -eq 0 ] && [ -e /dev/fuse ]; then
+	mkdir -p "$scratch/hangs" "$scratch/proc/1"
+	cp -r /proc/{loadavg,meminfo,stat,vmstat,diskstats} "$scratch/proc/"
+	{ cat /proc/mounts; echo "nowhere $scratch/hangs fuse.nowhere rw 0 0"; } >"$scratch/proc/1/mounts"
+	printf "${gpus}sleep nvmlDeviceGetTemperature 30000\n" >"$scratch/hung.txt"
+	NVML_STAND_IN_SCRIPT=$scratch/hung.txt unshare -m --propagation private python3 bench/hang.py "$scratch/hangs" \
+		"$bin/takt-exporter" --web.listen-address=127.0.0.1:$((port + 3)) --path.procfs "$scratch/proc" \
+		--nvml.library "$PWD/$bin/libnvml_stand_in.so" >"$scratch/hung.log" 2>&1 &
+fi
 sleep 3
 
 ticks() { local s; s=$(<"/proc/$1/stat"); set -- ${s##*) }; echo $((${12} + ${13})); }
 resident() { awk '/^VmRSS:/{print $2}' "/proc/$1/status"; }
 scrape() { curl -s -o /dev/null -w '%{time_total}\n' -H 'Accept-Encoding: identity' "http://127.0.0.1:$1/metrics"; }
+percentile() { sort -n "$1" | awk -v p="$2" '{t[NR]=$1} END{i=int(NR*p); print t[i<1?1:i]*1000}'; }
 
 peer_before=$(ticks $peer_pid) our_before=$(ticks $our_pid) all_before=$(ticks $all_pid)
 for ((n = 0; n < scrapes; n++)); do
-	scrape 29100 >>"$scratch/peer.times"
-	scrape 29855 >>"$scratch/ours.times"
-	scrape 29856 >>"$scratch/all.times"
+	scrape $port >>"$scratch/peer.times"
+	scrape $((port + 1)) >>"$scratch/ours.times"
+	scrape $((port + 2)) >>"$scratch/all.times"
+	[ ! -e "$scratch/hung.log" ] || scrape $((port + 3)) >>"$scratch/hung.times"
 	sleep 1
 done
 
 row() { # NAME PID TICKS-BEFORE TIMES
-	local used=$(($(ticks "$2") - $3)) hz
-	hz=$(getconf CLK_TCK)
-	p99=$(sort -n "$4" | awk '{t[NR]=$1} END{i=int(NR*0.99); print t[i<1?1:i]*1000}')
-	awk -v n="$1" -v c="$used" -v hz="$hz" -v s="$scrapes" -v r="$(resident "$2")" -v p="$p99" \
-		'BEGIN{printf "%-34s %8.2f ms CPU a scrape %8.1f MB resident %8.2f ms p99\n", n, c*1000/hz/s, r/1024, p}'
+	awk -v n="$1" -v c=$(($(ticks "$2") - $3)) -v hz="$(getconf CLK_TCK)" -v s="$scrapes" -v r="$(resident "$2")" \
+		-v m="$(percentile "$4" 0.5)" -v p="$(percentile "$4" 0.99)" \
+		'BEGIN{printf "%-34s %8.2f ms CPU a scrape %8.1f MB resident %8.2f ms p50 %8.2f ms p99\n", n, c*1000/hz/s, r/1024, m, p}'
 }
-row "node_exporter, ten collectors" $peer_pid "$peer_before" "$scratch/peer.times"
-row "takt-exporter, the same ten" $our_pid "$our_before" "$scratch/ours.times"
+row "node_exporter, what both have" $peer_pid "$peer_before" "$scratch/peer.times"
+row "takt-exporter, the same" $our_pid "$our_before" "$scratch/ours.times"
 row "takt-exporter, all and 8 GPUs" $all_pid "$all_before" "$scratch/all.times"
 awk -v a=$(($(ticks $our_pid) - our_before)) -v b=$(($(ticks $peer_pid) - peer_before)) \
 	'BEGIN{printf "CPU, ours to node_exporter: 1 to %.1f\n", b/(a>0?a:1)}'
+[ ! -e "$scratch/hung.times" ] ||
+	printf '%-34s %8.2f ms p50 %17.2f ms p99\n' "while a mount and NVML hang" \
+		"$(percentile "$scratch/hung.times" 0.5)" "$(percentile "$scratch/hung.times" 0.99)"
+python3 bench/events.py 127.0.0.1:$((port + 2)) "$scratch/kmsg" "${FAULTS:-300}"
+ls -l "$bin/takt-exporter" | awk '{printf "%-34s %8.1f MB on disk\n", "takt-exporter", $5/1048576}'

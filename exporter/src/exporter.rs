@@ -6,6 +6,7 @@ use crate::metered::{Metered, Outcome};
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::reader::{Answer, Reader};
+use crate::web_config::{LiveConfig, WebConfigError};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,6 +62,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The web configuration is wrong.
+    #[error("cannot use --web.config.file")]
+    WebConfig(#[source] WebConfigError),
     /// The state directory cannot be used.
     #[error("cannot keep state in {path}")]
     State {
@@ -86,6 +90,7 @@ struct Inner {
     names: Vec<&'static str>,
     permits: Arc<Semaphore>,
     events: Events,
+    web_config: Option<Arc<LiveConfig>>,
     ended: watch::Sender<bool>,
     page_bytes: AtomicUsize,
 }
@@ -135,12 +140,14 @@ impl Exporter {
     /// Starts the chosen collectors.
     ///
     /// # Errors
-    /// When the system gives no thread, or the state directory cannot be used.
+    /// When the system gives no thread, or the state directory or the web configuration cannot be used.
     pub fn new(options: &Options) -> Result<Self, Error> {
         Self::with(options, COLLECTORS)
     }
 
     pub(crate) fn with(options: &Options, entries: &[Entry]) -> Result<Self, Error> {
+        let web_config = options.web.config_file.as_deref().map(LiveConfig::load);
+        let web_config = web_config.transpose().map_err(Error::WebConfig)?.map(Arc::new);
         let state = options.state_directory.as_deref();
         let events = Events::open(&options.paths.procfs, state)
             .map_err(|source| Error::State { path: state.unwrap_or("".as_ref()).to_owned(), source })?;
@@ -171,6 +178,7 @@ impl Exporter {
             names,
             permits: Arc::new(Semaphore::new(permits)),
             events,
+            web_config,
             ended: watch::Sender::new(false),
             page_bytes: AtomicUsize::new(0),
         })))
@@ -212,6 +220,10 @@ impl Exporter {
     /// What happens on the node.
     pub fn events(&self) -> &Events {
         &self.0.events
+    }
+
+    pub(crate) fn web_config(&self) -> Option<&Arc<LiveConfig>> {
+        self.0.web_config.as_ref()
     }
 
     /// Becomes true when the server ends: then listeners are sent home.

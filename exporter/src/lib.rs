@@ -18,7 +18,9 @@ mod metered;
 mod options;
 mod pace;
 mod reader;
+mod sysfs;
 mod web;
+mod web_config;
 
 pub use collector::{CollectError, Collector};
 pub use collectors::{COLLECTORS, Entry, Reads};
@@ -26,3 +28,4 @@ pub use events::Events;
 pub use exporter::{Error, Exporter, UnknownCollector, Wanted};
 pub use options::{Options, Paths, Selection, WebOptions};
 pub use web::run;
+pub use web_config::WebConfigError;

@@ -2,7 +2,8 @@
 
 use crate::collector::Shared;
 use crate::collectors::{
-    COLLECTORS, arp, cpu, diskstats, filesystem, jobs, netclass, netdev, netstat, nvml, stat, textfile, vmstat,
+    COLLECTORS, arp, cpu, diskstats, filesystem, jobs, netclass, netdev, netstat, nvml, powersupplyclass, rapl, stat,
+    textfile, vmstat,
 };
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeSet;
@@ -40,6 +41,10 @@ pub struct Options {
     #[command(flatten)]
     pub nvml: nvml::NvmlOptions,
     #[command(flatten)]
+    pub powersupplyclass: powersupplyclass::PowersupplyOptions,
+    #[command(flatten)]
+    pub rapl: rapl::RaplOptions,
+    #[command(flatten)]
     pub stat: stat::StatOptions,
     #[command(flatten)]
     pub textfile: textfile::TextfileOptions,
@@ -67,6 +72,9 @@ pub struct WebOptions {
     /// Scrapes answered at the same time; those beyond get 503. 0 is no limit.
     #[arg(long = "web.max-requests", value_name = "COUNT", default_value_t = 40)]
     pub max_requests: usize,
+    /// TLS, passwords and headers, in the format of Prometheus' exporter-toolkit. Read again when it changes.
+    #[arg(long = "web.config.file", value_name = "PATH")]
+    pub config_file: Option<PathBuf>,
 }
 
 /// Where the kernel's files are.

@@ -3,17 +3,20 @@
 use crate::events;
 use crate::exporter::{Error, Exporter, Wanted};
 use crate::options::Options;
+use crate::web_config::{TlsListener, guard};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::ListenerExt;
 use bytes::Bytes;
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use takt_model::exposition::Format;
 use tokio::net::TcpListener;
@@ -41,7 +44,8 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let mut servers = JoinSet::new();
     for listener in listeners {
         if let Ok(address) = listener.local_addr() {
-            tracing::info!(%address, collectors = exporter.collectors().join(","), "serving");
+            let tls = exporter.web_config().is_some_and(|config| config.has_tls());
+            tracing::info!(%address, tls, collectors = exporter.collectors().join(","), "serving");
         }
         let (exporter, mut ended) = (exporter.clone(), ended.clone());
         servers.spawn(
@@ -84,14 +88,25 @@ impl Exporter {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
         let (end, mut ended) = watch::channel(());
+        let tls = self.web_config().filter(|config| config.has_tls()).cloned();
         let exporter = self.clone();
         let shutdown = async move {
             shutdown.await;
             exporter.end();
             drop(end);
         };
-        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-        let server = axum::serve(listener, self.router()).with_graceful_shutdown(shutdown).into_future();
+        let router = self.router();
+        let server = async move {
+            match tls {
+                Some(config) => {
+                    axum::serve(TlsListener::new(listener, config), router).with_graceful_shutdown(shutdown).await
+                }
+                None => {
+                    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+                    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+                }
+            }
+        };
         let give_up = async move {
             while ended.changed().await.is_ok() {}
             tokio::time::sleep(LAST_PAGES).await;
@@ -104,12 +119,16 @@ impl Exporter {
 
     /// The routes, for a server that has others too.
     pub fn router(&self) -> Router {
-        Router::new()
+        let router = Router::new()
             .route("/", get(landing))
             .route("/metrics", get(metrics))
             .route("/events", get(events::events))
             .route("/-/healthy", get(|| async { "Healthy.\n" }))
-            .with_state(self.clone())
+            .with_state(self.clone());
+        match self.web_config() {
+            Some(config) => router.layer(from_fn_with_state(Arc::clone(config), guard)),
+            None => router,
+        }
     }
 }
 

@@ -10,26 +10,41 @@ use support::{Running, fixtures, paths};
 /// The collectors that both have.
 const COLLECTORS: &[&str] = &[
     "arp",
+    "bonding",
     "conntrack",
     "cpu",
+    "cpufreq",
     "diskstats",
+    "dmi",
+    "edac",
     "entropy",
     "filefd",
     "filesystem",
+    "hwmon",
+    "infiniband",
     "loadavg",
+    "mdadm",
     "meminfo",
+    "meminfo_numa",
     "netclass",
     "netdev",
     "netstat",
     "nfs",
     "nfsd",
+    "nvme",
     "os",
+    "powersupplyclass",
     "pressure",
+    "rapl",
+    "schedstat",
+    "selinux",
     "sockstat",
     "softnet",
     "stat",
     "textfile",
+    "thermal_zone",
     "time",
+    "timex",
     "udp_queues",
     "uname",
     "vmstat",
@@ -40,6 +55,9 @@ const ON_PURPOSE: &[&str] = &[
     // Also told of a mount that cannot be read.
     "only in ours: node_filesystem_readonly",
     "only in ours: node_pressure_irq_",
+    "only in ours: node_cpu_scaling_governor",
+    // A bond whose files are not there is no reason to say nothing of the others.
+    r#"node_scrape_collector_success{collector="bonding"}: theirs 0, ours 1"#,
     "only in ours: node_netstat_TcpExt_TCPOFOQueue",
     "only in ours: node_netstat_TcpExt_TCPRcvQDrop",
     "only in ours: node_softnet_backlog_len",
@@ -77,6 +95,11 @@ fn odd_node() {
     compare_tree("made-up/odd-node");
 }
 
+#[test]
+fn much_hardware() {
+    compare_tree("made-up/much-hardware");
+}
+
 fn compare_tree(tree: &str) {
     let flags = paths(&fixtures().join(tree));
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
@@ -89,7 +112,8 @@ fn compare_tree(tree: &str) {
 }
 
 fn compare(flags: &[&str], only_theirs: &[&str]) {
-    let flags: Vec<_> = flags.iter().copied().chain(["--collector.stat.softirq"]).collect();
+    let more = ["--collector.stat.softirq", "--collector.meminfo_numa"];
+    let flags: Vec<_> = flags.iter().copied().chain(more).collect();
     let Some(theirs) = Running::node_exporter(&[&flags, only_theirs].concat()) else { return };
     let ours = Running::takt(&flags, &[]);
     let query = COLLECTORS

@@ -28,9 +28,15 @@ impl Drop for Running {
 impl Running {
     /// Starts takt-exporter on a free port, with UTC as the time zone.
     pub fn takt(flags: &[&str], variables: &[(&str, &Path)]) -> Self {
+        Self::takt_prepared(flags, variables, |_| {})
+    }
+
+    /// The same, with something done to the command before it runs.
+    pub fn takt_prepared(flags: &[&str], variables: &[(&str, &Path)], prepare: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
         command.args(["--web.listen-address", "127.0.0.1:0"]).args(flags).env("TZ", "UTC");
         command.envs(variables.iter().copied()).stdin(Stdio::null()).stderr(Stdio::piped());
+        prepare(&mut command);
         let mut child = command.spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();

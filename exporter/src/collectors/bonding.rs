@@ -1,0 +1,54 @@
+//! Bonded links: how many a bond has, and how many of them carry.
+//!
+//! Source: `/sys/class/net/bonding_masters` and the files of each master.
+
+use crate::collector::{CollectError, Collector};
+use crate::collectors::MAX_DEVICES;
+use crate::options::Options;
+use crate::sysfs;
+use std::path::PathBuf;
+use takt_model::{Metric, Samples};
+
+struct Bonding {
+    class_net: PathBuf,
+}
+
+const SLAVES: Metric =
+    Metric::gauge("node_bonding_slaves", "Number of configured slaves per bonding interface.", &["master"]);
+const ACTIVE: Metric =
+    Metric::gauge("node_bonding_active", "Number of active slaves per bonding interface.", &["master"]);
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(Bonding { class_net: options.paths.sysfs.join("class/net") })
+}
+
+impl Collector for Bonding {
+    fn name(&self) -> &'static str {
+        "bonding"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[SLAVES, ACTIVE]
+    }
+
+    fn max_series(&self) -> usize {
+        2 * MAX_DEVICES
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let masters = sysfs::text(&self.class_net.join("bonding_masters"));
+        let masters = masters.ok_or(CollectError::Absent("no bonded links"))?;
+        for master in masters.split_ascii_whitespace() {
+            let directory = self.class_net.join(master);
+            // A bond that vanishes meanwhile is none any more.
+            let Some(slaves) = sysfs::text(&directory.join("bonding/slaves")) else { continue };
+            let is_up = |slave: &&str| {
+                let state = |prefix| sysfs::text(&directory.join(format!("{prefix}_{slave}/bonding_slave/mii_status")));
+                state("lower").or_else(|| state("slave")).is_some_and(|state| state == "up")
+            };
+            out.push(&SLAVES, &[master], slaves.split_ascii_whitespace().count() as f64);
+            out.push(&ACTIVE, &[master], slaves.split_ascii_whitespace().filter(is_up).count() as f64);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! Sensors: temperatures, fans, voltages, currents, power.
+//!
+//! Source: `/sys/class/hwmon/hwmon*`. The files' names say what they are, `temp1_input`, `fan2_min`, in thousandths or
+//! millionths; we publish degrees Celsius, volts, amperes, watts and joules. Sensors behind a board controller may take
+//! hundreds of milliseconds, so this collector has a thread.
+
+use crate::collector::{CollectError, Collector};
+use crate::options::Options;
+use crate::sysfs;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use takt_model::{Family, Kind, Metric, Samples};
+
+struct Hwmon {
+    class: PathBuf,
+}
+
+const SENSOR: &[&str] = &["chip", "sensor"];
+const CHIP_NAMES: Metric =
+    Metric::gauge("node_hwmon_chip_names", "Annotation metric for human-readable chip names", &["chip", "chip_name"]);
+const SENSOR_LABEL: Metric =
+    Metric::gauge("node_hwmon_sensor_label", "Label for given chip and sensor", &["chip", "sensor", "label"]);
+const BEEP: Metric = Metric::gauge("node_hwmon_beep_enabled", "Hardware beep enabled", SENSOR);
+const REGULATOR: Metric = Metric::gauge("node_hwmon_voltage_regulator_version", "Hardware voltage regulator", SENSOR);
+const INTERVAL: Metric =
+    Metric::gauge("node_hwmon_update_interval_seconds", "Hardware monitor update interval", SENSOR);
+
+macro_rules! families {
+    ($($kind:literal,)*) => {
+        /// The kinds of sensors of which every file is told: kind, gauges, and counters, which only `energy` has.
+        const FAMILIES: &[Family] = &[$(Family {
+            prefix: concat!("node_hwmon_", $kind),
+            help: concat!("Hardware monitor, ", $kind, "{}"),
+            kind: Kind::Gauge,
+            labels: SENSOR,
+        }),*];
+    };
+}
+
+families! { "in", "cpu", "fan", "pwm", "temp", "curr", "power", "energy", "humidity", "intrusion", }
+const OTHER_KINDS: [&str; 3] = ["vrm", "beep_enable", "update_interval"];
+const PREFIX: &str = "node_hwmon_";
+
+/// No board has more sensors times files.
+const MAX_SERIES: usize = 8192;
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(Hwmon { class: options.paths.sysfs.join("class/hwmon") })
+}
+
+impl Collector for Hwmon {
+    fn name(&self) -> &'static str {
+        "hwmon"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[CHIP_NAMES, SENSOR_LABEL, BEEP, REGULATOR, INTERVAL]
+    }
+
+    fn families(&self) -> &'static [Family] {
+        FAMILIES
+    }
+
+    fn max_series(&self) -> usize {
+        MAX_SERIES
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let chips = sysfs::names(&self.class, "")
+            .map_err(|source| CollectError::read(&self.class, source).or_absent("no sensors"))?;
+        for name in chips {
+            push_chip(&self.class.join(name), out);
+        }
+        Ok(())
+    }
+}
+
+/// The files of one sensor, by what they tell of it.
+#[derive(Default)]
+struct Sensor {
+    kind: String,
+    /// `""` for a file that is the sensor itself, as `pwm1`.
+    files: BTreeMap<String, String>,
+}
+
+fn push_chip(directory: &Path, out: &mut Samples) {
+    let Some(chip) = chip(directory) else { return };
+    let mut sensors = BTreeMap::new();
+    gather(directory, &mut sensors);
+    gather(&directory.join("device"), &mut sensors);
+    if let Some(name) = sysfs::text(&directory.join("name")).map(|name| clean(&name)).filter(|name| !name.is_empty()) {
+        out.push(&CHIP_NAMES, &[&chip, &name], 1.0);
+    }
+    for (name, sensor) in &sensors {
+        if let Some(label) = sensor.files.get("label") {
+            out.push(&SENSOR_LABEL, &[&chip, name, label], 1.0);
+        }
+        push_sensor(&chip, name, sensor, out);
+    }
+}
+
+fn push_sensor(chip: &str, name: &str, sensor: &Sensor, out: &mut Samples) {
+    let own = sensor.files.get("").map(String::as_str);
+    let own_number = own.and_then(|value| value.parse::<f64>().ok());
+    let labels = [chip, name];
+    match (sensor.kind.as_str(), own_number) {
+        ("beep_enable", _) => out.push(&BEEP, &labels, f64::from(u8::from(own == Some("1")))),
+        ("vrm", Some(version)) => out.push(&REGULATOR, &labels, version),
+        ("update_interval", Some(millis)) => out.push(&INTERVAL, &labels, millis * 0.001),
+        ("vrm" | "update_interval", None) => {}
+        _ => {
+            let Some(family) = FAMILIES.iter().find(|family| family.prefix[PREFIX.len()..] == sensor.kind) else {
+                return;
+            };
+            for (element, value) in sensor.files.iter().filter(|(element, _)| *element != "label") {
+                let Ok(value) = value.parse::<f64>() else { continue };
+                let (field, scaled) = field(&sensor.kind, element, own.is_some(), value);
+                match sensor.kind.as_str() {
+                    "energy" => {
+                        let counter = Family { kind: Kind::Counter, ..*family };
+                        out.push_field(&counter, &field, &labels, scaled);
+                    }
+                    _ => out.push_field(family, &field, &labels, scaled),
+                }
+            }
+        }
+    }
+}
+
+/// What is told of a sensor by one of its files: the rest of the metric's name, and the value in its base unit.
+fn field(kind: &str, element: &str, has_own_file: bool, value: f64) -> (String, f64) {
+    // "input" is the sensor's value, unless a file without an element is.
+    let mut part = match element {
+        "" => String::new(),
+        "input" if !has_own_file => String::new(),
+        other => format!("_{}", clean(other)),
+    };
+    let (unit, value) = match (kind, element) {
+        (_, "fault" | "alarm") => ("", value),
+        (_, "beep") => ("_enabled", value),
+        ("in" | "cpu", _) => ("_volts", value * 0.001),
+        ("temp", "type") => ("", value),
+        ("temp", _) => ("_celsius", value * 0.001),
+        ("curr", _) => ("_amps", value * 0.001),
+        ("energy", _) => ("_joule_total", value / 1e6),
+        ("power", "accuracy") | ("humidity", _) => ("", value / 1e6),
+        ("power", "average_interval" | "average_interval_min" | "average_interval_max") => ("_seconds", value * 0.001),
+        ("power", _) => ("_watt", value / 1e6),
+        ("fan", "input" | "min" | "max" | "target") => ("_rpm", value),
+        _ => ("", value),
+    };
+    part.push_str(unit);
+    (part, value)
+}
+
+fn gather(directory: &Path, sensors: &mut BTreeMap<String, Sensor>) {
+    for file in sysfs::names(directory, "").unwrap_or_default() {
+        let Some((kind, number, element)) = take_apart(&file) else { continue };
+        let is_known =
+            OTHER_KINDS.contains(&kind) || FAMILIES.iter().any(|family| &family.prefix[PREFIX.len()..] == kind);
+        if !is_known {
+            continue;
+        }
+        let Some(value) = sysfs::text(&directory.join(&file)) else { continue };
+        let sensor = sensors.entry(format!("{kind}{number}")).or_default();
+        kind.clone_into(&mut sensor.kind);
+        sensor.files.insert(element.to_owned(), value);
+    }
+}
+
+/// `temp1_crit_alarm` is sensor 1 of kind `temp`, element `crit_alarm`; no number is 0.
+fn take_apart(file: &str) -> Option<(&str, u32, &str)> {
+    let digits = file.find(|letter: char| letter.is_ascii_digit()).unwrap_or(file.len());
+    let (kind, rest) = file.split_at(digits);
+    let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+    let (number, element) = rest.split_at(end);
+    let number = if number.is_empty() { 0 } else { number.parse().ok()? };
+    match (kind, element.strip_prefix('_')) {
+        ("", _) => None,
+        (_, Some("")) => None,
+        (_, Some(element)) => Some((kind, number, element)),
+        (_, None) => element.is_empty().then_some((kind, number, "")),
+    }
+}
+
+/// A chip's number depends on the order in which drivers were loaded; its place does not.
+fn chip(directory: &Path) -> Option<String> {
+    let named =
+        |path: &Path| path.file_name().and_then(|name| name.to_str()).map(clean).filter(|name| !name.is_empty());
+    if let Ok(device) = directory.join("device").canonicalize()
+        && let Some(name) = named(&device)
+    {
+        let bus = device.parent().and_then(named);
+        return Some(bus.map_or(name.clone(), |bus| format!("{bus}_{name}")));
+    }
+    let own = sysfs::text(&directory.join("name")).map(|name| clean(&name)).filter(|name| !name.is_empty());
+    own.or_else(|| named(&directory.canonicalize().ok()?))
+}
+
+/// As node_exporter writes names that the hardware chose.
+fn clean(name: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, ':' | '_');
+    let lower = name.to_lowercase();
+    let clean: String = lower.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect();
+    clean.trim_matches('_').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names() {
+        assert_eq!(take_apart("temp1_input"), Some(("temp", 1, "input")));
+        assert_eq!(take_apart("temp12_crit_alarm"), Some(("temp", 12, "crit_alarm")));
+        assert_eq!(take_apart("pwm2"), Some(("pwm", 2, "")));
+        assert_eq!(take_apart("update_interval"), Some(("update_interval", 0, "")));
+        for name in ["", "1", "temp1_", "temp1x", "temp99999999999_input"] {
+            assert_eq!(take_apart(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn units() {
+        let is = |kind, element, own, value| field(kind, element, own, value);
+        assert_eq!(is("temp", "input", false, 45_000.0), ("_celsius".into(), 45.0));
+        assert_eq!(is("temp", "type", false, 4.0), ("_type".into(), 4.0));
+        assert_eq!(
+            is("temp", "crit_alarm", false, 1.0),
+            ("_crit_alarm_celsius".into(), 0.001),
+            "as node_exporter has it"
+        );
+        assert_eq!(is("in", "alarm", false, 1.0), ("_alarm".into(), 1.0));
+        assert_eq!(is("fan", "input", false, 900.0), ("_rpm".into(), 900.0));
+        assert_eq!(is("fan", "div", false, 2.0), ("_div".into(), 2.0));
+        assert_eq!(is("power", "average", false, 5e6), ("_average_watt".into(), 5.0));
+        assert_eq!(is("power", "input", true, 5e6), ("_input_watt".into(), 5.0));
+        assert_eq!(is("energy", "input", false, 5e6), ("_joule_total".into(), 5.0));
+        assert_eq!(clean("  AMD k10-Temp\u{e9}"), "amd_k10_temp");
+    }
+}

@@ -1,0 +1,175 @@
+//! `ETHTOOL_GLINKSETTINGS`: what a link agreed on, can do and offers, and what its partner offers.
+//!
+//! The older call (`ETHTOOL_GSET`) has 32 bits for the modes, and 2.5 and 5 gigabits are bits 47 and 48. The kernel first
+//! tells how many words of bits it has, then fills them.
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::os::fd::AsRawFd;
+
+/// A link's settings. Speeds are in megabits a second.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Settings {
+    pub megabits: Option<u32>,
+    pub is_full_duplex: Option<bool>,
+    pub supported: Modes,
+    pub advertised: Modes,
+    pub partner: Modes,
+}
+
+/// A set of link modes, a bit each.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Modes(Vec<u32>);
+
+impl Modes {
+    #[cfg(test)]
+    pub fn of(bits: &[u32]) -> Self {
+        let mut words = vec![0; 4];
+        bits.iter().for_each(|bit| words[*bit as usize / 32] |= 1 << (bit % 32));
+        Self(words)
+    }
+
+    /// The highest speed among them; modes such as "autonegotiation" have none.
+    pub fn fastest(&self) -> Option<u32> {
+        let has = |bit: &u32| self.0.get(*bit as usize / 32).is_some_and(|word| word & (1 << (bit % 32)) != 0);
+        SPEEDS.iter().filter(|(_, bits)| bits.iter().any(has)).map(|(megabits, _)| *megabits).max()
+    }
+}
+
+/// The bits of each speed, from `linux/ethtool.h`.
+const SPEEDS: &[(u32, &[u32])] = &[
+    (10, &[0, 1, 92, 99, 100, 101, 102]),
+    (100, &[2, 3, 67, 90, 91]),
+    (1_000, &[4, 5, 17, 41, 68]),
+    (2_500, &[15, 47]),
+    (5_000, &[48]),
+    (10_000, &[12, 18, 19, 20, 42, 43, 44, 45, 46]),
+    (20_000, &[21, 22]),
+    (25_000, &[31, 32, 33]),
+    (40_000, &[23, 24, 25, 26]),
+    (50_000, &[34, 35, 40, 52, 53, 54, 55, 56]),
+    (56_000, &[27, 28, 29, 30]),
+    (100_000, &[36, 37, 38, 39, 57, 58, 59, 60, 61, 75, 76, 77, 78, 79]),
+    (200_000, &[62, 63, 64, 65, 66, 80, 81, 82, 83, 84]),
+    (400_000, &[69, 70, 71, 72, 73, 85, 86, 87, 88, 89]),
+    (800_000, &[93, 94, 95, 96, 97, 98]),
+];
+
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
+/// `struct ethtool_link_settings` without the bits: four bytes each of command and speed, twelve of one byte, seven words.
+const HEAD_BYTES: usize = 48;
+/// The kernel has four words now; the call refuses another number than its own.
+const MAX_WORDS: usize = 127;
+const SPEED_UNKNOWN: u32 = u32::MAX;
+
+const SPEED: usize = 4;
+const DUPLEX: usize = 8;
+const WORDS: usize = 15;
+
+#[repr(C)]
+struct IfReq {
+    name: [u8; libc::IFNAMSIZ],
+    data: *mut u8,
+    /// The union behind the name is larger than a pointer.
+    _rest: [u8; 16],
+}
+
+/// Asks the kernel.
+pub(super) fn settings(device: &str) -> Result<Settings, Errno> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let ask = |words: i8, buffer: &mut [u8]| -> Result<(), Errno> {
+        let mut request = IfReq { name: [0; libc::IFNAMSIZ], data: buffer.as_mut_ptr(), _rest: [0; 16] };
+        if device.len() >= request.name.len() {
+            return Err(Errno::NODEV);
+        }
+        request.name[..device.len()].copy_from_slice(device.as_bytes());
+        buffer[..4].copy_from_slice(&ETHTOOL_GLINKSETTINGS.to_ne_bytes());
+        buffer[WORDS] = words.to_ne_bytes()[0];
+        // SAFETY: the request points to a buffer that is as long as the answer with so many words, and both live on.
+        match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
+            0.. => Ok(()),
+            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        }
+    };
+    let mut head = [0; HEAD_BYTES];
+    ask(0, &mut head)?;
+    // The number, negative: "not so many as you said".
+    let words = i8::from_ne_bytes([head[WORDS]]).checked_neg().filter(|words| *words > 0).ok_or(Errno::OPNOTSUPP)?;
+    let mut answer = vec![0; HEAD_BYTES + 3 * 4 * MAX_WORDS];
+    ask(words, &mut answer)?;
+    parse(&answer).ok_or(Errno::OPNOTSUPP)
+}
+
+fn parse(answer: &[u8]) -> Option<Settings> {
+    let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
+    let words = usize::try_from(i8::from_ne_bytes([*answer.get(WORDS)?])).ok()?;
+    let modes = |number: usize| {
+        let words = (0..words).map(|at| word(HEAD_BYTES + 4 * (number * words + at)));
+        words.collect::<Option<Vec<_>>>().map(Modes)
+    };
+    Some(Settings {
+        megabits: word(SPEED).filter(|megabits| !matches!(*megabits, 0 | SPEED_UNKNOWN)),
+        is_full_duplex: match answer.get(DUPLEX)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        },
+        supported: modes(0)?,
+        advertised: modes(1)?,
+        partner: modes(2)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An answer as the kernel lays it out: speed, duplex, then the bits of three sets.
+    fn answer(megabits: u32, duplex: u8, sets: [[u32; 4]; 3]) -> Vec<u8> {
+        let mut bytes = vec![0; HEAD_BYTES];
+        bytes[SPEED..SPEED + 4].copy_from_slice(&megabits.to_ne_bytes());
+        bytes[DUPLEX] = duplex;
+        bytes[WORDS] = 4;
+        bytes.extend(sets.as_flattened().iter().flat_map(|word| word.to_ne_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn two_and_a_half_gigabits_are_seen() {
+        let (t1000, t2500) = (1 << 5, 1 << (47 - 32));
+        let text = answer(1000, 1, [[t1000, t2500, 0, 0], [t1000, t2500, 0, 0], [t1000, 0, 0, 0]]);
+        let settings = parse(&text).unwrap();
+        assert_eq!((settings.megabits, settings.is_full_duplex), (Some(1000), Some(true)));
+        assert_eq!(settings.supported.fastest(), Some(2500));
+        assert_eq!(settings.partner.fastest(), Some(1000));
+        let down = parse(&answer(SPEED_UNKNOWN, 255, [[1 << 6, 1 << 16, 0, 0]; 3])).unwrap();
+        assert_eq!((down.megabits, down.is_full_duplex), (None, None));
+        assert_eq!(down.supported.fastest(), Some(5000), "of autonegotiation and 5G only the latter is a speed");
+        assert_eq!(parse(&text[..60]), None, "cut off");
+    }
+
+    #[test]
+    fn a_bit_has_one_speed() {
+        let bits: Vec<_> = SPEEDS.iter().flat_map(|(_, bits)| *bits).collect();
+        let unique: std::collections::BTreeSet<_> = bits.iter().collect();
+        assert_eq!(bits.len(), unique.len());
+    }
+
+    #[test]
+    fn this_machine_s_links_are_asked() {
+        assert_eq!(settings("no-such-link-here").unwrap_err(), Errno::NODEV);
+        for entry in std::fs::read_dir("/sys/class/net").unwrap().flatten() {
+            // Many know no settings; none may do harm.
+            let _ = settings(&entry.file_name().to_string_lossy());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_ends_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes).map(|settings| settings.supported.fastest());
+        }
+    }
+}

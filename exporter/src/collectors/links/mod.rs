@@ -1,0 +1,250 @@
+//! Links that are slower than they could be, and why; and which link the cluster's traffic takes.
+//!
+//! Sources: ethtool's link settings (what the link agreed on, what it can do, what its partner offers), `/sys/class/net` (which
+//! links are wireless), the routing tables of `/proc/net` and the NFS mounts of `/proc/1/mounts`. Drivers may hold a lock for
+//! long when asked, so this collector has a thread.
+
+mod ethtool;
+mod routes;
+
+use self::ethtool::Settings;
+use self::routes::Routes;
+use crate::collector::{CollectError, Collector};
+use crate::collectors::MAX_DEVICES;
+use crate::options::Options;
+use crate::sysfs;
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use takt_model::{Metric, Samples};
+
+struct Links {
+    class_net: PathBuf,
+    procfs: PathBuf,
+    settings: fn(&str) -> Result<Settings, Errno>,
+}
+
+const DEVICE: &[&str] = &["device"];
+const NEGOTIATED: Metric = Metric::gauge(
+    "takt_link_negotiated_bits_per_second",
+    "Speed that the link and its partner agreed on. Links that are down have none.",
+    DEVICE,
+);
+const CAPABILITY: Metric =
+    Metric::gauge("takt_link_capability_bits_per_second", "Highest speed that the adapter can do.", DEVICE);
+const ADVERTISED: Metric = Metric::gauge(
+    "takt_link_advertised_bits_per_second",
+    "Highest speed that the adapter offers to its partner; lower than the capability where somebody configured that.",
+    DEVICE,
+);
+const PARTNER: Metric = Metric::gauge(
+    "takt_link_partner_bits_per_second",
+    "Highest speed that the partner, mostly a switch, offers. No series where it does not say.",
+    DEVICE,
+);
+const FULL_DUPLEX: Metric =
+    Metric::gauge("takt_link_full_duplex", "Whether the link sends and receives at the same time.", DEVICE);
+const BELOW: Metric = Metric::gauge(
+    "takt_link_below_capability",
+    "Whether the link is slower than the adapter could be, by cause: cable (both ends could do more), partner (it offers no \
+     more), configured (the adapter is told to offer no more), unknown (the partner does not say what it can).",
+    &["device", "cause"],
+);
+const WIRELESS: Metric = Metric::gauge("takt_link_wireless", "Whether the link is a radio.", DEVICE);
+const TRAFFIC: Metric = Metric::gauge(
+    "takt_link_traffic",
+    "Which link the cluster's traffic takes: default_route, and nfs for each link on the way to an NFS server; always 1. \
+     Together with takt_link_wireless it tells of cluster traffic over the air.",
+    &["device", "traffic"],
+);
+const CAUSES: [&str; 4] = ["cable", "partner", "configured", "unknown"];
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(Links {
+        class_net: options.paths.sysfs.join("class/net"),
+        procfs: options.paths.procfs.clone(),
+        settings: ethtool::settings,
+    })
+}
+
+impl Collector for Links {
+    fn name(&self) -> &'static str {
+        "links"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[NEGOTIATED, CAPABILITY, ADVERTISED, PARTNER, FULL_DUPLEX, BELOW, WIRELESS, TRAFFIC]
+    }
+
+    fn max_series(&self) -> usize {
+        MAX_DEVICES * (8 + CAUSES.len())
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let devices = sysfs::names(&self.class_net, "")
+            .map_err(|source| CollectError::read(&self.class_net, source).or_absent("no network devices"))?;
+        for device in &devices {
+            let directory = self.class_net.join(device);
+            let is_wireless = ["wireless", "phy80211"].iter().any(|name| directory.join(name).exists());
+            // Bridges, tunnels and containers' links have no hardware behind them.
+            if is_wireless || directory.join("device").exists() {
+                out.push(&WIRELESS, &[device], f64::from(u8::from(is_wireless)));
+                push_speeds(device, (self.settings)(device), out);
+            }
+        }
+        self.push_traffic(out);
+        Ok(())
+    }
+}
+
+/// A link that vanishes meanwhile, or that knows no speeds, has none, and harms no other.
+fn push_speeds(device: &str, settings: Result<Settings, Errno>, out: &mut Samples) {
+    let Ok(settings) = settings else { return };
+    let bits = |megabits: u32| f64::from(megabits) * 1e6;
+    let speeds = [
+        (&NEGOTIATED, settings.megabits),
+        (&CAPABILITY, settings.supported.fastest()),
+        (&ADVERTISED, settings.advertised.fastest()),
+        (&PARTNER, settings.partner.fastest()),
+    ];
+    for (metric, megabits) in speeds {
+        if let Some(megabits) = megabits {
+            out.push(metric, &[device], bits(megabits));
+        }
+    }
+    if let Some(is_full) = settings.is_full_duplex {
+        out.push(&FULL_DUPLEX, &[device], f64::from(u8::from(is_full)));
+    }
+    if let (Some(_), Some(_)) = (settings.megabits, settings.supported.fastest()) {
+        let cause = cause(&settings);
+        for name in CAUSES {
+            out.push(&BELOW, &[device, name], f64::from(u8::from(cause == Some(name))));
+        }
+    }
+}
+
+/// Why the link is slower than its adapter, if it is.
+fn cause(settings: &Settings) -> Option<&'static str> {
+    let (negotiated, capability) = (settings.megabits?, settings.supported.fastest()?);
+    if negotiated >= capability {
+        return None;
+    }
+    let offered = settings.advertised.fastest().unwrap_or(capability);
+    Some(match settings.partner.fastest() {
+        _ if offered <= negotiated => "configured",
+        Some(partner) if partner <= negotiated => "partner",
+        Some(_) => "cable",
+        None => "unknown",
+    })
+}
+
+impl Links {
+    fn push_traffic(&self, out: &mut Samples) {
+        let text = |file: &str| std::fs::read_to_string(self.procfs.join(file)).unwrap_or_default();
+        // Sources are of the exporter's network namespace, and mounts of the node.
+        let (v4, v6) = (text("net/route"), text("net/ipv6_route"));
+        let routes = Routes::parse(&v4, &v6);
+        let traffic = routes.defaults().map(|device| (device, "default_route"));
+        let mounts = text("1/mounts");
+        let to_servers = nfs_servers(&mounts).filter_map(|server| routes.to(server)).map(|device| (device, "nfs"));
+        let traffic: BTreeSet<_> = traffic.chain(to_servers).collect();
+        for (device, kind) in traffic {
+            out.push(&TRAFFIC, &[device, kind], 1.0);
+        }
+    }
+}
+
+/// The addresses of the servers of the NFS mounts: mount writes them into the options.
+fn nfs_servers(mounts: &str) -> impl Iterator<Item = std::net::IpAddr> + '_ {
+    mounts.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(2);
+        let (kind, options) = (words.next()?, words.next()?);
+        let address = options.split(',').find_map(|option| option.strip_prefix("addr="))?;
+        matches!(kind, "nfs" | "nfs4").then(|| address.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ethtool::Modes;
+    use super::*;
+
+    const T1000: u32 = 5;
+    const T2500: u32 = 47;
+    const T5000: u32 = 48;
+
+    fn settings(megabits: u32, supported: &[u32], advertised: &[u32], partner: &[u32]) -> Settings {
+        Settings {
+            megabits: Some(megabits),
+            is_full_duplex: Some(true),
+            supported: Modes::of(supported),
+            advertised: Modes::of(advertised),
+            partner: Modes::of(partner),
+        }
+    }
+
+    #[test]
+    fn a_slow_link_has_a_cause() {
+        let able = [T1000, T2500];
+        assert_eq!(cause(&settings(2500, &able, &able, &able)), None);
+        assert_eq!(cause(&settings(1000, &able, &able, &able)), Some("cable"), "both can do 2.5G");
+        assert_eq!(cause(&settings(1000, &able, &able, &[T1000])), Some("partner"), "an old switch");
+        assert_eq!(cause(&settings(1000, &able, &[T1000], &able)), Some("configured"));
+        assert_eq!(cause(&settings(1000, &able, &able, &[])), Some("unknown"));
+        assert_eq!(cause(&settings(1000, &[], &[], &[])), None, "it says nothing");
+        assert_eq!(cause(&settings(2500, &[T1000, T2500, T5000], &[], &[T5000])), Some("cable"));
+    }
+
+    fn page(links: &mut Links) -> Vec<String> {
+        let mut samples = Samples::new();
+        links.collect(&mut samples).unwrap();
+        let mut page = String::new();
+        takt_model::exposition::write_page(takt_model::exposition::Format::Text, [&samples], &mut page);
+        page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_cluster_s_traffic_over_the_air_is_told() {
+        let node = tempfile::tempdir().unwrap();
+        let (sys, proc) = (node.path().join("class/net"), node.path().join("proc"));
+        for directory in ["eth0/device", "wlan0/phy80211", "wlan0/device", "br0", "gone/device"] {
+            std::fs::create_dir_all(sys.join(directory)).unwrap();
+        }
+        std::fs::create_dir_all(proc.join("net")).unwrap();
+        std::fs::create_dir_all(proc.join("1")).unwrap();
+        let route = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
+                     wlan0 00000000 0100000A 0003 0 0 600 00000000 0 0 0\n\
+                     eth0 0000A8C0 00000000 0001 0 0 100 0000FFFF 0 0 0\n";
+        std::fs::write(proc.join("net/route"), route).unwrap();
+        let mounts = "nas:/home /home nfs4 rw,vers=4.2,clientaddr=192.168.0.7,addr=192.168.0.5 0 0\n\
+                      old:/x /x nfs rw,addr=10.9.9.9 0 0\n/dev/sda1 / ext4 rw 0 0\n";
+        std::fs::write(proc.join("1/mounts"), mounts).unwrap();
+        let settings = |device: &str| match device {
+            "eth0" => Ok(settings(1000, &[T1000, T2500], &[T1000, T2500], &[T1000])),
+            _ => Err(Errno::NODEV),
+        };
+        let mut links = Links { class_net: sys, procfs: proc, settings };
+        assert_eq!(
+            page(&mut links),
+            [
+                r#"takt_link_wireless{device="eth0"} 0"#,
+                r#"takt_link_wireless{device="gone"} 0"#,
+                r#"takt_link_wireless{device="wlan0"} 1"#,
+                r#"takt_link_negotiated_bits_per_second{device="eth0"} 1000000000"#,
+                r#"takt_link_capability_bits_per_second{device="eth0"} 2500000000"#,
+                r#"takt_link_advertised_bits_per_second{device="eth0"} 2500000000"#,
+                r#"takt_link_partner_bits_per_second{device="eth0"} 1000000000"#,
+                r#"takt_link_full_duplex{device="eth0"} 1"#,
+                r#"takt_link_below_capability{device="eth0",cause="cable"} 0"#,
+                r#"takt_link_below_capability{device="eth0",cause="partner"} 1"#,
+                r#"takt_link_below_capability{device="eth0",cause="configured"} 0"#,
+                r#"takt_link_below_capability{device="eth0",cause="unknown"} 0"#,
+                r#"takt_link_traffic{device="eth0",traffic="nfs"} 1"#,
+                r#"takt_link_traffic{device="wlan0",traffic="default_route"} 1"#,
+                r#"takt_link_traffic{device="wlan0",traffic="nfs"} 1"#,
+            ]
+        );
+        let mut nothing = Links { class_net: "/nonexistent".into(), ..links };
+        assert!(matches!(nothing.collect(&mut Samples::new()), Err(CollectError::Absent(_))));
+    }
+}

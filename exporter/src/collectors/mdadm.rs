@@ -1,0 +1,176 @@
+//! Software RAID: which arrays are whole, and which are being repaired.
+//!
+//! Source: `/proc/mdstat`, three lines or more an array.
+
+use crate::collector::{CollectError, Collector, ParseError};
+use crate::collectors::MAX_DEVICES;
+use crate::file::File;
+use crate::options::Options;
+use takt_model::{Metric, Samples};
+
+struct Mdadm {
+    mdstat: File,
+}
+
+const STATE: Metric = Metric::gauge("node_md_state", "Indicates the state of md-device.", &["device", "state"]);
+const DISKS: Metric =
+    Metric::gauge("node_md_disks", "Number of active/failed/spare disks of device.", &["device", "state"]);
+const REQUIRED: Metric = Metric::gauge("node_md_disks_required", "Total number of disks of device.", &["device"]);
+const BLOCKS: Metric = Metric::gauge("node_md_blocks", "Total number of blocks on device.", &["device"]);
+const SYNCED: Metric = Metric::gauge("node_md_blocks_synced", "Number of blocks synced on device.", &["device"]);
+const STATES: [&str; 5] = ["active", "inactive", "recovering", "resync", "check"];
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(Mdadm { mdstat: File::new(options.paths.procfs.join("mdstat")) })
+}
+
+impl Collector for Mdadm {
+    fn name(&self) -> &'static str {
+        "mdadm"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[STATE, DISKS, REQUIRED, BLOCKS, SYNCED]
+    }
+
+    fn max_series(&self) -> usize {
+        11 * MAX_DEVICES
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let arrays = self.mdstat.parse(parse).map_err(|error| error.or_absent("no software RAID"))?;
+        for Array { device, state, active, failed, spare, required, blocks, synced } in &arrays {
+            for name in STATES {
+                out.push(&STATE, &[device.as_str(), name], f64::from(u8::from(name == *state)));
+            }
+            for (name, count) in [("active", active), ("failed", failed), ("spare", spare)] {
+                out.push(&DISKS, &[device.as_str(), name], *count as f64);
+            }
+            out.push(&REQUIRED, &[device], *required as f64);
+            out.push(&BLOCKS, &[device], *blocks as f64);
+            out.push(&SYNCED, &[device], *synced as f64);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, PartialEq, Default)]
+struct Array {
+    device: String,
+    state: &'static str,
+    active: u64,
+    failed: u64,
+    spare: u64,
+    required: u64,
+    blocks: u64,
+    synced: u64,
+}
+
+/// An array's first line begins at the margin, the others do not.
+fn parse(text: &str) -> Result<Vec<Array>, ParseError> {
+    let lines: Vec<_> = text.lines().enumerate().collect();
+    let is_first = |line: &str| {
+        !line.is_empty()
+            && !line.starts_with([' ', '\t'])
+            && !["Personalities", "unused", "read_ahead"].iter().any(|word| line.starts_with(word))
+    };
+    let starts = lines.iter().filter(|(_, line)| is_first(line));
+    let array = |&(number, first): &(usize, &str)| {
+        let rest = lines[number + 1..].iter().take_while(|(_, line)| line.starts_with([' ', '\t']));
+        let rest: Vec<_> = rest.map(|(_, line)| *line).collect();
+        parse_array(first, &rest).ok_or(ParseError { line: number + 1, expected: "an array and its blocks" })
+    };
+    starts.map(array).collect()
+}
+
+/// `md0 : active raid1 sdb1[1] sda1[0](F)`, then `248896 blocks [2/1] [_U]`, then perhaps the progress of a repair.
+fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
+    let mut words = first.split_ascii_whitespace();
+    let (device, state) = (words.next()?, words.nth(1)?);
+    let status = rest.first()?;
+    let blocks = status.split_ascii_whitespace().next()?.parse().ok()?;
+    // Whatever stands in brackets behind a disk is its place.
+    let disks = first.split_ascii_whitespace().skip(3).filter(|word| word.contains('[')).count() as u64;
+    let marked = |mark: &str| first.matches(mark).count() as u64;
+    // `[required/active]`
+    let counts = status.split(['[', ']']).find_map(|part| {
+        let (required, active) = part.split_once('/')?;
+        Some((required.parse().ok()?, active.parse().ok()?))
+    });
+    let (required, active) = match (state, counts) {
+        (_, Some(counts)) => counts,
+        ("inactive", None) => (0, 0),
+        // Arrays without redundancy have all their disks, or are not active.
+        (_, None) => (disks, disks),
+    };
+    let mut array = Array {
+        device: device.to_owned(),
+        state: if state == "inactive" { "inactive" } else { "active" },
+        active,
+        failed: marked("(F)"),
+        spare: marked("(S)"),
+        required,
+        blocks,
+        synced: blocks,
+    };
+    let progress = rest[1..].iter().find_map(|line| {
+        let states = [("recovery", "recovering"), ("check", "check"), ("resync", "resync")];
+        states.iter().find(|(word, _)| line.contains(word)).map(|(_, state)| (*line, *state))
+    });
+    if let Some((line, state)) = progress {
+        array.state = state;
+        // `(done/all)`; a repair that has not begun has done nothing.
+        let done = line.split(['(', ')']).find_map(|part| part.split_once('/')?.0.parse().ok());
+        array.synced = done.unwrap_or(0);
+    }
+    Some(array)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays() {
+        let text = "\
+Personalities : [raid1] [raid0] [raid6]
+md0 : active raid1 sdb1[1] sda1[0](F) sdc1[2](S)
+      248896 blocks [2/1] [_U]
+      bitmap: 1/2 pages [4KB], 65536KB chunk
+
+md1 : active raid0 sdd1[0] sde1[1]
+      314159265 blocks 64k chunks
+
+md2 : active raid6 sdf1[2] sdg1[0]
+      1000 blocks super 1.2 level 6, 64k chunk, algorithm 2 [8/8] [UUUUUUUU]
+      [==>..................]  recovery = 8.5% (85/1000) finish=15.0min speed=1K/sec
+
+md3 : active raid1 sdh1[1] sdi1[0]
+      1000 blocks [2/2] [UU]
+      \tresync=DELAYED
+
+md4 : inactive raid1 sdj1[0](S)
+      1000 blocks super 1.2
+
+unused devices: <none>
+";
+        let arrays = parse(text).unwrap();
+        let told: Vec<_> = arrays
+            .iter()
+            .map(|a| (a.device.as_str(), a.state, a.active, a.failed, a.spare, a.required, a.blocks, a.synced))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("md0", "active", 1, 1, 1, 2, 248_896, 248_896),
+                ("md1", "active", 2, 0, 0, 2, 314_159_265, 314_159_265),
+                ("md2", "recovering", 8, 0, 0, 8, 1000, 85),
+                ("md3", "resync", 2, 0, 0, 2, 1000, 0),
+                ("md4", "inactive", 0, 0, 1, 0, 1000, 1000),
+            ]
+        );
+        assert_eq!(parse("Personalities :\nunused devices: <none>\n"), Ok(vec![]));
+        assert_eq!(parse("md0 : active raid1 sda1[0]\n").unwrap_err().line, 1);
+        assert!(parse("md0\n 5 blocks\n").is_err());
+    }
+}

@@ -1,0 +1,261 @@
+//! `--web.config.file`: TLS, client certificates, passwords, headers and a rate limit, in the format of Prometheus'
+//! exporter-toolkit, so that one file serves all exporters of a node.
+//!
+//! The file, and the certificates that it names, are looked at with every connection and request, and read again when they
+//! have changed: a renewed certificate or a new password needs no restart. While they are wrong nobody gets in.
+
+mod guard;
+mod tls;
+
+pub(crate) use self::guard::guard;
+pub(crate) use self::tls::TlsListener;
+
+use self::guard::Guard;
+use self::tls::TlsFile;
+use rustls::ServerConfig;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What is wrong with the file or with what it names.
+#[derive(Debug, thiserror::Error)]
+pub enum WebConfigError {
+    /// It cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The configuration file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is no such file; the cause names the key and the line.
+    #[error("{path}")]
+    Format {
+        /// The configuration file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        #[source]
+        source: serde_norway::Error,
+    },
+    /// A key has a value that cannot be.
+    #[error("{path}: {key}: {problem}")]
+    Key {
+        /// The configuration file.
+        path: PathBuf,
+        /// The key, from the outside in.
+        key: String,
+        /// What is wrong, and what was expected.
+        problem: String,
+    },
+}
+
+/// The file as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    tls_server_config: Option<TlsFile>,
+    http_server_config: HttpFile,
+    rate_limit: RateLimit,
+    basic_auth_users: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HttpFile {
+    /// Accepted for the format's sake: the exporter speaks HTTP/1.1 only.
+    #[allow(dead_code, reason = "it is a key of the format")]
+    http2: Option<bool>,
+    headers: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RateLimit {
+    interval: String,
+    burst: u32,
+}
+
+/// A wrong value: the key, and what is wrong.
+type Problem = (String, String);
+
+/// The file as it is trusted.
+pub(crate) struct WebConfig {
+    pub tls: Option<Arc<ServerConfig>>,
+    guard: Guard,
+}
+
+/// The configuration as it is now.
+pub(crate) struct LiveConfig {
+    path: PathBuf,
+    has_tls: bool,
+    last: Mutex<Last>,
+}
+
+struct Last {
+    stamps: Vec<Stamp>,
+    result: Result<Arc<WebConfig>, String>,
+    /// Files that were read, the configuration first.
+    files: Vec<PathBuf>,
+}
+
+/// What changes when a file does: device, inode, size and time; `None` where there is none.
+type Stamp = Option<(u64, u64, u64, i64, i64)>;
+
+fn stamp(path: &Path) -> Stamp {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
+}
+
+impl LiveConfig {
+    /// Reads the file for the first time.
+    pub fn load(path: &Path) -> Result<Self, WebConfigError> {
+        let (config, files) = load(path);
+        let config = config?;
+        let has_tls = config.tls.is_some();
+        let stamps = files.iter().map(|file| stamp(file)).collect();
+        let last = Mutex::new(Last { stamps, result: Ok(Arc::new(config)), files });
+        Ok(Self { path: path.to_owned(), has_tls, last })
+    }
+
+    /// Whether connections are encrypted. This alone needs a restart to change.
+    pub fn has_tls(&self) -> bool {
+        self.has_tls
+    }
+
+    /// What is in force now. `None` while the file is wrong, which is logged once.
+    pub fn current(&self) -> Option<Arc<WebConfig>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamps: Vec<_> = last.files.iter().map(|file| stamp(file)).collect();
+        if stamps != last.stamps {
+            let (config, files) = load(&self.path);
+            let config = match config {
+                Ok(config) if config.tls.is_some() == self.has_tls => Ok(Arc::new(config)),
+                Ok(_) => Err("TLS can be turned on or off only by a restart".to_owned()),
+                Err(error) => Err(std::error::Error::source(&error)
+                    .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))),
+            };
+            match &config {
+                Ok(_) => tracing::info!(file = %self.path.display(), "the web configuration was read again"),
+                Err(error) => tracing::error!(error, "nobody gets in until the web configuration is right"),
+            }
+            // Stamps from before the reading: what changed meanwhile is read again.
+            *last = Last { stamps: files.iter().map(|file| stamp(file)).collect(), result: config, files };
+        }
+        last.result.as_ref().ok().cloned()
+    }
+}
+
+/// The configuration, and the files on which it depends.
+fn load(path: &Path) -> (Result<WebConfig, WebConfigError>, Vec<PathBuf>) {
+    let mut files = vec![path.to_owned()];
+    let config = try_load(path, &mut files);
+    (config, files)
+}
+
+fn try_load(path: &Path, files: &mut Vec<PathBuf>) -> Result<WebConfig, WebConfigError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| WebConfigError::Read { path: path.to_owned(), source })?;
+    let file: Option<File> =
+        serde_norway::from_str(&text).map_err(|source| WebConfigError::Format { path: path.to_owned(), source })?;
+    let file = file.unwrap_or_default();
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let wrong = |(key, problem): Problem| WebConfigError::Key { path: path.to_owned(), key, problem };
+    let tls = file.tls_server_config.filter(TlsFile::is_enabled);
+    if let Some(tls) = &tls {
+        files.extend(tls.files(directory));
+    }
+    let tls = tls.map(|tls| tls.build(directory).map(Arc::new)).transpose().map_err(wrong)?;
+    let guard = Guard::new(file.basic_auth_users, file.http_server_config.headers, &file.rate_limit).map_err(wrong)?;
+    Ok(WebConfig { tls, guard })
+}
+
+/// A time as Go writes it: `1s`, `100ms`, `1m30s`.
+fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+        let unit_end = rest[digits..].find(|letter: char| letter.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
+        let seconds = match &rest[digits..unit_end] {
+            "ns" => 1e-9,
+            "us" | "µs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        let count: f64 = rest[..digits].parse().ok()?;
+        total = total.checked_add(Duration::try_from_secs_f64(count * seconds).ok()?)?;
+        rest = &rest[unit_end..];
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("web.yml");
+        std::fs::write(&path, text).unwrap();
+        let error = LiveConfig::load(&path).err().unwrap();
+        let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+        format!("{error}{source}").replace(&*directory.path().to_string_lossy(), "DIR")
+    }
+
+    #[test]
+    fn mistakes_name_the_file_and_the_key() {
+        let cases = [
+            ("tls_server_cofig: {}", "DIR/web.yml: unknown field `tls_server_cofig`"),
+            ("tls_server_config: {cert_fil: x}", "DIR/web.yml: tls_server_config: unknown field `cert_fil`"),
+            ("tls_server_config: {cert_file: x}", "tls_server_config.key_file: missing"),
+            ("tls_server_config: {key_file: x}", "tls_server_config.cert_file: missing"),
+            ("tls_server_config: {cert_file: x, key_file: y}", "tls_server_config.cert_file: cannot read DIR/x"),
+            ("basic_auth_users: {alice: secret}", "basic_auth_users.alice: expected a bcrypt hash"),
+            ("http_server_config: {headers: {Server: x}}", "http_server_config.headers.Server: "),
+            (
+                "http_server_config: {headers: {X-Frame-Options: x}}",
+                "http_server_config.headers.X-Frame-Options: expected deny or sameorigin",
+            ),
+            ("rate_limit: {interval: soon, burst: 1}", "rate_limit.interval: expected a time such as 1s"),
+            ("rate_limit: {interval: 1s}", "rate_limit.burst: "),
+            ("- 1", "DIR/web.yml: "),
+        ];
+        for (text, expected) in cases {
+            let error = error(text);
+            assert!(error.contains(expected), "{text}\n{error}");
+        }
+        assert!(matches!(LiveConfig::load("/nonexistent".as_ref()), Err(WebConfigError::Read { .. })));
+    }
+
+    #[test]
+    fn a_change_is_seen_and_a_mistake_shuts_the_door() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("web.yml");
+        std::fs::write(&path, "").unwrap();
+        let live = LiveConfig::load(&path).unwrap();
+        assert!(!live.has_tls() && live.current().is_some());
+        std::fs::write(&path, "basic_auth_users: {alice: wrong}").unwrap();
+        assert!(live.current().is_none() && live.current().is_none());
+        std::fs::write(&path, "{}").unwrap();
+        assert!(live.current().is_some());
+        std::fs::remove_file(&path).unwrap();
+        assert!(live.current().is_none());
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(duration("1s"), Some(Duration::from_secs(1)));
+        assert_eq!(duration("1m30s"), Some(Duration::from_secs(90)));
+        assert_eq!(duration("1.5ms"), Some(Duration::from_micros(1500)));
+        for text in ["", "1", "s", "1x", "-1s", "1e99h"] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+}
