@@ -48,7 +48,7 @@ impl Node {
             "--collector.events".to_owned(),
         ];
         let exporter = Running::takt(&flags.each_ref().map(String::as_str), &[]);
-        exporter.wait_for("followed", |page| page.contains("takt_kernel_log_followed 1\n"));
+        exporter.wait_for("ready", |page| page.contains("takt_kernel_log_followed 1\n") && page.contains("GPU-six"));
         exporter
     }
 }

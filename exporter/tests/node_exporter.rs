@@ -16,6 +16,7 @@ const COLLECTORS: &[&str] = &[
     "cpufreq",
     "diskstats",
     "dmi",
+    "drm",
     "edac",
     "entropy",
     "filefd",
@@ -112,7 +113,7 @@ fn compare_tree(tree: &str) {
 }
 
 fn compare(flags: &[&str], only_theirs: &[&str]) {
-    let more = ["--collector.stat.softirq", "--collector.meminfo_numa"];
+    let more = ["--collector.stat.softirq", "--collector.meminfo_numa", "--collector.drm"];
     let flags: Vec<_> = flags.iter().copied().chain(more).collect();
     let Some(theirs) = Running::node_exporter(&[&flags, only_theirs].concat()) else { return };
     let ours = Running::takt(&flags, &[]);

@@ -83,7 +83,7 @@ impl Collector for EventCounts {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let listeners = self.events.listeners();
+        let (listeners, uuids) = (self.events.listeners(), self.events.uuids());
         let shown = self.events.shown();
         for kind in EventKind::ALL {
             let count = shown.counts.get(kind).copied().unwrap_or_default();
@@ -91,7 +91,7 @@ impl Collector for EventCounts {
             out.push(&UNTOLD, &[kind.name()], count.untold as f64);
             push_time(out, &LAST_SEEN, &[kind.name()], count.last);
         }
-        for uuid in shown.gpus.uuids().take(MAX_XIDS / FOREKNOWN.len()) {
+        for uuid in uuids.iter().take(MAX_XIDS / FOREKNOWN.len()) {
             for xid in FOREKNOWN.iter().filter(|xid| !shown.xids.contains_key(&(uuid.to_owned(), **xid))) {
                 out.push(&XIDS, &[uuid, &xid.to_string()], 0.0);
             }

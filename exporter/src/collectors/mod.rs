@@ -7,6 +7,7 @@ pub(crate) mod cpu;
 mod cpufreq;
 pub(crate) mod diskstats;
 mod dmi;
+mod drm;
 mod edac;
 mod entropy;
 mod events;
@@ -91,6 +92,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "cpufreq", about: "CPU clocks", by_default: true, reads: SOON, new: cpufreq::new },
     Entry { name: "diskstats", about: "Disk I/O", by_default: true, reads: Reads::AtScrape, new: diskstats::new },
     Entry { name: "dmi", about: "Vendor, model, BIOS", by_default: true, reads: Reads::AtScrape, new: dmi::new },
+    Entry { name: "drm", about: "AMD GPUs", by_default: true, reads: SOON, new: drm::new },
     Entry { name: "edac", about: "Memory errors", by_default: true, reads: Reads::AtScrape, new: edac::new },
     Entry { name: "entropy", about: "Pool of randomness", by_default: true, reads: Reads::AtScrape, new: entropy::new },
     Entry { name: "events", about: "The kernel log: XIDs, OOM kills, hung tasks, links", by_default: true, reads: Reads::AtScrape, new: events::new },
@@ -190,6 +192,8 @@ mod tests {
         "devices/system/node/node0/meminfo",
         "devices/system/node/node0/numastat",
         "class/dmi/id/product_name",
+        "class/drm/card0/device/uevent",
+        "class/drm/card0/device/mem_info_vram_used",
         "class/hwmon/hwmon0/name",
         "class/hwmon/hwmon0/temp1_input",
         "class/hwmon/hwmon0/temp1_label",

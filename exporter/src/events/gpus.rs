@@ -1,64 +1,114 @@
 //! Which GPU is at which place on the bus: the kernel log names places, everything else names UUIDs.
 //!
-//! Source: `/proc/driver/nvidia/gpus/*/information`, which needs no NVML; and NVML, where it runs.
+//! Source: `/proc/driver/nvidia/gpus/*/information`, which needs no NVML; and NVML, where it runs. A driver in trouble may not
+//! answer, and that is just when events come, so the files are read by a thread for which nobody waits long.
 
 use super::recognise::pci_bus_id;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 /// No node has more.
 const MAX_GPUS: usize = 256;
+/// How long the start waits for the driver, and an event of a GPU that is not known yet.
+const WAIT: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 pub(crate) struct Gpus {
     directory: PathBuf,
-    uuids: BTreeMap<String, String>,
+    uuids: Arc<Mutex<BTreeMap<String, String>>>,
+    /// A thread is reading, perhaps for ever.
+    is_looking: Arc<AtomicBool>,
 }
 
 impl Gpus {
     pub fn new(procfs: &Path) -> Self {
-        let mut gpus = Self { directory: procfs.join("driver/nvidia/gpus"), uuids: BTreeMap::new() };
+        let gpus = Self { directory: procfs.join("driver/nvidia/gpus"), ..Self::default() };
         gpus.look();
         gpus
     }
 
     /// The UUID of the GPU at `bus_id`. The driver is asked only for GPUs that are new.
-    pub fn uuid(&mut self, bus_id: &str) -> Option<String> {
-        if !self.uuids.contains_key(bus_id) {
+    pub fn uuid(&self, bus_id: &str) -> Option<String> {
+        let known = lock(&self.uuids).get(bus_id).cloned();
+        known.or_else(|| {
             self.look();
-        }
-        self.uuids.get(bus_id).cloned()
+            lock(&self.uuids).get(bus_id).cloned()
+        })
     }
 
-    pub fn learn(&mut self, bus_id: &str, uuid: String) {
-        let Some(bus_id) = pci_bus_id(bus_id) else { return };
-        if uuid.starts_with("GPU-")
-            && !uuid.contains('?')
-            && (self.uuids.len() < MAX_GPUS || self.uuids.contains_key(&bus_id))
-        {
-            self.uuids.insert(bus_id, uuid);
-        }
+    pub fn learn(&self, bus_id: &str, uuid: String) {
+        learn(&mut lock(&self.uuids), bus_id, uuid);
     }
 
-    pub fn uuids(&self) -> impl Iterator<Item = &str> {
-        self.uuids.values().map(String::as_str)
+    pub fn uuids(&self) -> Vec<String> {
+        lock(&self.uuids).values().cloned().collect()
     }
 
-    fn look(&mut self) {
-        let Ok(entries) = std::fs::read_dir(&self.directory) else { return };
-        for entry in entries.flatten().take(MAX_GPUS) {
-            let text = std::fs::read_to_string(entry.path().join("information")).unwrap_or_default();
-            let uuid = text.lines().find_map(|line| line.strip_prefix("GPU UUID:")).map(str::trim);
-            if let (Some(uuid), Some(bus_id)) = (uuid, entry.file_name().to_str()) {
-                self.learn(bus_id, uuid.to_owned());
-            }
+    fn look(&self) {
+        if !self.directory.is_dir() || self.is_looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (directory, uuids, is_looking) =
+            (self.directory.clone(), Arc::clone(&self.uuids), Arc::clone(&self.is_looking));
+        let (done, is_done) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("gpu names".to_owned()).stack_size(128 << 10);
+        let spawned = thread.spawn(move || {
+            let found = read(&directory);
+            let mut uuids = lock(&uuids);
+            found.into_iter().for_each(|(bus_id, uuid)| learn(&mut uuids, &bus_id, uuid));
+            drop(uuids);
+            is_looking.store(false, Ordering::Release);
+            let _ = done.send(());
+        });
+        match spawned {
+            Ok(_) => drop(is_done.recv_timeout(WAIT)),
+            Err(_) => self.is_looking.store(false, Ordering::Release),
         }
     }
+}
+
+/// A GPU that was lost before anybody asked has question marks for a UUID.
+fn learn(uuids: &mut BTreeMap<String, String>, bus_id: &str, uuid: String) {
+    let Some(bus_id) = pci_bus_id(bus_id) else { return };
+    let has_room = uuids.len() < MAX_GPUS || uuids.contains_key(&bus_id);
+    if uuid.starts_with("GPU-") && !uuid.contains('?') && has_room {
+        uuids.insert(bus_id, uuid);
+    }
+}
+
+/// Bus ids and UUIDs, as the driver has them.
+fn read(directory: &Path) -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().take(MAX_GPUS);
+    let gpus = entries.filter_map(|entry| {
+        let text = std::fs::read_to_string(entry.path().join("information")).ok()?;
+        let uuid = text.lines().find_map(|line| line.strip_prefix("GPU UUID:"))?.trim().to_owned();
+        Some((entry.file_name().into_string().ok()?, uuid))
+    });
+    gpus.collect()
+}
+
+fn lock(uuids: &Mutex<BTreeMap<String, String>>) -> MutexGuard<'_, BTreeMap<String, String>> {
+    uuids.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
+
+    /// The thread may be late on a busy machine.
+    fn wait_for(gpus: &Gpus, bus_id: &str) -> Option<String> {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let uuid = gpus.uuid(bus_id);
+            if uuid.is_some() || Instant::now() > until {
+                return uuid;
+            }
+        }
+    }
 
     #[test]
     fn the_driver_s_files() {
@@ -73,13 +123,34 @@ mod tests {
             "Model: \t\t NVIDIA GeForce RTX 5090\nGPU UUID: \t GPU-2c57\nBus Location: \t 0000:06:00.0\n",
         );
         gpu("0000:07:00.0", "GPU UUID: \t GPU-????????-????-????-????-????????????\n");
-        let mut gpus = Gpus::new(procfs.path());
-        assert_eq!(gpus.uuid("0000:06:00.0").as_deref(), Some("GPU-2c57"));
+        let gpus = Gpus::new(procfs.path());
+        assert_eq!(wait_for(&gpus, "0000:06:00.0").as_deref(), Some("GPU-2c57"));
         assert_eq!(gpus.uuid("0000:07:00.0"), None, "lost before anybody asked");
         gpu("0000:07:00.0", "GPU UUID: GPU-7\n");
-        assert_eq!(gpus.uuid("0000:07:00.0").as_deref(), Some("GPU-7"));
+        assert_eq!(wait_for(&gpus, "0000:07:00.0").as_deref(), Some("GPU-7"));
         gpus.learn("00000000:C1:00.0", "GPU-c1".to_owned());
         gpus.learn("nonsense", "GPU-x".to_owned());
-        assert_eq!(gpus.uuids().collect::<Vec<_>>(), ["GPU-2c57", "GPU-7", "GPU-c1"]);
+        assert_eq!(gpus.uuids(), ["GPU-2c57", "GPU-7", "GPU-c1"]);
+    }
+
+    #[test]
+    fn a_driver_that_does_not_answer_holds_up_nobody_for_long() {
+        let procfs = tempfile::tempdir().unwrap();
+        let directory = procfs.path().join("driver/nvidia/gpus/0000:06:00.0");
+        std::fs::create_dir_all(&directory).unwrap();
+        // Whoever opens a pipe to read waits until somebody writes.
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            directory.join("information"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let gpus = Gpus::new(procfs.path());
+        let began = Instant::now();
+        (0..1000).for_each(|_| assert_eq!(gpus.uuid("0000:06:00.0"), None));
+        assert!(began.elapsed() < 500 * WAIT, "only the first waits");
+        assert!(gpus.is_looking.load(Ordering::Acquire), "there is one thread, and it waits");
     }
 }

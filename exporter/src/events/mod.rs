@@ -49,6 +49,7 @@ pub struct Events(Arc<Inner>);
 struct Inner {
     writer: Mutex<Writer>,
     shown: Mutex<Shown>,
+    gpus: Gpus,
     newest: watch::Sender<u64>,
 }
 
@@ -73,7 +74,6 @@ pub(crate) struct Shown {
     pub xids: BTreeMap<(String, u32), Count>,
     /// Whether an NFS server answered when the kernel last spoke of it.
     pub servers: BTreeMap<String, bool>,
-    pub gpus: Gpus,
     pub log: LogState,
 }
 
@@ -110,7 +110,7 @@ impl Events {
             Some(directory) => History::open(directory).map(|(history, found)| (Some(history), found))?,
             None => (None, Found::default()),
         };
-        let mut shown = Shown { gpus: Gpus::new(procfs), ..Shown::default() };
+        let mut shown = Shown::default();
         for event in &found.events {
             shown.remember(event);
         }
@@ -123,7 +123,12 @@ impl Events {
         let newest = found.events.back().map_or(shown.forgotten, |event| event.id);
         shown.kept = found.events;
         let writer = Writer { judge: Judge::default(), history, mark: found.mark, newest };
-        let inner = Inner { writer: Mutex::new(writer), shown: Mutex::new(shown), newest: watch::Sender::new(newest) };
+        let inner = Inner {
+            writer: Mutex::new(writer),
+            shown: Mutex::new(shown),
+            gpus: Gpus::new(procfs),
+            newest: watch::Sender::new(newest),
+        };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -149,9 +154,8 @@ impl Events {
 
     /// NVML knows which GPU is at which place. Those that it does not name stay known: they may be lost.
     pub fn gpus(&self, uuids_by_bus_id: impl IntoIterator<Item = (String, String)>) {
-        let mut shown = self.shown();
         for (bus_id, uuid) in uuids_by_bus_id {
-            shown.gpus.learn(&bus_id, uuid);
+            self.0.gpus.learn(&bus_id, uuid);
         }
     }
 
@@ -179,7 +183,7 @@ impl Events {
             return;
         }
         let mut labels = told.labels;
-        if let Some(uuid) = labels.get("pci_bus_id").and_then(|bus_id| self.shown().gpus.uuid(bus_id)) {
+        if let Some(uuid) = labels.get("pci_bus_id").and_then(|bus_id| self.0.gpus.uuid(bus_id)) {
             labels.set("uuid", &uuid);
         }
         // Over restarts ids rise with the clock, even where nothing was kept.
@@ -188,6 +192,7 @@ impl Events {
         let is_news = verdict == Verdict::News;
         if let Some(history) = &mut writer.history
             && verdict != Verdict::Flood
+            && (is_news || mark.is_some())
         {
             history.append(mark.as_ref(), is_news.then_some(&event));
         }
@@ -233,6 +238,11 @@ impl Events {
     /// Tells of each event that is recorded.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.newest.subscribe()
+    }
+
+    /// The UUIDs of the node's GPUs, as far as they are known.
+    pub(crate) fn uuids(&self) -> Vec<String> {
+        self.0.gpus.uuids()
     }
 
     pub(crate) fn listeners(&self) -> usize {

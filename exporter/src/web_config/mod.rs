@@ -96,11 +96,12 @@ pub(crate) struct LiveConfig {
 }
 
 struct Last {
-    stamps: Vec<Stamp>,
     result: Result<Arc<WebConfig>, String>,
-    /// Files that were read, the configuration first.
-    files: Vec<PathBuf>,
+    files: Files,
 }
+
+/// The files that were read, the configuration first, each as it was just before.
+type Files = Vec<(PathBuf, Stamp)>;
 
 /// What changes when a file does: device, inode, size and time; `None` where there is none.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
@@ -116,8 +117,7 @@ impl LiveConfig {
         let (config, files) = load(path);
         let config = config?;
         let has_tls = config.tls.is_some();
-        let stamps = files.iter().map(|file| stamp(file)).collect();
-        let last = Mutex::new(Last { stamps, result: Ok(Arc::new(config)), files });
+        let last = Mutex::new(Last { result: Ok(Arc::new(config)), files });
         Ok(Self { path: path.to_owned(), has_tls, last })
     }
 
@@ -129,8 +129,7 @@ impl LiveConfig {
     /// What is in force now. `None` while the file is wrong, which is logged once.
     pub fn current(&self) -> Option<Arc<WebConfig>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamps: Vec<_> = last.files.iter().map(|file| stamp(file)).collect();
-        if stamps != last.stamps {
+        if last.files.iter().any(|(file, before)| stamp(file) != *before) {
             let (config, files) = load(&self.path);
             let config = match config {
                 Ok(config) if config.tls.is_some() == self.has_tls => Ok(Arc::new(config)),
@@ -142,21 +141,20 @@ impl LiveConfig {
                 Ok(_) => tracing::info!(file = %self.path.display(), "the web configuration was read again"),
                 Err(error) => tracing::error!(error, "nobody gets in until the web configuration is right"),
             }
-            // Stamps from before the reading: what changed meanwhile is read again.
-            *last = Last { stamps: files.iter().map(|file| stamp(file)).collect(), result: config, files };
+            *last = Last { result: config, files };
         }
         last.result.as_ref().ok().cloned()
     }
 }
 
 /// The configuration, and the files on which it depends.
-fn load(path: &Path) -> (Result<WebConfig, WebConfigError>, Vec<PathBuf>) {
-    let mut files = vec![path.to_owned()];
+fn load(path: &Path) -> (Result<WebConfig, WebConfigError>, Files) {
+    let mut files = vec![(path.to_owned(), stamp(path))];
     let config = try_load(path, &mut files);
     (config, files)
 }
 
-fn try_load(path: &Path, files: &mut Vec<PathBuf>) -> Result<WebConfig, WebConfigError> {
+fn try_load(path: &Path, files: &mut Files) -> Result<WebConfig, WebConfigError> {
     let text =
         std::fs::read_to_string(path).map_err(|source| WebConfigError::Read { path: path.to_owned(), source })?;
     let file: Option<File> =
@@ -166,7 +164,10 @@ fn try_load(path: &Path, files: &mut Vec<PathBuf>) -> Result<WebConfig, WebConfi
     let wrong = |(key, problem): Problem| WebConfigError::Key { path: path.to_owned(), key, problem };
     let tls = file.tls_server_config.filter(TlsFile::is_enabled);
     if let Some(tls) = &tls {
-        files.extend(tls.files(directory));
+        files.extend(tls.files(directory).map(|file| {
+            let stamp = stamp(&file);
+            (file, stamp)
+        }));
     }
     let tls = tls.map(|tls| tls.build(directory).map(Arc::new)).transpose().map_err(wrong)?;
     let guard = Guard::new(file.basic_auth_users, file.http_server_config.headers, &file.rate_limit).map_err(wrong)?;
