@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${SOAK_ROUNDS:-50}
+# A fault and a kill -9 at a random moment after it, twenty times a round: 50 rounds are 1,000 kills.
+bench/alerts.py soak "$((rounds * 20))"
 features=()
 [ -z "${DUCKDB_LIB_DIR:-}" ] || features=(--no-default-features)
 for ((round = 1; round <= rounds; round++)); do

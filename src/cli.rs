@@ -48,8 +48,113 @@ pub enum Command {
     Query(Query),
     /// Run PromQL test scripts in the language of Prometheus' own
     Promqltest(Promqltest),
+    /// Alerts: what fires, what was told, rules, silences
+    #[command(subcommand)]
+    Alerts(Alerts),
     /// Check the configuration and print what is in force
     CheckConfig(CheckConfig),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Alerts {
+    /// What fires now (asks the server)
+    List(AlertsList),
+    /// What happened: every step of every alert, the newest first
+    History(AlertsHistory),
+    /// Check rule files (Prometheus' format, *.events.yml) and alertmanager.yml files
+    Check(AlertsFiles),
+    /// Run promtool's test files on our engine
+    Test(AlertsFiles),
+    /// Say who would be told of an alert with these labels
+    RouteTest(AlertsRouteTest),
+    /// Set, list or end silences (asks the server)
+    Silence(AlertsSilence),
+    /// Acknowledge: silence the alerts that fire now and that these conditions choose
+    Ack(AlertsAck),
+    /// Send a message by every channel and say what came of it
+    TestSend(AlertsTestSend),
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsList {
+    /// Only alerts that all of these choose: node=g01 'alertname=~"Gpu.*"'
+    #[arg(value_name = "MATCHER")]
+    pub matchers: Vec<String>,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsHistory {
+    /// Only this alert
+    #[arg(long, value_name = "NAME")]
+    pub alert: Option<String>,
+    /// Only this node
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Messages and what became of them, instead of alerts
+    #[arg(long, conflicts_with_all = ["alert", "node"])]
+    pub messages: bool,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsFiles {
+    /// Files
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsRouteTest {
+    /// Labels of the alert: alertname=GpuFellOffBus severity=critical
+    #[arg(required = true, value_name = "LABEL=VALUE")]
+    pub labels: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsSilence {
+    /// Conditions on the alerts: node=g01 'alertname=~"Gpu.*"'; nothing lists the silences there are
+    #[arg(value_name = "MATCHER")]
+    pub matchers: Vec<String>,
+    /// How long (30m, 2h, 3d)
+    #[arg(long = "for", value_name = "DURATION", default_value = "2h")]
+    pub duration: String,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub comment: String,
+    /// End the silence with this id
+    #[arg(long, value_name = "ID", conflicts_with = "matchers")]
+    pub expire: Option<String>,
+    /// How the list is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsAck {
+    /// Conditions that choose among the alerts that fire now
+    #[arg(required = true, value_name = "MATCHER")]
+    pub matchers: Vec<String>,
+    /// For how long nothing more is told of them
+    #[arg(long = "for", value_name = "DURATION", default_value = "8h")]
+    pub duration: String,
+    /// What is being done
+    #[arg(long, value_name = "TEXT", default_value = "acknowledged")]
+    pub comment: String,
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsTestSend {
+    /// Only this channel (receiver/kind/number)
+    #[arg(long, value_name = "CHANNEL")]
+    pub channel: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use takt_alerts::config::AlertsConfig;
 use takt_alerts::notify::email::EmailConfig;
 use takt_collector::jobs::{self, JobsConfig};
 use takt_collector::scrape::ScrapeConfig;
@@ -31,6 +32,8 @@ pub struct Config {
     pub jobs: JobsConfig,
     /// How mail is sent: alerts and reports.
     pub email: EmailConfig,
+    /// Who is told when something breaks.
+    pub alerts: AlertsConfig,
 }
 
 /// The web page and the API.
@@ -71,9 +74,16 @@ impl Config {
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let Self { data_dir, server, email, .. } = &mut config;
+        let Self { data_dir, server, email, alerts, .. } = &mut config;
         let files = [data_dir, &mut server.token_file, &mut email.password_file, &mut email.ca_file];
-        for relative in files.into_iter().flatten() {
+        let of_alerts = [
+            &mut alerts.slack_token_file,
+            &mut alerts.slack_webhook_file,
+            &mut alerts.ntfy_token_file,
+            &mut alerts.alertmanager_file,
+        ];
+        let files = files.into_iter().chain(of_alerts).flatten();
+        for relative in files.chain(&mut alerts.rule_dirs) {
             *relative = base.join(&*relative);
         }
         config.validate().with_context(|| format!("{}", path.display()))?;
@@ -92,7 +102,8 @@ impl Config {
         self.scrape.validate().context("scrape")?;
         self.store.validate().context("store")?;
         self.jobs.validate().context("jobs")?;
-        self.email.validate().context("email")
+        self.email.validate().context("email")?;
+        self.alerts.validate(self.email.is_set()).context("alerts")
     }
 
     /// Where the data is: the command line, the environment (both in `place`), this configuration, `./takt-data`.

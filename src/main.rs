@@ -1,5 +1,6 @@
 //! Takt's commands: configuration, wiring and printing. What a library could hold is in a library.
 
+mod alerting;
 mod cli;
 mod commands;
 mod config;

@@ -1,5 +1,6 @@
 //! The server: a store, what fills it, and the pages and routes that answer from it.
 
+use crate::alerting::Alerts;
 use crate::config::{Config, ServerConfig};
 use crate::failure::{Failure, OrUsage};
 use crate::page::{self, Surroundings};
@@ -64,7 +65,7 @@ pub async fn run(
             address: Some(asked_at.to_string()),
             token: Some(token.clone()),
         })?;
-        let serving = Serving { config, cluster: &cluster, token: &token, registry, listener };
+        let serving = Serving { config, cluster: &cluster, token: &token, registry, listener, asked_at };
         if let Some(ready) = ready.take() {
             ready(asked_at, &cluster);
         }
@@ -100,6 +101,7 @@ struct Serving<'c> {
     token: &'c str,
     registry: Registry,
     listener: TcpListener,
+    asked_at: SocketAddr,
 }
 
 /// What the page is made from.
@@ -133,6 +135,7 @@ impl Serving<'_> {
         let scrape =
             ScrapeManager::start(Arc::clone(&store), self.config.scrape.clone(), self.cluster, &mut self.registry)?;
         let scrape = Arc::new(scrape);
+        let alerts = Alerts::start(self.config, self.cluster, self.asked_at, &store, &scrape, &mut self.registry)?;
         let (poller, polls) = self.poll(&store, &zone).unzip();
         let page = PageState {
             store: Arc::clone(&store),
@@ -152,6 +155,7 @@ impl Serving<'_> {
         let routes = Router::new()
             .route("/", get(show_page).with_state(page))
             .merge(api::router(app))
+            .merge(alerts.router())
             .layer(middleware::from_fn_with_state(Access::new(self.token), api::check))
             .into_make_service_with_connect_info::<SocketAddr>();
 
@@ -164,6 +168,7 @@ impl Serving<'_> {
         let end = tokio::select! {
             _ = shutdown.wait_for(|asked| *asked) => End::Asked,
             _ = health.wait_for(|health| matches!(health, Health::Invalidated(_))) => End::Invalidated,
+            () = alerts.stopped() => End::Invalidated,
         };
         stop.send_replace(true);
         let serving = serve.abort_handle();
@@ -171,6 +176,7 @@ impl Serving<'_> {
             tracing::warn!("requests in flight were cut off");
             serving.abort();
         }
+        alerts.shutdown().await;
         if let Some(poller) = poller {
             poller.abort();
             // Only that it has ended matters; an abort is what we asked for.

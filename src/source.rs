@@ -109,6 +109,16 @@ pub fn query(dir: &Path, config: &StoreConfig, question: &QueryQuestion) -> Resu
     }
 }
 
+/// The server that holds the data directory: for what only a running one knows.
+pub fn server(dir: &Path) -> Result<Server, Failure> {
+    match DataDir::holder(dir) {
+        Some(Holder { address: Some(address), token: Some(token), .. }) => Ok(Server::new(address, token)?),
+        _ => {
+            Err(anyhow::anyhow!("no server runs on {}; start one with `takt serve` or `takt up`", dir.display()).into())
+        }
+    }
+}
+
 /// Who has the data directory.
 enum Reached {
     /// This process, from now on.
@@ -143,6 +153,33 @@ impl Server {
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("http://{}{path}", self.address)).bearer_auth(&self.token)
+    }
+
+    /// Asks Alertmanager's API; an empty answer is null.
+    pub fn alertmanager(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<&serde_json::Value>,
+    ) -> Result<serde_json::Value, Failure> {
+        let mut request = self.request(method, &format!("/api/v2/{path}")).query(query);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.runtime.block_on(async {
+            let ask = || format!("cannot ask the server at {}", self.address);
+            let response = request.send().await.with_context(ask)?;
+            let status = response.status();
+            let body = response.bytes().await.context("the server's answer broke off")?;
+            let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+            let told = || answer.as_str().map_or_else(|| format!("the server answered {status}"), str::to_owned);
+            match status {
+                status if status.is_success() => Ok(answer),
+                StatusCode::BAD_REQUEST => Err(Failure::Usage(anyhow::anyhow!(told()))),
+                _ => Err(anyhow::anyhow!(told()).into()),
+            }
+        })
     }
 
     fn get<Q: Serialize, A: DeserializeOwned>(&self, path: &str, question: &Q) -> Result<A, Failure> {

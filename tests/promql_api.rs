@@ -36,7 +36,7 @@ impl Both {
         takt.file(
             "takt.toml",
             format!(
-                "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n[scrape]\n\
+                "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n[alerts]\nenabled = false\n[scrape]\n\
                  interval_seconds = 1\ntimeout_seconds = 1\n\
                  [[scrape.targets]]\naddress = \"{exporter_address}\"\nnode = \"n1\"\n"
             ),

@@ -18,6 +18,7 @@ pub const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
 /// A group with the state of its rules.
 #[derive(Debug)]
 pub struct GroupRun {
+    file: String,
     group: Group,
     query_offset: Duration,
     rules: Vec<RuleRun>,
@@ -72,7 +73,8 @@ impl GroupRun {
             rules.push(RuleRun { key, instances: Instances::default(), written: BTreeSet::new() });
         }
         let schedule = Schedule::new(file, &group.name, group.interval.unwrap_or(defaults.interval));
-        Self { query_offset: group.query_offset.unwrap_or(defaults.query_offset), group, rules, schedule }
+        let file = file.to_owned();
+        Self { file, query_offset: group.query_offset.unwrap_or(defaults.query_offset), group, rules, schedule }
     }
 
     /// The rules and when they are evaluated.
@@ -80,7 +82,17 @@ impl GroupRun {
         &self.group
     }
 
-    /// The alerting rules' alerts.
+    /// The file it is from.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Time from one evaluation to the next.
+    pub fn interval(&self) -> Duration {
+        self.schedule.interval()
+    }
+
+    /// The rules' alerts, in the order of the rules.
     pub fn instances(&self) -> impl Iterator<Item = (&RuleKey, &Instances)> {
         self.rules.iter().map(|run| (&run.key, &run.instances))
     }

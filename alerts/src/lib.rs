@@ -5,10 +5,13 @@
 //! rest of Takt is reached through the traits in [`ports`] alone.
 
 pub mod alert;
+pub mod api;
+pub mod config;
 pub mod duration;
 pub mod engine;
 pub mod events;
 pub mod fingerprint;
+mod finite;
 pub mod flapping;
 pub mod group;
 pub mod message;
@@ -18,6 +21,7 @@ pub mod ports;
 pub mod promtest;
 pub mod routing;
 pub mod rules;
+pub mod run;
 pub mod schedule;
 pub mod state;
 pub mod template;

@@ -6,7 +6,7 @@
 use crate::message::Message;
 use crate::routing::dedup::Reason;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use takt_model::Timestamp;
 
@@ -15,6 +15,9 @@ pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 
 /// The longest wait.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
+
+/// How many messages may follow one another in a channel that wants to be paced.
+pub const BURST: usize = 4;
 
 /// A row older than this is trouble to report over another channel.
 pub const LATE_AFTER: Duration = Duration::from_secs(300);
@@ -40,6 +43,9 @@ pub struct Row {
     pub next_at: Timestamp,
     /// What the last failure was.
     pub error: Option<String>,
+    /// What the channel calls the message, if later ones of its group go below it.
+    #[serde(default)]
+    pub handle: Option<String>,
 }
 
 /// Where a row stands.
@@ -68,8 +74,8 @@ impl RowState {
 /// What a channel said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has it.
-    Sent,
+    /// It has it, and calls it by this name if later messages can go below it.
+    Sent(Option<String>),
     /// Not now; not before that time has passed, if it said so.
     TryAgain {
         /// Its `Retry-After`.
@@ -91,22 +97,34 @@ pub struct Outbox {
     next_id: u64,
     /// Channels that asked for rest, until when.
     resting: BTreeMap<String, Timestamp>,
+    /// When channels that want to be paced were last written to.
+    recent: BTreeMap<String, VecDeque<Timestamp>>,
+    /// What channels call the message that began their thread about a group: by channel and group.
+    threads: BTreeMap<(String, String), String>,
 }
 
 /// Which channel is asked when one gives up.
 pub type Fallback<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Outbox {
-    /// The rows as they were stored; those that were being sent are sent again. `next_id` has to be above all numbers
-    /// that were ever used.
+    /// The rows as they were stored; those that were being sent are sent again, and of final ones only the thread
+    /// they began is remembered. `next_id` has to be above all numbers that were ever used.
     pub fn load(rows: impl IntoIterator<Item = Row>, next_id: u64) -> Self {
-        let open = rows.into_iter().filter(|row| !row.state.is_final()).map(|row| {
-            let state = RowState::Queued;
-            (row.id, Row { state, ..row })
-        });
-        let rows: BTreeMap<_, _> = open.collect();
-        let next_id = rows.keys().next_back().map_or(next_id, |last| next_id.max(last + 1));
-        Self { rows, next_id, resting: BTreeMap::new() }
+        let mut outbox = Self { next_id, ..Self::default() };
+        for row in rows {
+            outbox.next_id = outbox.next_id.max(row.id + 1);
+            outbox.threads.extend(row.handle.clone().map(|handle| (thread_key(&row), handle)));
+            if !row.state.is_final() {
+                outbox.rows.insert(row.id, Row { state: RowState::Queued, ..row });
+            }
+        }
+        outbox
+    }
+
+    /// What the channel calls the message that this row belongs below: the first one of its group's episode.
+    pub fn thread(&self, row: &Row) -> Option<&str> {
+        let is_first = row.message.reason == Reason::FirstFiring;
+        self.threads.get(&thread_key(row)).filter(|_| !is_first).map(String::as_str)
     }
 
     /// Adds messages. Returns the rows to commit: the new ones, and queued ones that a new one makes needless.
@@ -143,6 +161,18 @@ impl Outbox {
         due
     }
 
+    /// A channel was written to and wants this time between two messages on average; a few may follow one another.
+    pub fn pace(&mut self, channel: &str, pause: Duration, now: Timestamp) {
+        let recent = self.recent.entry(channel.to_owned()).or_default();
+        recent.push_back(now);
+        if recent.len() < BURST {
+            return;
+        }
+        let until = recent.pop_front().map_or(now, |oldest| oldest.plus(pause * BURST as u32));
+        let resting = self.resting.entry(channel.to_owned()).or_insert(until);
+        *resting = until.max(*resting);
+    }
+
     /// When something may have to be sent.
     pub fn next_due(&self) -> Option<Timestamp> {
         let mut heads: BTreeMap<&str, &Row> = BTreeMap::new();
@@ -157,7 +187,17 @@ impl Outbox {
     pub fn answered(&mut self, id: u64, outcome: &Outcome, fallback: Fallback<'_>, now: Timestamp) -> Vec<Row> {
         let Some(row) = self.rows.get_mut(&id) else { return Vec::new() };
         match outcome {
-            Outcome::Sent => (row.state, row.error) = (RowState::Sent, None),
+            Outcome::Sent(handle) => {
+                // With its end an episode's thread is over too.
+                let is_end = row.message.reason == Reason::Resolved;
+                let handle = handle.clone().filter(|_| !is_end);
+                (row.state, row.error, row.handle) = (RowState::Sent, None, handle.clone());
+                match handle {
+                    Some(handle) => drop(self.threads.insert(thread_key(row), handle)),
+                    None if is_end => drop(self.threads.remove(&thread_key(row))),
+                    None => {}
+                }
+            }
             Outcome::TryAgain { after, error } => {
                 row.state = RowState::Queued;
                 row.error = Some(error.clone());
@@ -207,11 +247,25 @@ impl Outbox {
         let id = self.next_id;
         self.next_id += 1;
         let state = RowState::Queued;
-        let row =
-            Row { id, channel, instead_of, message, state, created_at: now, attempts: 0, next_at: now, error: None };
+        let row = Row {
+            id,
+            channel,
+            instead_of,
+            message,
+            state,
+            created_at: now,
+            attempts: 0,
+            next_at: now,
+            error: None,
+            handle: None,
+        };
         self.rows.insert(id, row.clone());
         row
     }
+}
+
+fn thread_key(row: &Row) -> (String, String) {
+    (row.channel.clone(), row.message.group_key.clone())
 }
 
 /// The wait after `attempts` failures, moved by up to a quarter so that rows that failed together do not return
@@ -272,7 +326,7 @@ mod tests {
         assert_eq!(ids(&outbox.add(messages, at(0))), [1, 2, 3]);
         assert_eq!(ids(&outbox.due(at(0))), [1, 3]);
         assert!(outbox.due(at(0)).is_empty(), "2 waits behind 1");
-        outbox.answered(1, &Outcome::Sent, &|_| None, at(1));
+        outbox.answered(1, &Outcome::Sent(None), &|_| None, at(1));
         assert_eq!(ids(&outbox.due(at(1))), [2]);
     }
 
@@ -286,6 +340,22 @@ mod tests {
         assert_eq!(ids(&outbox.due(at(29))), [3]);
         assert_eq!(outbox.next_due(), Some(at(30)));
         assert_eq!(ids(&outbox.due(at(30))), [1]);
+    }
+
+    #[test]
+    fn a_paced_channel_takes_a_few_at_once_and_then_one_at_a_time() {
+        let mut outbox = Outbox::load([], 1);
+        outbox.add((0..12).map(|n| message("slack", &n.to_string(), Reason::FirstFiring)), at(0));
+        let mut sent_at = Vec::new();
+        for half_seconds in 0..24 {
+            let now = Timestamp(half_seconds * 500);
+            for row in outbox.due(now) {
+                outbox.answered(row.id, &Outcome::Sent(None), &|_| None, now);
+                outbox.pace("slack", Duration::from_secs(1), now);
+                sent_at.push(half_seconds);
+            }
+        }
+        assert_eq!(sent_at, [0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19], "in no four seconds more than four");
     }
 
     #[test]
@@ -331,6 +401,24 @@ mod tests {
             [2],
             "numbers are not used again"
         );
+    }
+
+    #[test]
+    fn what_follows_goes_below_the_first_message_of_its_episode_also_after_a_restart() {
+        let mut outbox = Outbox::load([], 1);
+        let tell = |outbox: &mut Outbox, reason, handle: Option<&str>| {
+            let row = outbox.add([message("slack", "g", reason)], at(0)).pop().unwrap();
+            let thread = outbox.thread(&row).map(str::to_owned);
+            outbox.due(at(0));
+            let stored = outbox.answered(row.id, &Outcome::Sent(handle.map(str::to_owned)), &|_| None, at(0));
+            (thread, stored)
+        };
+        let (_, first) = tell(&mut outbox, Reason::FirstFiring, Some("C1/1.1"));
+        assert_eq!(tell(&mut outbox, Reason::NewInGroup, None).0.as_deref(), Some("C1/1.1"));
+        let mut outbox = Outbox::load(first, 3);
+        assert_eq!(tell(&mut outbox, Reason::Resolved, None).0.as_deref(), Some("C1/1.1"));
+        assert_eq!(tell(&mut outbox, Reason::FirstFiring, Some("C1/2.2")).0, None, "a new episode, a new thread");
+        assert_eq!(tell(&mut outbox, Reason::StillFiring, None).0.as_deref(), Some("C1/2.2"));
     }
 
     #[test]

@@ -58,9 +58,10 @@ pub trait AlertStore {
     fn load(&self) -> Result<Snapshot, StoreError>;
 
     /// Commits a batch in one transaction: transitions, instances, notification log, silences and outbox together, or
-    /// nothing. What it returns `Ok` for survives the loss of the process.
+    /// nothing. What it returns `Ok` for survives the loss of the process. It is noted as well that Takt was running
+    /// at `at`.
     ///
     /// # Errors
     /// Where nothing was committed; the caller offers the same batch again before any other.
-    fn commit(&self, batch: &Batch) -> Result<(), StoreError>;
+    fn commit(&self, batch: &Batch, at: Timestamp) -> Result<(), StoreError>;
 }

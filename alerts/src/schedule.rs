@@ -31,6 +31,11 @@ impl Schedule {
         Self { interval_ms, offset_ms, last: None }
     }
 
+    /// Time from one slot to the next.
+    pub fn interval(&self) -> Duration {
+        Duration::from_millis(self.interval_ms.unsigned_abs())
+    }
+
     /// The evaluation to do now, if there is one. The same slot is given once, also where the clock was put back.
     pub fn due(&mut self, now: Timestamp) -> Option<Due> {
         let slot = self.slot_before(now);

@@ -102,6 +102,7 @@ pub struct Transition {
     /// When, by the rule's evaluation.
     pub at: Timestamp,
     /// The last value of the expression.
+    #[serde(with = "crate::finite")]
     pub value: f64,
     /// Why.
     pub reason: Reason,
@@ -117,6 +118,7 @@ pub struct Instance {
     /// Inactive, pending or firing; see [`Instance::shown`] for unknown.
     pub state: State,
     /// The last value of the expression.
+    #[serde(with = "crate::finite")]
     pub value: f64,
     /// Since when the condition holds.
     pub active_at: Timestamp,

@@ -91,6 +91,22 @@ impl Node {
         Loader::default().load(text)
     }
 
+    /// A mapping with nothing in it.
+    pub fn empty() -> Self {
+        Self { line: 1, value: Value::Map(Vec::new()) }
+    }
+
+    /// This mapping with another text for `key`.
+    pub fn with_text(&self, key: &str, text: &str) -> Self {
+        let mut changed = self.clone();
+        if let Value::Map(pairs) = &mut changed.value {
+            for (_, node) in pairs.iter_mut().filter(|(known, _)| known.text == key) {
+                node.value = Value::Scalar { text: text.to_owned(), quoted: true };
+            }
+        }
+        changed
+    }
+
     /// The line it begins on, counted from 1.
     pub fn line(&self) -> usize {
         self.line

@@ -10,6 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use takt_alerts::notify::email::{Attachment, EmailConfig, Mail, MailError, Mailer, TlsMode};
 
+/// Debian's, which has Debian's packages; another may be first in the path.
+const PYTHON: &str = "/usr/bin/python3";
+
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/support/smtp.py");
 
 /// A server with a folder of its own for certificates and the mail it took.
@@ -22,7 +25,7 @@ struct Server {
 impl Server {
     /// Nothing, after saying so, where the machine lacks the server.
     fn start(options: &[&str]) -> Option<Self> {
-        let has_it = Command::new("python3").args(["-c", "import aiosmtpd"]).stderr(Stdio::null()).status();
+        let has_it = Command::new(PYTHON).args(["-c", "import aiosmtpd"]).stderr(Stdio::null()).status();
         if !has_it.is_ok_and(|status| status.success()) {
             assert!(std::env::var_os("TAKT_TEST_NO_SKIP").is_none(), "needs python3-aiosmtpd");
             eprintln!("skipped: needs python3-aiosmtpd");
@@ -30,7 +33,7 @@ impl Server {
         }
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-        let mut command = Command::new("python3");
+        let mut command = Command::new(PYTHON);
         command.arg(SERVER).arg(file("mails")).args(options).stdout(Stdio::piped());
         if options.contains(&"starttls") || options.contains(&"tls") {
             certify(&folder.path().to_path_buf());

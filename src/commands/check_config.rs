@@ -1,5 +1,6 @@
 //! `takt check-config`: reads the configuration as the server would and prints what is in force.
 
+use crate::alerting;
 use crate::cli::{CheckConfig, Place};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
@@ -15,6 +16,8 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     }
     let config = Config::load(place).usage()?;
     config.server.token().context("server").usage()?;
+    // Files that the configuration names may hold mistakes of their own.
+    alerting::load(&config).usage()?;
     let text = toml::to_string(&config)?;
     match &place.config {
         Some(path) => writeln!(out, "# {} is good. In force:\n", path.display())?,

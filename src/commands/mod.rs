@@ -1,5 +1,6 @@
 //! One file a command.
 
+mod alerts;
 mod check_config;
 mod import;
 mod jobs;
@@ -33,6 +34,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Sql(sql) => sql::run(place, &sql),
         Command::Query(query) => query::run(place, &query),
         Command::Promqltest(asked) => promqltest::run(&asked.files),
+        Command::Alerts(asked) => alerts::run(place, &asked),
         Command::CheckConfig(asked) => check_config::run(place, &asked),
     }
 }

@@ -1,11 +1,12 @@
 //! `takt sql`: one SELECT over the tables.
 
 use super::{print, source};
-use crate::cli::{Place, Sql};
+use crate::cli::{ListingFormat, Place, Sql};
 use crate::failure::{Failure, OrUsage};
 use crate::output::Listing;
 use serde_json::{Map, Value};
 use std::io::Read;
+use takt_collector::query::sql::Rows;
 
 /// Runs the command.
 pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {
@@ -14,7 +15,11 @@ pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {
         statement.clear();
         std::io::stdin().read_to_string(&mut statement).usage()?;
     }
-    let answer = source(place)?.sql(&statement)?;
+    show(sql.format, &source(place)?.sql(&statement)?)
+}
+
+/// Prints the answer to a statement.
+pub(super) fn show(format: ListingFormat, answer: &Rows) -> Result<(), Failure> {
     if answer.truncated {
         tracing::warn!(
             rows = answer.rows.len(),
@@ -24,7 +29,7 @@ pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {
     let values: Vec<Map<String, Value>> =
         answer.rows.iter().map(|row| answer.columns.iter().cloned().zip(row.iter().cloned()).collect()).collect();
     let cells = answer.rows.iter().map(|row| row.iter().map(text).collect()).collect();
-    print(sql.format, &Listing::of(&answer.columns, cells), &values)
+    print(format, &Listing::of(&answer.columns, cells), &values)
 }
 
 fn text(value: &Value) -> String {

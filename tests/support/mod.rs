@@ -4,6 +4,7 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
 
+pub mod channels;
 pub mod process;
 pub mod prometheus;
 pub mod slurm;

@@ -42,7 +42,7 @@ class Handler:
             "from": envelope.mail_from,
             "to": envelope.rcpt_tos,
             "user": session.auth_data.login.decode() if session.auth_data else None,
-            "tls": session.ssl is not None,
+            "tls": server.transport.get_extra_info("ssl_object") is not None,
             "content": envelope.content.decode("ascii"),
         }
         self.file.write(json.dumps(mail) + "\n")

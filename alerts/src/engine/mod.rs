@@ -50,6 +50,8 @@ pub struct Batch {
     pub log: Vec<Logged>,
     /// The outbox.
     pub outbox: Vec<Row>,
+    /// Up to which event each exporter was read, by its address.
+    pub read: Vec<(String, u64)>,
 }
 
 impl Batch {
@@ -80,6 +82,7 @@ impl Batch {
         self.forgotten_silences.extend(later.forgotten_silences);
         self.log.extend(later.log);
         self.outbox.extend(later.outbox);
+        self.read.extend(later.read);
         self
     }
 }
@@ -121,6 +124,8 @@ pub struct Snapshot {
     pub log: Vec<(LogKey, LogEntry)>,
     /// Rows of the outbox that are not final.
     pub outbox: Vec<Row>,
+    /// Up to which event each exporter was read, by its address.
+    pub read: BTreeMap<String, u64>,
     /// One more than the largest number that a row of the outbox ever had.
     pub next_row: u64,
     /// The last time at which Takt is known to have been running.
@@ -162,6 +167,7 @@ pub struct Engine {
     flapping: BTreeMap<Fingerprint, Flapping>,
     router: Router,
     outbox: Outbox,
+    read: BTreeMap<String, u64>,
 }
 
 impl Engine {
@@ -171,7 +177,8 @@ impl Engine {
         let router = Router::new(config, server.settings.clone());
         let events = EventRun::new(events, xids);
         let (firing, flapping) = (BTreeSet::new(), BTreeMap::new());
-        Self { server, groups, events, firing, flapping, router, outbox: Outbox::load([], 1) }
+        let (outbox, read) = (Outbox::load([], 1), BTreeMap::new());
+        Self { server, groups, events, firing, flapping, router, outbox, read }
     }
 
     /// Takes back what was committed before a restart. Alerts of rules that are gone end now.
@@ -197,6 +204,7 @@ impl Engine {
         }
         self.flapping = stored.flapping.into_iter().collect();
         self.outbox = Outbox::load(stored.outbox, stored.next_row);
+        self.read = stored.read;
         let alerts = stored.alerts.into_iter().map(|alert| {
             let back = self.is_wanted(&alert, &wanted);
             after_gap(alert, back, down_at, now, self.router.config().resolve_timeout)
@@ -283,6 +291,19 @@ impl Engine {
         self.event_changed(change, now)
     }
 
+    /// The same, told by the exporter at `address`: where to go on reading is committed with what the event changed.
+    pub fn event_of(&mut self, address: &str, event: &Event, now: Timestamp) -> Batch {
+        let mut batch = self.event(event, now);
+        self.read.insert(address.to_owned(), event.id);
+        batch.read.push((address.to_owned(), event.id));
+        batch
+    }
+
+    /// The last event that was read from the exporter at `address`.
+    pub fn read_until(&self, address: &str) -> Option<u64> {
+        self.read.get(address).copied()
+    }
+
     /// Somebody pushes alerts. Those that can be alerts are taken, the others are returned as errors.
     pub fn post(&mut self, posted: Vec<Posted>, now: Timestamp) -> (Batch, Vec<PostedError>) {
         let (mut batch, mut errors) = (Batch::default(), Vec::new());
@@ -331,6 +352,11 @@ impl Engine {
     /// A channel has answered.
     pub fn answered(&mut self, id: u64, outcome: &Outcome, fallback: Fallback<'_>, now: Timestamp) -> Batch {
         Batch { outbox: self.outbox.answered(id, outcome, fallback, now), ..Batch::default() }
+    }
+
+    /// A channel was written to and wants to be paced: see [`Outbox::pace`].
+    pub fn pace(&mut self, channel: &str, pause: Duration, now: Timestamp) {
+        self.outbox.pace(channel, pause, now);
     }
 
     /// When something may have to be done next.

@@ -24,6 +24,7 @@ struct Tables {
     silences: BTreeMap<String, Silence>,
     log: BTreeMap<LogKey, LogEntry>,
     outbox: BTreeMap<u64, Row>,
+    read: BTreeMap<String, u64>,
     down_at: Option<Timestamp>,
 }
 
@@ -39,12 +40,15 @@ impl AlertStore for Disk {
             log: tables.log.into_iter().collect(),
             next_row: tables.outbox.keys().next_back().map_or(1, |last| last + 1),
             outbox: tables.outbox.into_values().filter(|row| !row.state.is_final()).collect(),
+            read: tables.read,
             down_at: tables.down_at,
         })
     }
 
-    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+    fn commit(&self, batch: &Batch, at: Timestamp) -> Result<(), StoreError> {
         let mut tables = self.0.borrow_mut();
+        tables.down_at = Some(at);
+        tables.read.extend(batch.read.iter().cloned());
         let batch = batch.clone();
         tables.transitions.extend(batch.transitions);
         for (key, instance) in batch.instances {
@@ -174,8 +178,7 @@ impl Takt {
     }
 
     fn commit(&self, batch: &Batch) {
-        self.disk.commit(batch).unwrap();
-        self.disk.0.borrow_mut().down_at = Some(self.now);
+        self.disk.commit(batch, self.now).unwrap();
     }
 
     fn set(&self, series: &str, value: f64) {
@@ -205,7 +208,7 @@ impl Takt {
                         if lost_after == Some(3) {
                             return self.restart();
                         }
-                        answered = answered.then(self.engine.answered(row.id, &Outcome::Sent, &|_| None, now));
+                        answered = answered.then(self.engine.answered(row.id, &Outcome::Sent(None), &|_| None, now));
                     }
                     answered
                 }

@@ -1,6 +1,7 @@
 //! The ways to people. Each way that speaks HTTP is two pure functions: the request for a row of the outbox, and what
 //! the reply means. Who opens connections is elsewhere, once for all of them.
 
+pub mod channels;
 pub mod email;
 pub mod ntfy;
 pub mod slack;
@@ -34,13 +35,35 @@ pub struct Reply {
     pub body: String,
 }
 
+/// What to do next to deliver a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Post this and come back with the reply.
+    Post(Request),
+    /// It is over.
+    Done(Outcome),
+}
+
 /// A way to people that speaks HTTP.
-pub trait HttpNotifier {
+pub trait HttpNotifier: Send + Sync {
     /// What to post for a row.
     fn request(&self, row: &Row) -> Request;
 
     /// What a reply means. Without any reply (refused, timed out) the row is tried again.
     fn outcome(&self, reply: &Reply) -> Outcome;
+
+    /// The next step, after `replies`. `thread` is what the channel calls the message that this one belongs below.
+    fn next(&self, row: &Row, _thread: Option<&str>, replies: &[Reply]) -> Next {
+        match replies.last() {
+            None => Next::Post(self.request(row)),
+            Some(reply) => Next::Done(self.outcome(reply)),
+        }
+    }
+
+    /// The time between two messages, on average, that the other side asks of those who write to it.
+    fn pause(&self, _row: &Row, _thread: Option<&str>) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What a status code means where the body says nothing more: 2xx took it, 429 and 5xx may take it later, others never.
@@ -50,7 +73,7 @@ pub(crate) fn by_status(reply: &Reply) -> Outcome {
         format!("HTTP {}: {}", reply.status, body.trim())
     };
     match reply.status {
-        200..=299 => Outcome::Sent,
+        200..=299 => Outcome::Sent(None),
         408 | 425 | 429 | 500..=599 => Outcome::TryAgain { after: reply.retry_after, error: error() },
         _ => Outcome::GiveUp { error: error() },
     }
@@ -110,12 +133,13 @@ mod tests {
             attempts: 1,
             next_at: Timestamp(0),
             error: None,
+            handle: None,
         }
     }
 
     fn all() -> Vec<(&'static str, Box<dyn HttpNotifier>)> {
         vec![
-            ("webhook", Box::new(Webhook { url: "http://x/hook".to_owned() })),
+            ("webhook", Box::new(Webhook { url: "http://x/hook".to_owned(), authorization: None })),
             ("slack webhook", Box::new(Slack::webhook("http://x/services/T/B/s"))),
             ("slack bot", Box::new(Slack::bot("http://x/api", "xoxb-1", "C1"))),
             ("ntfy", Box::new(Ntfy { url: "http://x".to_owned(), topic: "lab".to_owned(), token: None })),
@@ -145,7 +169,7 @@ mod tests {
             ] {
                 let reply = Reply { status, retry_after: retry_after.map(Duration::from_secs), body: body.to_owned() };
                 let said = match notifier.outcome(&reply) {
-                    Outcome::Sent => "sent".to_owned(),
+                    Outcome::Sent(_) => "sent".to_owned(),
                     Outcome::TryAgain { after: Some(after), .. } => format!("again in {}", after.as_secs()),
                     Outcome::TryAgain { after: None, .. } => "again".to_owned(),
                     Outcome::GiveUp { .. } => "never".to_owned(),

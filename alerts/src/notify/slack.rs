@@ -1,11 +1,13 @@
 //! Slack: a bot with a token (the Web API), or an incoming webhook as the simple way.
 
 use super::words::shortened;
-use super::{HttpNotifier, Reply, Request, by_status, line, subject};
+use super::{HttpNotifier, Next, Reply, Request, by_status, line, subject};
 use crate::message::Message;
 use crate::outbox::{Outcome, Row};
+use crate::routing::dedup::Reason;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Slack's documented limit for a header's text.
 const HEADER_MAX: usize = 150;
@@ -20,9 +22,26 @@ const BLOCKS_MAX: usize = 12_000;
 const PASSING: [&str; 6] =
     ["ratelimited", "internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"];
 
+/// Errors that say that a message cannot be changed or answered any more; then it is told anew.
+const LOST_MESSAGE: [&str; 9] = [
+    "message_not_found",
+    "thread_not_found",
+    "cannot_reply_to_message",
+    "cant_update_message",
+    "edit_window_closed",
+    "is_inactive",
+    "block_mismatch",
+    "update_failed",
+    "msg_too_long",
+];
+
+/// Slack allows about one message a second in a channel, with short bursts.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// How Slack is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slack {
+    /// The webhook, or the base of the Web API.
     url: String,
     bot: Option<Bot>,
 }
@@ -42,28 +61,78 @@ impl Slack {
     /// By a bot: `base` is `https://slack.com/api` but for tests.
     pub fn bot(base: &str, token: &str, channel: &str) -> Self {
         let bot = Bot { token: token.to_owned(), channel: channel.to_owned() };
-        Self { url: format!("{base}/chat.postMessage"), bot: Some(bot) }
+        Self { url: base.trim_end_matches('/').to_owned(), bot: Some(bot) }
+    }
+
+    /// A call of the Web API, or the one post that a webhook takes. `more` is what the call has besides the message.
+    fn call(&self, method: &str, row: &Row, more: Value) -> Request {
+        let mut body = json!({"text": escaped(&subject(&row.message), 300), "blocks": blocks(&row.message)});
+        let mut headers = vec![("Content-Type", "application/json; charset=utf-8".to_owned())];
+        let Some(bot) = &self.bot else { return Request { url: self.url.clone(), headers, body: body.to_string() } };
+        headers.push(("Authorization", format!("Bearer {}", bot.token)));
+        body["channel"] = json!(bot.channel);
+        if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
+            body.extend(more);
+        }
+        Request { url: format!("{}/{method}", self.url), headers, body: body.to_string() }
+    }
+
+    fn post(&self, row: &Row, more: Value) -> Request {
+        let mut more = more;
+        // After a crash a person can tell the copy by this.
+        more["metadata"] = json!({"event_type": "takt_alert", "event_payload": {"outbox_id": row.id.to_string()}});
+        self.call("chat.postMessage", row, more)
     }
 }
 
 impl HttpNotifier for Slack {
     fn request(&self, row: &Row) -> Request {
-        let mut body = json!({"text": escaped(&subject(&row.message), 300), "blocks": blocks(&row.message)});
-        let mut headers = vec![("Content-Type", "application/json; charset=utf-8".to_owned())];
-        if let Some(bot) = &self.bot {
-            headers.push(("Authorization", format!("Bearer {}", bot.token)));
-            body["channel"] = json!(bot.channel);
-            // After a crash the bot can look for its own message by this.
-            body["metadata"] = json!({"event_type": "takt_alert", "event_payload": {"outbox_id": row.id.to_string()}});
-        }
-        Request { url: self.url.clone(), headers, body: body.to_string() }
+        self.post(row, json!({}))
     }
 
     fn outcome(&self, reply: &Reply) -> Outcome {
         match (by_status(reply), &self.bot) {
-            (Outcome::Sent, Some(_)) => by_body(reply),
+            (Outcome::Sent(_), Some(_)) => by_body(reply),
             (outcome, _) => outcome,
         }
+    }
+
+    /// The first message of an episode begins a thread. Changes are told below it and it is brought up to date; when
+    /// all is over it is only brought up to date. An edit reaches nobody's telephone, so what is new is also told in
+    /// the channel.
+    fn next(&self, row: &Row, thread: Option<&str>, replies: &[Reply]) -> Next {
+        let thread = thread.filter(|_| self.bot.is_some()).and_then(|thread| thread.split_once('/'));
+        let Some((channel, ts)) = thread else {
+            return match replies.last() {
+                None => Next::Post(self.request(row)),
+                Some(reply) => Next::Done(self.outcome(reply)),
+            };
+        };
+        let is_end = row.message.reason == Reason::Resolved;
+        let update = || self.call("chat.update", row, json!({"channel": channel, "ts": ts}));
+        let Some(first) = replies.first() else {
+            let is_news = row.message.reason == Reason::NewInGroup;
+            let below = json!({"channel": channel, "thread_ts": ts, "reply_broadcast": is_news});
+            return Next::Post(if is_end { update() } else { self.post(row, below) });
+        };
+        match (self.outcome(first), replies.get(1)) {
+            (Outcome::GiveUp { error }, None) if LOST_MESSAGE.contains(&error.as_str()) => {
+                Next::Post(self.request(row))
+            }
+            (Outcome::GiveUp { error }, Some(anew)) if LOST_MESSAGE.contains(&error.as_str()) => {
+                Next::Done(self.outcome(anew))
+            }
+            (Outcome::Sent(_), None) if !is_end => Next::Post(update()),
+            // What was told below it stays told, whatever became of bringing the first message up to date.
+            (Outcome::Sent(_), _) => Next::Done(Outcome::Sent(None)),
+            (outcome, _) => Next::Done(outcome),
+        }
+    }
+
+    /// Bringing a message up to date counts towards another, higher limit.
+    fn pause(&self, row: &Row, thread: Option<&str>) -> Duration {
+        let is_edit = self.bot.is_some() && thread.is_some() && row.message.reason == Reason::Resolved;
+        if is_edit { Duration::ZERO } else { PAUSE }
     }
 }
 
@@ -72,12 +141,17 @@ struct Answer {
     ok: bool,
     #[serde(default)]
     error: String,
+    #[serde(default)]
+    channel: String,
+    #[serde(default)]
+    ts: String,
 }
 
 /// The Web API answers 200 with `ok: false` to what it refuses.
 fn by_body(reply: &Reply) -> Outcome {
     match serde_json::from_str::<Answer>(&reply.body) {
-        Ok(Answer { ok: true, .. }) => Outcome::Sent,
+        Ok(Answer { ok: true, channel, ts, .. }) if !ts.is_empty() => Outcome::Sent(Some(format!("{channel}/{ts}"))),
+        Ok(Answer { ok: true, .. }) => Outcome::Sent(None),
         Ok(Answer { error, .. }) if PASSING.contains(&error.as_str()) => {
             Outcome::TryAgain { after: reply.retry_after, error }
         }
@@ -147,6 +221,59 @@ mod tests {
             assert!(texts.iter().map(|text| text.len()).sum::<usize>() <= 12_200);
             assert!(!request.body.contains("<hot>"), "escaped");
         }
+    }
+
+    /// The methods called for a row of that reason with these replies, and what came of it.
+    fn steps(reason: Reason, thread: Option<&str>, replies: &[&str]) -> (Vec<String>, Option<Outcome>) {
+        let slack = Slack::bot("http://x/api", "t", "#gpu");
+        let mut row = row(1, "hot");
+        row.message.reason = reason;
+        let (mut calls, mut seen) = (Vec::new(), Vec::new());
+        for body in replies.iter().map(Some).chain([None]) {
+            match slack.next(&row, thread, &seen) {
+                Next::Done(outcome) => return (calls, Some(outcome)),
+                Next::Post(request) => {
+                    let asked: Value = serde_json::from_str(&request.body).unwrap();
+                    let place = asked["thread_ts"].as_str().or(asked["ts"].as_str()).unwrap_or_default();
+                    let wide = if asked["reply_broadcast"] == true { "!" } else { "" };
+                    let method = request.url.rsplit('/').next().unwrap_or_default();
+                    calls.push(format!("{method} {} {place}{wide}", asked["channel"].as_str().unwrap()));
+                }
+            }
+            let Some(body) = body else { break };
+            seen.push(Reply { status: 200, retry_after: None, body: (*body).to_owned() });
+        }
+        (calls, None)
+    }
+
+    #[test]
+    fn an_episode_is_one_message_with_its_changes_below() {
+        let (ok, gone) =
+            ("{\"ok\":true,\"channel\":\"C1\",\"ts\":\"9.9\"}", "{\"ok\":false,\"error\":\"message_not_found\"}");
+        let limited = "{\"ok\":false,\"error\":\"ratelimited\"}";
+        let sent = |handle: Option<&str>| Some(Outcome::Sent(handle.map(str::to_owned)));
+        let thread = Some("C1/1.1");
+        for (reason, thread, replies, calls, outcome) in [
+            (Reason::FirstFiring, None, &[ok][..], &["chat.postMessage #gpu "][..], sent(Some("C1/9.9"))),
+            (Reason::NewInGroup, thread, &[ok, ok], &["chat.postMessage C1 1.1!", "chat.update C1 1.1"], sent(None)),
+            (Reason::SomeResolved, thread, &[ok, gone], &["chat.postMessage C1 1.1", "chat.update C1 1.1"], sent(None)),
+            (Reason::Resolved, thread, &[ok], &["chat.update C1 1.1"], sent(None)),
+            (
+                Reason::Resolved,
+                thread,
+                &[gone, ok],
+                &["chat.update C1 1.1", "chat.postMessage #gpu "],
+                sent(Some("C1/9.9")),
+            ),
+            (Reason::Resolved, None, &[ok], &["chat.postMessage #gpu "], sent(Some("C1/9.9"))),
+        ] {
+            assert_eq!(
+                steps(reason, thread, replies),
+                (calls.iter().map(|call| (*call).to_owned()).collect(), outcome)
+            );
+        }
+        let (_, outcome) = steps(Reason::Resolved, thread, &[limited]);
+        assert!(matches!(outcome, Some(Outcome::TryAgain { .. })), "{outcome:?}");
     }
 
     #[test]

@@ -8,11 +8,15 @@ use crate::outbox::{Outcome, Row};
 pub struct Webhook {
     /// The address.
     pub url: String,
+    /// The header `Authorization`, if it asks for one.
+    pub authorization: Option<String>,
 }
 
 impl HttpNotifier for Webhook {
     fn request(&self, row: &Row) -> Request {
-        let headers = vec![("Content-Type", "application/json".to_owned()), ("Idempotency-Key", row.id.to_string())];
+        let mut headers =
+            vec![("Content-Type", "application/json".to_owned()), ("Idempotency-Key", row.id.to_string())];
+        headers.extend(self.authorization.clone().map(|value| ("Authorization", value)));
         Request { url: self.url.clone(), headers, body: row.message.webhook_body().to_string() }
     }
 

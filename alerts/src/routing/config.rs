@@ -245,10 +245,11 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
         match KINDS.iter().find(|(known, ..)| *known == key) {
             _ if key == "name" => value.text()?.clone_into(&mut receiver.name),
             Some((_, kind, send_resolved)) => {
-                for (index, settings) in value.list()?.iter().enumerate() {
+                for settings in value.list()?.iter().flat_map(|settings| one_each(kind, settings)) {
+                    let index = receiver.integrations.iter().filter(|known| known.kind == *kind).count();
                     let asked = settings.pairs()?.find(|(key, _)| *key == "send_resolved");
                     let send_resolved = asked.map_or(Ok(*send_resolved), |(_, node)| node.boolean())?;
-                    let integration = Integration { kind, index, send_resolved, settings: settings.clone() };
+                    let integration = Integration { kind, index, send_resolved, settings };
                     receiver.integrations.push(integration);
                 }
             }
@@ -266,6 +267,15 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
         }
         None if receiver.name.is_empty() => Err(node.mistake("a receiver needs a name")),
         None => Ok(receiver),
+    }
+}
+
+/// Mail to several addresses is several ways: one address that is refused must not keep the mail from the others.
+fn one_each(kind: &str, settings: &Node) -> Vec<Node> {
+    let to = settings.pairs().ok().and_then(|mut pairs| pairs.find(|(key, _)| *key == "to"));
+    match to.and_then(|(_, node)| node.text().ok()) {
+        Some(to) if kind == "email" => to.split(',').map(|one| settings.with_text("to", one.trim())).collect(),
+        _ => vec![settings.clone()],
     }
 }
 

@@ -16,8 +16,10 @@ pub(crate) struct Schema {
     pub migrations: &'static [&'static str],
 }
 
-pub(crate) const RECORDS: Schema =
-    Schema { catalog: "records", migrations: &[include_str!("migrations/records/0001_jobs.sql")] };
+pub(crate) const RECORDS: Schema = Schema {
+    catalog: "records",
+    migrations: &[include_str!("migrations/records/0001_jobs.sql"), include_str!("migrations/records/0002_alerts.sql")],
+};
 
 pub(crate) const HOT: Schema =
     Schema { catalog: "hot", migrations: &[include_str!("migrations/hot/0001_samples.sql")] };

@@ -1,9 +1,10 @@
 //! All SQL and all files: the only module that knows DuckDB.
 //!
-//! A data directory holds two DuckDB files. `records.duckdb` has what must commit together (jobs, node states, later
-//! alert transitions and the outbox); `hot.duckdb` has the samples of the last hours. Each has its own write-ahead log,
+//! A data directory holds two DuckDB files. `records.duckdb` has what must commit together (jobs, alert transitions,
+//! silences and the outbox); `hot.duckdb` has the samples of the last hours. Each has its own write-ahead log,
 //! so that neither a stall nor a damage of samples reaches the records.
 
+mod alerts;
 mod config;
 mod database;
 mod directory;
@@ -21,6 +22,7 @@ mod select;
 mod series;
 mod watermark;
 
+pub use alerts::{AlertChanges, AlertRecords, NotificationRecord, SilenceRecord, TransitionRecord};
 pub use config::StoreConfig;
 pub use database::{Damaged, Database, Settings};
 pub use directory::{DataDir, Holder};

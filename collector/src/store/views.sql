@@ -10,3 +10,11 @@ CREATE VIEW series AS SELECT * FROM hot.series;
 CREATE VIEW samples AS
 SELECT s.metric, s.labels, h.ts, h.value
 FROM hot.samples AS h JOIN hot.series AS s ON s.id = h.series;
+
+CREATE VIEW alert_transitions AS SELECT * FROM records.alert_transitions;
+
+CREATE VIEW notifications AS
+SELECT id, channel, instead_of, group_key, reason, status, alerts, state, created_at, updated_at, attempts, error, body
+FROM records.notifications;
+
+CREATE VIEW silences AS SELECT * EXCLUDE (body) FROM records.silences;

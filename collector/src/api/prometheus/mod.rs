@@ -60,8 +60,6 @@ pub(super) fn router(app: App) -> Router {
         .route("/api/v1/metadata", get(targets::metadata))
         .route("/api/v1/targets", get(targets::targets))
         .route("/api/v1/scrape_pools", get(targets::scrape_pools))
-        .route("/api/v1/rules", get(status::rules))
-        .route("/api/v1/alerts", get(status::alerts))
         .route("/api/v1/alertmanagers", get(status::alertmanagers))
         .route("/api/v1/status/buildinfo", get(status::build_info))
         .route("/api/v1/status/runtimeinfo", get(status::runtime_info))

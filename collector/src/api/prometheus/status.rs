@@ -1,4 +1,4 @@
-//! What the server says of itself, and the lists that are empty here.
+//! What the server says of itself, and the list that is empty here.
 
 use super::answer::{Answer, ApiError};
 use super::params::Params;
@@ -13,16 +13,6 @@ use std::fmt::Write;
 
 /// The Prometheus whose language and API this is. Grafana chooses by it how it asks.
 const VERSION: &str = "3.8.0";
-
-/// Rule groups: rules are not evaluated from here.
-pub(super) async fn rules() -> Reply {
-    Answer::of(&json!({ "groups": [] }))
-}
-
-/// Alerts of those rules.
-pub(super) async fn alerts() -> Reply {
-    Answer::of(&json!({ "alerts": [] }))
-}
 
 /// Where alerts would be sent to.
 pub(super) async fn alertmanagers() -> Reply {

@@ -1,0 +1,109 @@
+//! Alertmanager's API v2, and the two routes of Prometheus' API that tell of rules.
+//!
+//! What a Prometheus pushes to and `amtool` asks; `openapi.yaml` of Alertmanager 0.28 is the contract. Who may ask is
+//! the server's business.
+
+mod alerts;
+mod rules;
+mod silences;
+mod times;
+
+use crate::run::{ChangeError, Handle, Stopped};
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// What the routes answer from.
+#[derive(Clone)]
+pub struct Api {
+    /// The engine.
+    pub handle: Handle,
+    /// The configuration in force, as it was read.
+    pub config: String,
+    /// When the server began.
+    pub started: jiff::Timestamp,
+}
+
+/// The routes.
+pub fn router(api: Api) -> Router {
+    Router::new()
+        .route("/api/v2/status", get(status))
+        .route("/api/v2/receivers", get(alerts::receivers))
+        .route("/api/v2/alerts", get(alerts::list).post(alerts::post))
+        .route("/api/v2/alerts/groups", get(alerts::groups))
+        .route("/api/v2/silences", get(silences::list).post(silences::set))
+        .route("/api/v2/silence/{id}", get(silences::get).delete(silences::expire))
+        .route("/api/v1/rules", get(rules::rules))
+        .route("/api/v1/alerts", get(rules::alerts))
+        .with_state(api)
+}
+
+/// An answer: JSON that nobody may keep.
+struct Answer(Value);
+
+impl Answer {
+    fn of(value: &impl Serialize) -> Result<Self, Refusal> {
+        serde_json::to_value(value)
+            .map(Self)
+            .map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        ([(header::CACHE_CONTROL, "no-store")], axum::Json(self.0)).into_response()
+    }
+}
+
+/// Why there is no answer: Alertmanager's errors are JSON strings.
+#[derive(Debug)]
+struct Refusal(StatusCode, String);
+
+impl Refusal {
+    fn bad(error: impl ToString) -> Self {
+        Self(StatusCode::BAD_REQUEST, error.to_string())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, axum::Json(Value::String(self.1))).into_response()
+    }
+}
+
+impl From<Stopped> for Refusal {
+    fn from(error: Stopped) -> Self {
+        Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+impl From<ChangeError> for Refusal {
+    fn from(error: ChangeError) -> Self {
+        Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+async fn status(axum::extract::State(api): axum::extract::State<Api>) -> Answer {
+    let version = env!("CARGO_PKG_VERSION");
+    Answer(json!({
+        "cluster": {"name": "", "status": "disabled", "peers": []},
+        "versionInfo": {
+            "version": version, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
+        },
+        "config": {"original": api.config},
+        "uptime": api.started.to_string(),
+    }))
+}
+
+/// The values of one query parameter, which may be repeated.
+fn values<'q>(query: &'q [(String, String)], name: &str) -> impl Iterator<Item = &'q str> {
+    query.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+/// A switch: given and false, or on.
+fn is_on(query: &[(String, String)], name: &str) -> bool {
+    values(query, name).last().is_none_or(|value| value != "false")
+}

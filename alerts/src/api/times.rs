@@ -1,0 +1,39 @@
+//! Instants as the API writes them.
+
+use takt_model::Timestamp;
+
+/// Go's zero time: "not given".
+const NEVER: &str = "0001-01-01T00:00:00";
+
+/// RFC 3339 in UTC, always with milliseconds.
+pub fn write(at: Timestamp) -> String {
+    let text = jiff::Timestamp::from_millisecond(at.0).map(|at| format!("{at:.3}"));
+    text.unwrap_or_else(|_| "9999-12-31T23:59:59.000Z".to_owned())
+}
+
+/// RFC 3339 with any offset; nothing where it is empty or Go's zero.
+pub fn read(text: Option<&str>) -> Result<Option<Timestamp>, String> {
+    match text {
+        None | Some("") => Ok(None),
+        Some(text) if text.starts_with(NEVER) => Ok(None),
+        Some(text) => match text.parse::<jiff::Timestamp>() {
+            Ok(at) => Ok(Some(Timestamp(at.as_millisecond()))),
+            Err(_) => Err(format!("{text:?} is no instant such as 2026-11-21T12:00:00Z")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_go_writes_them() {
+        assert_eq!(write(Timestamp(1_500)), "1970-01-01T00:00:01.500Z");
+        assert_eq!(read(Some("1970-01-01T01:00:01.5+01:00")), Ok(Some(Timestamp(1_500))));
+        assert_eq!(read(Some("0001-01-01T00:00:00Z")), Ok(None));
+        assert_eq!(read(Some("0001-01-01T00:00:00.000Z")), Ok(None));
+        assert_eq!(read(None), Ok(None));
+        assert!(read(Some("yesterday")).is_err());
+    }
+}

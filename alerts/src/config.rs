@@ -1,0 +1,190 @@
+//! The `[alerts]` table of `takt.toml`.
+
+use crate::notify::channels::SLACK_API;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Who is told when something breaks. The keys up to `ntfy_token_file` are the short form: one receiver, which is told
+/// everything; `alertmanager_file` is the long one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AlertsConfig {
+    /// Whether rules are evaluated and messages sent.
+    pub enabled: bool,
+    /// Addresses that get mail, by the server of `[email]`.
+    pub email_to: Vec<String>,
+    /// Slack channel, by its name or id, that a bot (`slack_token_file`) writes to.
+    pub slack_channel: Option<String>,
+    /// File with the bot's token (`xoxb-…`, scope chat:write). Not in the data directory.
+    pub slack_token_file: Option<PathBuf>,
+    /// File with the address of an incoming webhook: the simple way to Slack, without threads.
+    pub slack_webhook_file: Option<PathBuf>,
+    /// Slack's Web API.
+    pub slack_api_url: String,
+    /// Address that gets Alertmanager's webhook (version 4).
+    pub webhook_url: Option<String>,
+    /// Topic of an ntfy server.
+    pub ntfy_topic: Option<String>,
+    /// The ntfy server.
+    pub ntfy_url: String,
+    /// File with an access token for the topic.
+    pub ntfy_token_file: Option<PathBuf>,
+    /// An Alertmanager configuration (`alertmanager.yml`), instead of the short form.
+    pub alertmanager_file: Option<PathBuf>,
+    /// Whether the rules that Takt ships are used.
+    pub shipped_rules: bool,
+    /// Folders with further rule files: `*.yml` as Prometheus has them, `*.events.yml` for events. A file with the name
+    /// of a shipped one replaces it.
+    pub rule_dirs: Vec<PathBuf>,
+    /// Seconds between two evaluations of a group of rules that does not say.
+    pub interval_seconds: u64,
+    /// The severity whose alerts are told at once, without waiting for others to be told with them.
+    pub page_severity: String,
+    /// Where people reach this server, for links in messages; its own address if left out.
+    pub external_url: Option<String>,
+    /// Address that is asked as long as alerting works, such as a check of healthchecks.io: it tells when Takt is gone.
+    pub heartbeat_url: Option<String>,
+    /// Seconds between two of these.
+    pub heartbeat_seconds: u64,
+}
+
+impl Default for AlertsConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            email_to: Vec::new(),
+            slack_channel: None,
+            slack_token_file: None,
+            slack_webhook_file: None,
+            slack_api_url: SLACK_API.to_owned(),
+            webhook_url: None,
+            ntfy_topic: None,
+            ntfy_url: "https://ntfy.sh".to_owned(),
+            ntfy_token_file: None,
+            alertmanager_file: None,
+            shipped_rules: true,
+            rule_dirs: Vec::new(),
+            interval_seconds: 15,
+            page_severity: "critical".to_owned(),
+            external_url: None,
+            heartbeat_url: None,
+            heartbeat_seconds: 60,
+        }
+    }
+}
+
+/// A key of `[alerts]` that cannot be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: expected {expected}, found {found}")]
+pub struct AlertsConfigError {
+    key: &'static str,
+    expected: &'static str,
+    found: String,
+}
+
+impl AlertsConfig {
+    /// Checks what no type can say; files are not opened. `has_email` tells whether `[email]` names a server.
+    ///
+    /// # Errors
+    /// The first key whose value cannot be right.
+    pub fn validate(&self, has_email: bool) -> Result<(), AlertsConfigError> {
+        let wrong = |key, expected, found: &str| Err(AlertsConfigError { key, expected, found: found.to_owned() });
+        if self.alertmanager_file.is_some() && self.has_short_form() {
+            return wrong("alertmanager_file", "either this file or the keys of single channels", "both");
+        }
+        if !self.email_to.is_empty() && !has_email {
+            return wrong("email_to", "`server` and `from` in [email]", "no mail server");
+        }
+        if let Some(address) = self.email_to.iter().find(|address| !address.contains('@')) {
+            return wrong("email_to", "addresses such as ops@lab.example", &format!("{address:?}"));
+        }
+        match (&self.slack_channel, &self.slack_token_file) {
+            (Some(_), None) => return wrong("slack_token_file", "the file with the token of a bot", "nothing"),
+            (None, Some(_)) => return wrong("slack_channel", "the channel that the bot writes to", "nothing"),
+            _ => {}
+        }
+        if self.ntfy_token_file.is_some() && self.ntfy_topic.is_none() {
+            return wrong("ntfy_topic", "the topic that the token is for", "nothing");
+        }
+        let some = |url: &'static str, value: &Option<String>| value.clone().map(|value| (url, value));
+        let urls = [
+            some("webhook_url", &self.webhook_url),
+            some("heartbeat_url", &self.heartbeat_url),
+            some("external_url", &self.external_url),
+            Some(("slack_api_url", self.slack_api_url.clone())),
+            Some(("ntfy_url", self.ntfy_url.clone())),
+        ];
+        for (key, url) in urls.into_iter().flatten() {
+            if !url.starts_with("http://") && !url.starts_with("https://") {
+                return wrong(key, "an address that begins with http:// or https://", &format!("{url:?}"));
+            }
+        }
+        if !(1..=3600).contains(&self.interval_seconds) {
+            return wrong("interval_seconds", "1 to 3600", &self.interval_seconds.to_string());
+        }
+        if !(5..=86_400).contains(&self.heartbeat_seconds) {
+            return wrong("heartbeat_seconds", "5 to 86400", &self.heartbeat_seconds.to_string());
+        }
+        Ok(())
+    }
+
+    /// Time between two evaluations of a group that does not say.
+    pub fn interval(&self) -> Duration {
+        Duration::from_secs(self.interval_seconds)
+    }
+
+    fn has_short_form(&self) -> bool {
+        !self.email_to.is_empty()
+            || self.slack_channel.is_some()
+            || self.slack_webhook_file.is_some()
+            || self.webhook_url.is_some()
+            || self.ntfy_topic.is_some()
+    }
+
+    /// The short form as an Alertmanager configuration: the routes that Takt ships, with these channels as receivers.
+    pub fn in_long_form(&self, routes: &str) -> String {
+        let (before, after) = routes.split_once("\nreceivers:").unwrap_or((routes, ""));
+        let after = after.split_once("\ninhibit_rules:").map_or("", |(_, rules)| rules);
+        // A string of JSON is one of YAML.
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let path = |path: &PathBuf| quoted(&path.to_string_lossy());
+        let mut channels = String::new();
+        let mut slack = String::new();
+        if let (Some(channel), Some(token)) = (&self.slack_channel, &self.slack_token_file) {
+            let (channel, token, url) = (quoted(channel), path(token), quoted(&self.slack_api_url));
+            let _ = writeln!(
+                slack,
+                "      - {{channel: {channel}, app_token_file: {token}, app_url: {url}, send_resolved: true}}"
+            );
+        }
+        if let Some(file) = &self.slack_webhook_file {
+            let _ = writeln!(slack, "      - {{api_url_file: {}, send_resolved: true}}", path(file));
+        }
+        if !slack.is_empty() {
+            let _ = write!(channels, "    slack_configs:\n{slack}");
+        }
+        if !self.email_to.is_empty() {
+            let to = quoted(&self.email_to.join(", "));
+            let _ = writeln!(channels, "    email_configs:\n      - {{to: {to}, send_resolved: true}}");
+        }
+        if let Some(url) = &self.webhook_url {
+            let _ = writeln!(channels, "    webhook_configs:\n      - {{url: {}}}", quoted(url));
+        }
+        if let Some(topic) = &self.ntfy_topic {
+            let token = self.ntfy_token_file.as_ref().map(|file| format!(", token_file: {}", path(file)));
+            let (topic, url) = (quoted(topic), quoted(&self.ntfy_url));
+            let _ = writeln!(
+                channels,
+                "    ntfy_configs:\n      - {{topic: {topic}, url: {url}{}}}",
+                token.unwrap_or_default()
+            );
+        }
+        format!(
+            "{before}\nreceivers:\n  - name: operators\n{channels}  - name: digest\n{channels}  - name: nobody\n\
+             inhibit_rules:{after}"
+        )
+    }
+}

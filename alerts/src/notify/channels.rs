@@ -1,0 +1,383 @@
+//! The channels of a configuration: each way of each receiver, ready to be used.
+//!
+//! A channel's settings are Alertmanager's. What they say about wording is read over: Takt writes its own words, the
+//! same on all channels, so that a broken template cannot keep a message from being sent.
+
+use super::HttpNotifier;
+use super::email::{Email, EmailConfig, Mailer, TlsMode};
+use super::ntfy::Ntfy;
+use super::slack::Slack;
+use super::webhook::Webhook;
+use crate::routing::config::{Config, Integration};
+use crate::yaml::{Fields, Mistake, Node};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Slack's Web API.
+pub const SLACK_API: &str = "https://slack.com/api";
+
+/// How a channel is reached.
+pub enum Way {
+    /// By HTTP.
+    Http(Box<dyn HttpNotifier>),
+    /// By e-mail.
+    Mail(Email, Arc<Mailer>),
+}
+
+/// All channels by name.
+#[derive(Default)]
+pub struct Channels(BTreeMap<String, Way>);
+
+/// Settings of each kind that mean something to us; then those that are about words.
+const SLACK: &[&str] = &[
+    "send_resolved",
+    "api_url",
+    "api_url_file",
+    "app_token",
+    "app_token_file",
+    "app_url",
+    "channel",
+    "http_config",
+    "update_message",
+    "timeout",
+];
+const SLACK_WORDS: &[&str] = &[
+    "color",
+    "username",
+    "title",
+    "title_link",
+    "pretext",
+    "text",
+    "message_text",
+    "fields",
+    "short_fields",
+    "footer",
+    "fallback",
+    "callback_id",
+    "icon_emoji",
+    "icon_url",
+    "image_url",
+    "thumb_url",
+    "link_names",
+    "mrkdwn_in",
+    "actions",
+];
+const EMAIL: &[&str] = &[
+    "send_resolved",
+    "to",
+    "from",
+    "hello",
+    "smarthost",
+    "auth_username",
+    "auth_password",
+    "auth_password_file",
+    "auth_secret",
+    "auth_identity",
+    "require_tls",
+    "implicit_tls",
+    "tls_config",
+    "threading",
+    "headers",
+];
+const EMAIL_WORDS: &[&str] = &["html", "text"];
+const WEBHOOK: &[&str] = &["send_resolved", "url", "url_file", "http_config", "max_alerts", "timeout"];
+const NTFY: &[&str] = &["send_resolved", "url", "topic", "token", "token_file"];
+const HTTP: &[&str] =
+    &["authorization", "basic_auth", "bearer_token", "bearer_token_file", "follow_redirects", "enable_http2"];
+
+impl Channels {
+    /// The channels of a configuration. `email` is used where it names no mail server; `base` is the folder that the
+    /// files it names are relative to.
+    ///
+    /// # Errors
+    /// At the first channel that cannot be used.
+    pub fn build(config: &Config, email: &EmailConfig, base: &Path) -> Result<Self, Mistake> {
+        let empty = Node::empty();
+        let build = Build { global: config.global.as_ref().unwrap_or(&empty), email, base, mailer: None.into() };
+        let mut channels = BTreeMap::new();
+        for receiver in &config.receivers {
+            for integration in &receiver.integrations {
+                let inside = |mistake: Mistake| mistake.within(format!("receiver `{}`", receiver.name));
+                channels.insert(receiver.channel(integration), build.way(integration).map_err(inside)?);
+            }
+        }
+        Ok(Self(channels))
+    }
+
+    /// One channel.
+    pub fn get(&self, name: &str) -> Option<&Way> {
+        self.0.get(name)
+    }
+
+    /// The names of all channels.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The channel to ask when `failed` takes no message: one of another kind, of the same receiver if there is one.
+    pub fn other(&self, failed: &str) -> Option<String> {
+        let parts = |name: &str| {
+            let mut parts = name.rsplitn(3, '/').skip(1).map(str::to_owned);
+            (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+        };
+        let (kind, receiver) = parts(failed);
+        let rank = |name: &&str| {
+            let (its_kind, its_receiver) = parts(name);
+            (its_kind == kind, its_receiver != receiver)
+        };
+        self.names().filter(|name| *name != failed).min_by_key(rank).map(str::to_owned)
+    }
+}
+
+/// What channels are made from.
+struct Build<'a> {
+    global: &'a Node,
+    email: &'a EmailConfig,
+    base: &'a Path,
+    /// The server of `[email]` is one connection limit for all channels.
+    mailer: std::cell::RefCell<Option<Arc<Mailer>>>,
+}
+
+impl Build<'_> {
+    fn way(&self, integration: &Integration) -> Result<Way, Mistake> {
+        let settings = &integration.settings;
+        let read = |known: &[&str], words: &[&str]| -> Result<(), Mistake> {
+            let all: Vec<&str> = known.iter().chain(words).copied().collect();
+            let fields = settings.fields(&all)?;
+            if let Some(key) = words.iter().find(|key| fields.get(key).is_some()) {
+                tracing::warn!(key, line = settings.line(), "takt writes its own words; this setting is read over");
+            }
+            Ok(())
+        };
+        match integration.kind {
+            "slack" => {
+                read(SLACK, SLACK_WORDS)?;
+                self.slack(settings).map(|slack| Way::Http(Box::new(slack)))
+            }
+            "email" => {
+                read(EMAIL, EMAIL_WORDS)?;
+                self.mail(settings)
+            }
+            "webhook" => {
+                read(WEBHOOK, &[])?;
+                let url = self.secret(settings, "url")?.ok_or_else(|| settings.mistake("needs `url` or `url_file`"))?;
+                let authorization = self.authorization(settings)?;
+                Ok(Way::Http(Box::new(Webhook { url: address(settings, url)?, authorization })))
+            }
+            _ => {
+                read(NTFY, &[])?;
+                let fields = settings.fields(NTFY)?;
+                let topic = fields.require("topic")?.text()?.to_owned();
+                let url = fields.optional("url", |node| node.text().map(str::to_owned))?;
+                let url = address(settings, url.unwrap_or_else(|| "https://ntfy.sh".to_owned()))?;
+                Ok(Way::Http(Box::new(Ntfy { url, topic, token: self.secret(settings, "token")? })))
+            }
+        }
+    }
+
+    fn slack(&self, settings: &Node) -> Result<Slack, Mistake> {
+        // What the channel says itself goes before what all share.
+        let webhook = self.secret(settings, "api_url")?;
+        let token = match (self.secret(settings, "app_token")?, &webhook) {
+            (None, None) => self.global("slack_app_token")?,
+            (own, _) => own,
+        };
+        if let Some(token) = token {
+            let fields = settings.fields(&[SLACK, SLACK_WORDS].concat())?;
+            let own = fields.optional("app_url", |node| node.text().map(str::to_owned))?;
+            let base = own.or(self.global("slack_app_url")?).unwrap_or_else(|| SLACK_API.to_owned());
+            // Alertmanager's setting names the method as well.
+            let base = base.trim_end_matches('/').trim_end_matches("/chat.postMessage").to_owned();
+            let channel = fields.require("channel")?.text()?;
+            return Ok(Slack::bot(&address(settings, base)?, &token, channel));
+        }
+        let url = match webhook {
+            Some(url) => Some(url),
+            None => self.global("slack_api_url")?,
+        };
+        let needs = "needs `app_token` (a bot) or `api_url` (a webhook), here or in `global`";
+        let url = url.ok_or_else(|| settings.mistake(needs))?;
+        Ok(Slack::webhook(&address(settings, url)?))
+    }
+
+    fn mail(&self, settings: &Node) -> Result<Way, Mistake> {
+        let to = settings.fields(&[EMAIL, EMAIL_WORDS].concat())?.require("to")?.text()?.to_owned();
+        let mailer = match self.smarthost(settings)? {
+            Some(mailer) => Arc::new(mailer),
+            None if !self.email.is_set() => {
+                return Err(settings.mistake("no mail server is known: give `smarthost`, or `[email]` in takt.toml"));
+            }
+            None => {
+                let mut known = self.mailer.borrow_mut();
+                if known.is_none() {
+                    let mailer = Mailer::new(self.email).map_err(|error| settings.mistake(in_full(&error)))?;
+                    *known = Some(Arc::new(mailer));
+                }
+                Arc::clone(known.as_ref().expect("it was set just now"))
+            }
+        };
+        mailer.check(&to).map_err(|error| settings.mistake(in_full(&error)))?;
+        Ok(Way::Mail(Email { to, domain: mailer.domain().to_owned() }, mailer))
+    }
+
+    /// A mail server that the Alertmanager configuration names itself.
+    fn smarthost(&self, settings: &Node) -> Result<Option<Mailer>, Mistake> {
+        let fields = settings.fields(&[EMAIL, EMAIL_WORDS].concat())?;
+        let text = |key: &str, global: &str| match fields.get(key) {
+            Some(node) => node.text().map(|text| Some(text.to_owned())),
+            None => self.global(global),
+        };
+        let Some(server) = text("smarthost", "smtp_smarthost")? else { return Ok(None) };
+        let requires = text("require_tls", "smtp_require_tls")?.is_none_or(|word| word != "false");
+        let tls = match (server.ends_with(":465"), requires) {
+            (true, _) => TlsMode::Tls,
+            (false, true) => TlsMode::StartTls,
+            (false, false) => TlsMode::None,
+        };
+        let ca_file = fields.optional("tls_config", |node| {
+            let known = ["ca_file", "cert_file", "key_file", "server_name", "insecure_skip_verify", "min_version"];
+            let tls = node.fields(&known)?;
+            match tls.or_default("insecure_skip_verify", Node::boolean)? {
+                true => Err(node.mistake("takt always checks certificates; name the authority in `ca_file`")),
+                false => tls.optional("ca_file", |file| file.text().map(|file| self.base.join(file))),
+            }
+        })?;
+        let config = EmailConfig {
+            server,
+            tls: Some(tls),
+            from: text("from", "smtp_from")?.unwrap_or_default(),
+            ca_file: ca_file.flatten(),
+            ..EmailConfig::default()
+        };
+        let password = match self.secret(settings, "auth_password")? {
+            Some(password) => Some(password),
+            None => self.global("smtp_auth_password")?,
+        };
+        let login = text("auth_username", "smtp_auth_username")?.zip(password);
+        Mailer::with_login(&config, login).map(Some).map_err(|error| settings.mistake(in_full(&error)))
+    }
+
+    /// The value of `key`, or what is in the file that `key_file` names.
+    fn secret(&self, settings: &Node, key: &str) -> Result<Option<String>, Mistake> {
+        self.given(settings, key)
+    }
+
+    fn global(&self, key: &str) -> Result<Option<String>, Mistake> {
+        self.given(self.global, key)
+    }
+
+    fn given(&self, node: &Node, key: &str) -> Result<Option<String>, Mistake> {
+        let file_key = format!("{key}_file");
+        for (name, value) in node.pairs()? {
+            if name == key {
+                return value.text().map(|text| Some(text.to_owned()));
+            }
+            if name == file_key {
+                let path = self.base.join(value.text()?);
+                let text = std::fs::read_to_string(&path);
+                let text = text.map_err(|error| value.mistake(format!("cannot read {}: {error}", path.display())))?;
+                return Ok(Some(text.trim().to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The header that `http_config` asks for.
+    fn authorization(&self, settings: &Node) -> Result<Option<String>, Mistake> {
+        let fields = settings.fields(WEBHOOK)?;
+        let own = fields.get("http_config");
+        let global = self.global.pairs()?.find(|(key, _)| *key == "http_config").map(|(_, node)| node);
+        let Some(http) = own.or(global) else { return Ok(None) };
+        let fields: Fields<'_> = http.fields(HTTP)?;
+        if let Some(basic) = fields.get("basic_auth") {
+            basic.fields(&["username", "password", "password_file"])?;
+            let user = self.given(basic, "username")?.unwrap_or_default();
+            let password = self.given(basic, "password")?.unwrap_or_default();
+            return Ok(Some(format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))));
+        }
+        if let Some(node) = fields.get("authorization") {
+            node.fields(&["type", "credentials", "credentials_file"])?;
+            let kind = self.given(node, "type")?.unwrap_or_else(|| "Bearer".to_owned());
+            return Ok(self.given(node, "credentials")?.map(|secret| format!("{kind} {secret}")));
+        }
+        Ok(self.given(http, "bearer_token")?.map(|token| format!("Bearer {token}")))
+    }
+}
+
+fn address(settings: &Node, url: String) -> Result<String, Mistake> {
+    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    match host.is_some_and(|host| !host.is_empty() && !host.starts_with('/') && !url.contains(char::is_whitespace)) {
+        true => Ok(url),
+        // The value may be a secret, so it is not repeated.
+        false => Err(settings.mistake("expected an address that begins with http:// or https://")),
+    }
+}
+
+/// An error with its causes.
+fn in_full(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(receivers: &str) -> Result<Channels, String> {
+        let text = format!("global: {{slack_app_token: xoxb-1}}\nroute: {{receiver: ops}}\nreceivers:\n{receivers}");
+        let config = Config::read("am.yml", &text).map_err(|mistake| mistake.to_string())?;
+        let email = EmailConfig {
+            server: "localhost".to_owned(),
+            tls: Some(TlsMode::None),
+            from: "takt@lab.example".to_owned(),
+            ..EmailConfig::default()
+        };
+        Channels::build(&config, &email, Path::new("/nonexistent")).map_err(|mistake| mistake.to_string())
+    }
+
+    #[test]
+    fn each_address_is_a_channel_and_each_channel_has_another() {
+        let channels = build(
+            "- name: ops\n  slack_configs: [{channel: '#ops', title: '{{ .Broken'}]\n  \
+             email_configs: [{to: 'ann@lab.example, Bob <bob@lab.example>'}]\n\
+             - name: dev\n  slack_configs: [{channel: '#dev'}]\n",
+        )
+        .unwrap();
+        let names: Vec<_> = channels.names().collect();
+        assert_eq!(names, ["dev/slack/0", "ops/email/0", "ops/email/1", "ops/slack/0"]);
+        assert_eq!(channels.other("ops/slack/0").as_deref(), Some("ops/email/0"));
+        assert_eq!(channels.other("ops/email/1").as_deref(), Some("ops/slack/0"));
+        assert_eq!(channels.other("dev/slack/0").as_deref(), Some("ops/email/0"));
+        let alone = build("- name: ops\n  webhook_configs: [{url: 'http://x'}]\n").unwrap();
+        assert_eq!(alone.other("ops/webhook/0"), None);
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        for (receiver, expected) in [
+            ("slack_configs: [{chanel: '#ops'}]", "did you mean `channel`"),
+            ("slack_configs: [{}]", "channel"),
+            ("slack_configs: [{api_url: 'hooks.slack.com', app_token_file: gone}]", "cannot read /nonexistent/gone"),
+            ("email_configs: [{to: nobody}]", "no e-mail address"),
+            ("email_configs: [{to: a@b.c, smarthost: 'mail:25'}]", "from: expected an address"),
+            (
+                "email_configs: [{to: a@b.c, smarthost: 'm:25', tls_config: {insecure_skip_verify: true}}]",
+                "always checks",
+            ),
+            ("webhook_configs: [{max_alerts: 3}]", "needs `url`"),
+            ("webhook_configs: [{url: 'ftp://x'}]", "begins with http"),
+            ("ntfy_configs: [{url: 'http://x'}]", "topic"),
+        ] {
+            let said = build(&format!("- name: ops\n  {receiver}\n")).err().unwrap_or_default();
+            assert!(said.contains(expected) && said.contains("receiver `ops`"), "{receiver}: {said}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The alert engine in the server: its configuration read, its traits implemented over the store, exporters' events
+//! brought to it.
+
+mod outside;
+mod pack;
+mod rows;
+
+pub use outside::instant;
+pub use pack::Rules;
+
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use anyhow::{Context, anyhow};
+use axum::Router;
+use outside::OverStore;
+use prometheus_client::registry::Registry;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use takt_alerts::Engine;
+use takt_alerts::api::{self, Api};
+use takt_alerts::engine::Server;
+use takt_alerts::events::xid::XidTable;
+use takt_alerts::group::Defaults;
+use takt_alerts::notify::channels::Channels;
+use takt_alerts::routing::Settings;
+use takt_alerts::routing::config::Config as Routing;
+use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
+use takt_alerts::run::{AlertMetrics, Alerting, Exporter, Handle, Heartbeat, listen};
+use takt_collector::scrape::ScrapeManager;
+use takt_collector::store::Store;
+use takt_model::Labels;
+use tokio::task::{AbortHandle, JoinHandle};
+
+/// How often it is looked whether there are other targets to listen to.
+const TARGETS_EVERY: Duration = Duration::from_secs(5);
+
+/// Rules, routes and channels, all read and checked.
+pub struct Loaded {
+    /// The rules.
+    pub rules: Rules,
+    /// Who is told what.
+    pub routing: Routing,
+    /// How they are told.
+    pub channels: Channels,
+    /// The routing as it was written, or as the short form means it.
+    text: String,
+}
+
+/// Reads everything that alerting is configured by.
+pub fn load(config: &Config) -> anyhow::Result<Loaded> {
+    let alerts = &config.alerts;
+    let rules = match alerts.enabled {
+        true => pack::load(alerts.shipped_rules, &alerts.rule_dirs).context("alerts")?,
+        false => Rules::default(),
+    };
+    let (name, text, base) = match (&alerts.alertmanager_file, alerts.enabled) {
+        (_, false) => {
+            ("none".to_owned(), "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n".to_owned(), PathBuf::new())
+        }
+        (Some(path), true) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("alerts: alertmanager_file: cannot read {}", path.display()))?;
+            (path.display().to_string(), text, path.parent().unwrap_or(Path::new("")).to_owned())
+        }
+        (None, true) => ("[alerts]".to_owned(), alerts.in_long_form(pack::ROUTES), PathBuf::new()),
+    };
+    let routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;
+    let channels =
+        Channels::build(&routing, &config.email, &base).map_err(|mistake| anyhow!("{}", mistake.in_file(&name)))?;
+    Ok(Loaded { rules, routing, channels, text })
+}
+
+/// Alerting in a server.
+pub struct Alerts {
+    alerting: Alerting,
+    api: Api,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Alerts {
+    /// Reads the configuration, restores what was stored and starts.
+    pub fn start(
+        config: &Config,
+        cluster: &str,
+        address: SocketAddr,
+        store: &Arc<Store>,
+        scrape: &Arc<ScrapeManager>,
+        registry: &mut Registry,
+    ) -> Result<Self, Failure> {
+        let Loaded { rules, routing, channels, text } = load(config).usage()?;
+        let (samples, events) = rules.count();
+        tracing::info!(rules = samples, event_rules = events, channels = channels.names().count(), "alerting");
+        let engine = Engine::new(
+            server(config, cluster, address),
+            &rules.files,
+            &rules.events,
+            XidTable::shipped().clone(),
+            routing,
+        );
+        let outside = OverStore::new(Arc::clone(store), SystemTime::now().into())?;
+        let heartbeat = config
+            .alerts
+            .heartbeat_url
+            .clone()
+            .map(|url| Heartbeat { url, interval: Duration::from_secs(config.alerts.heartbeat_seconds) });
+        let alerting = Alerting::start(engine, outside, channels, heartbeat, AlertMetrics::register(registry))?;
+        let handle = alerting.handle();
+        let listening = tokio::spawn(listen_to_all(Arc::clone(scrape), handle.clone()));
+        let reloading = tokio::spawn(reload_on_hangup(config.clone(), handle.clone()));
+        let api = Api { handle, config: text, started: jiff::Timestamp::now() };
+        Ok(Self { alerting, api, tasks: vec![listening, reloading] })
+    }
+
+    /// Alertmanager's API, and Prometheus' routes about rules.
+    pub fn router(&self) -> Router {
+        api::router(self.api.clone())
+    }
+
+    /// Returns when the engine has stopped by itself, which it does only by a fault.
+    pub async fn stopped(&self) {
+        while !self.alerting.is_stopped() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Ends it; messages that are being sent get a moment to be answered.
+    pub async fn shutdown(self) {
+        for task in self.tasks {
+            task.abort();
+            // Only that it has ended matters; an abort is what we asked for.
+            let _ = task.await;
+        }
+        let ended = tokio::task::spawn_blocking(move || drop(self.alerting)).await;
+        if let Err(error) = ended {
+            tracing::error!(%error, "the alert engine did not end well");
+        }
+    }
+}
+
+fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
+    let external_url = config.alerts.external_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let severity = &config.alerts.page_severity;
+    let pages = Matcher::new("severity", MatchOp::Equal, severity).ok().filter(|_| !severity.is_empty());
+    Server {
+        external_labels: [("cluster", cluster)].into_iter().collect::<Labels>(),
+        defaults: Defaults { interval: config.alerts.interval(), query_offset: Duration::ZERO },
+        settings: Settings {
+            external_url: external_url.trim_end_matches('/').to_owned(),
+            pages: pages.map(|matcher| Matchers(vec![matcher])),
+        },
+    }
+}
+
+/// Listens to the events of every target there is, as targets come and go.
+async fn listen_to_all(scrape: Arc<ScrapeManager>, handle: Handle) {
+    let http = match reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).no_proxy().build() {
+        Ok(http) => http,
+        Err(error) => return tracing::error!(%error, "cannot listen to events"),
+    };
+    let mut listening: HashMap<String, (Labels, AbortHandle)> = HashMap::new();
+    loop {
+        let targets: HashMap<String, Labels> =
+            scrape.targets().into_iter().filter_map(|target| Some((events_url(&target.url)?, target.labels))).collect();
+        listening.retain(|url, (labels, task)| {
+            let stays = targets.get(url) == Some(labels);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for (url, labels) in targets {
+            if !listening.contains_key(&url) {
+                let exporter = Exporter { url: url.clone(), labels: labels.clone() };
+                let task = tokio::spawn(listen(http.clone(), exporter, handle.clone())).abort_handle();
+                listening.insert(url, (labels, task));
+            }
+        }
+        tokio::time::sleep(TARGETS_EVERY).await;
+    }
+}
+
+/// Events are beside the metrics.
+fn events_url(metrics: &str) -> Option<String> {
+    let mut url = reqwest::Url::parse(metrics).ok()?;
+    let beside = url.path().strip_suffix("/metrics")?.to_owned();
+    url.set_path(&format!("{beside}/events"));
+    url.set_query(None);
+    Some(url.into())
+}
+
+/// At SIGHUP rules, routes and channels are read again; with a mistake in them everything stays as it was.
+async fn reload_on_hangup(config: Config, handle: Handle) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
+    while hangups.recv().await.is_some() {
+        let of = config.clone();
+        match tokio::task::spawn_blocking(move || load(&of)).await.map_err(anyhow::Error::from).flatten() {
+            Err(error) => tracing::error!(error = format!("{error:#}"), "alerting stays as it was"),
+            Ok(Loaded { rules, routing, channels, .. }) => {
+                let reloaded = handle.use_channels(channels).is_ok()
+                    && handle
+                        .change(move |engine, now| {
+                            let xids = XidTable::shipped().clone();
+                            ((), engine.reload(&rules.files, &rules.events, xids, routing, now))
+                        })
+                        .await
+                        .is_ok();
+                tracing::info!(reloaded, "read rules and routes again");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_beside_the_metrics() {
+        let url = |metrics| events_url(metrics);
+        assert_eq!(url("http://g01:9855/metrics").as_deref(), Some("http://g01:9855/events"));
+        assert_eq!(url("https://g01/x/metrics?a=b").as_deref(), Some("https://g01/x/events"));
+        assert_eq!(url("http://g01:9855/page"), None);
+    }
+
+    #[test]
+    fn the_short_form_is_a_configuration_and_reaches_every_channel() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["token", "webhook"] {
+            std::fs::write(folder.path().join(name), "http://127.0.0.1:1/secret\n").unwrap();
+        }
+        let text = "
+            [alerts]
+            email_to = ['ann@lab.example', 'bob@lab.example']
+            slack_channel = '#gpu'
+            slack_token_file = 'token'
+            slack_webhook_file = 'webhook'
+            webhook_url = 'http://127.0.0.1:1/hook'
+            ntfy_topic = 'lab'
+            [email]
+            server = 'mail.lab.example'
+            from = 'takt@lab.example'";
+        let config = Config::parse(text, &folder.path().join("takt.toml")).unwrap();
+        let loaded = load(&config).unwrap();
+        let operators: Vec<_> = loaded.channels.names().filter(|name| name.starts_with("operators/")).collect();
+        assert_eq!(
+            operators,
+            [
+                "operators/email/0",
+                "operators/email/1",
+                "operators/ntfy/0",
+                "operators/slack/0",
+                "operators/slack/1",
+                "operators/webhook/0"
+            ]
+        );
+        let told = |severity: &str| {
+            let labels = [("alertname", "X"), ("severity", severity)].into_iter().collect::<Labels>();
+            loaded.routing.route_test(&labels)[0].0.to_owned()
+        };
+        assert_eq!([told("critical"), told("warning"), told("none")], ["operators", "operators", "nobody"]);
+        assert!(!loaded.routing.inhibit_rules.is_empty());
+    }
+
+    #[test]
+    fn five_lines_are_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("slack"), "https://hooks.slack.example/services/T/B/s").unwrap();
+        let text = "alerts.slack_webhook_file = 'slack'\nalerts.email_to = ['ops@lab.example']\n[email]\n\
+                    server = 'mail.lab.example'\nfrom = 'takt@lab.example'";
+        assert_eq!(text.lines().count(), 5);
+        let config = Config::parse(text, &folder.path().join("takt.toml")).unwrap();
+        assert_eq!(load(&config).unwrap().channels.names().count(), 4);
+    }
+}

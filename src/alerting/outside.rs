@@ -1,0 +1,139 @@
+//! The traits of the alert engine over the store: queries, samples, and the tables that commit together.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use takt_alerts::ports::{AlertStore, Query, QueryError, Sample, SampleSink, StoreError};
+use takt_alerts::run::Outside;
+use takt_alerts::{Batch, Snapshot};
+use takt_collector::query::promql::{self, Limits, Options, Value};
+use takt_collector::store::{self, AlertRecords, Group, Store};
+use takt_model::{Event, Labels, Timestamp};
+
+use super::rows;
+
+/// An expression of a rule that takes longer is an error.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The store, as the alert engine sees it.
+pub struct OverStore {
+    store: Arc<Store>,
+    records: AlertRecords,
+    written: RefCell<Written>,
+}
+
+/// Where rules write, and when they last did: a group of series takes rows in the order of time.
+struct Written {
+    group: Group,
+    last: Timestamp,
+}
+
+impl OverStore {
+    /// Opens the tables.
+    pub fn new(store: Arc<Store>, now: Timestamp) -> Result<Self, store::StoreError> {
+        let records = AlertRecords::open(store.database(), now.0)?;
+        let written = RefCell::new(Written { group: store.group(), last: now });
+        Ok(Self { store, records, written })
+    }
+}
+
+/// Evaluates over any source of series: the store's, or those of a test.
+pub fn instant(source: &dyn promql::Source, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
+    let limits = Limits { deadline: Some(Instant::now() + QUERY_TIMEOUT), ..Limits::default() };
+    let options = Options { limits, ..Options::default() };
+    let answer = promql::instant(source, expr, at.0, &options).map_err(|error| QueryError(error.to_string()))?;
+    match answer.value {
+        Value::Vector(samples) => Ok(samples.into_iter().map(|sample| (sample.labels, sample.point.value)).collect()),
+        Value::Scalar(point) => Ok(vec![(Labels::new(), point.value)]),
+        other => Err(QueryError(format!("a rule needs a vector or a scalar, this is a {}", other.kind()))),
+    }
+}
+
+/// Whether an expression can be evaluated at all, and gives what a rule can use.
+pub fn check(expr: &str) -> Result<(), QueryError> {
+    instant(&promql::Memory::new(), expr, Timestamp(0)).map(drop)
+}
+
+impl Query for OverStore {
+    fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
+        instant(&*self.store, expr, at)
+    }
+
+    fn check(&self, expr: &str) -> Result<(), QueryError> {
+        check(expr)
+    }
+}
+
+impl SampleSink for OverStore {
+    /// Samples keep the instant of their evaluation, which other series may be past already; so they are written as
+    /// samples with a time of their own.
+    fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
+        if samples.is_empty() {
+            return Ok(());
+        }
+        let mut written = self.written.borrow_mut();
+        let now = Timestamp::from(std::time::SystemTime::now()).max(Timestamp(written.last.0 + 1));
+        let failed = |error: store::ClockWentBack| StoreError(error.to_string());
+        let ticket = written.group.ticket(now).map_err(failed)?;
+        written.last = ticket.at();
+        let columns = samples.iter().filter_map(|sample| {
+            let value = sample.value.unwrap_or(store::STALE);
+            Some((written.group.column(&sample.labels)?, store::Sample { at: sample.at, value }))
+        });
+        let columns: Vec<_> = columns.collect();
+        written.group.commit(ticket, &[], &columns).map_err(failed)?;
+        match samples.len() - columns.len() {
+            0 => Ok(()),
+            others => Err(StoreError(format!("{others} series are written by somebody else"))),
+        }
+    }
+}
+
+impl AlertStore for OverStore {
+    fn load(&self) -> Result<Snapshot, StoreError> {
+        rows::load(&self.records, std::time::SystemTime::now().into())
+    }
+
+    fn commit(&self, batch: &Batch, at: Timestamp) -> Result<(), StoreError> {
+        self.records.commit(&rows::changes(batch, at)?).map_err(|error| StoreError(format!("{error:#}")))
+    }
+}
+
+impl Outside for OverStore {
+    fn exporters_down(&self, now: Timestamp) -> Box<dyn Fn(&Labels) -> bool> {
+        // Where this cannot be asked nothing is held back: rules then do what Prometheus' would.
+        let up = instant(&*self.store, "up", now).unwrap_or_default();
+        let down = up.iter().filter(|(_, value)| *value == 0.0).map(|(labels, _)| labels);
+        let instances: BTreeSet<String> = down.filter_map(|labels| labels.get("instance").map(str::to_owned)).collect();
+        let nodes = |is_up: bool| -> BTreeSet<String> {
+            let some = up.iter().filter(|(_, value)| (*value == 1.0) == is_up);
+            some.filter_map(|(labels, _)| labels.get("node").map(str::to_owned)).collect()
+        };
+        let nodes: BTreeSet<String> = nodes(false).difference(&nodes(true)).cloned().collect();
+        Box::new(move |labels| match (labels.get("instance"), labels.get("node")) {
+            (Some(instance), _) => instances.contains(instance),
+            (None, Some(node)) => nodes.contains(node),
+            (None, None) => false,
+        })
+    }
+
+    /// The job and the user that held the GPU when it happened.
+    fn describe(&self, event: &Event) -> Labels {
+        let (Some(node), Some(uuid)) = (event.labels.get("node"), event.labels.get("uuid")) else {
+            return Labels::new();
+        };
+        let expr = format!("takt_gpu_job_info{{node={node:?},uuid={uuid:?}}}");
+        let found = instant(&*self.store, &expr, event.at).unwrap_or_default();
+        let mut labels = Labels::new();
+        for name in ["jobid", "user"] {
+            let mut values: Vec<&str> = found.iter().filter_map(|(labels, _)| labels.get(name)).collect();
+            values.sort_unstable();
+            values.dedup();
+            if !values.is_empty() {
+                labels.set(name, &values.join(","));
+            }
+        }
+        labels
+    }
+}

@@ -1,0 +1,159 @@
+//! Rule files, routes and tests that a person wrote.
+
+use crate::alerting::{Rules, instant};
+use crate::failure::{Failure, OrUsage};
+use anyhow::{Context, anyhow};
+use std::cell::RefCell;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use takt_alerts::notify::channels::Channels;
+use takt_alerts::notify::email::EmailConfig;
+use takt_alerts::ports::{Query, QueryError, Sample, SampleSink, StoreError};
+use takt_alerts::promtest::{self, TestFile};
+use takt_alerts::routing::config::Config as Routing;
+use takt_alerts::yaml::Node;
+use takt_collector::query::promql::Memory;
+use takt_model::{Labels, Timestamp};
+
+/// Checks files as the server would read them; fails where one has a mistake, after all were looked at.
+pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let mut bad = 0;
+    for path in files {
+        let said = match check_one(path) {
+            Ok(said) => said,
+            Err(error) => {
+                bad += 1;
+                format!("FAILED: {error:#}")
+            }
+        };
+        writeln!(out, "{}: {said}", path.display())?;
+    }
+    match bad {
+        0 => Ok(()),
+        bad => Err(Failure::Failed(anyhow!("{bad} of {} files have mistakes", files.len()))),
+    }
+}
+
+fn check_one(path: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path).context("cannot be read")?;
+    let shown = path.display().to_string();
+    let is_routing =
+        Node::read(&text).is_ok_and(|root| root.pairs().is_ok_and(|mut keys| keys.any(|(key, _)| key == "route")));
+    if is_routing {
+        let routing = Routing::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let channels = Channels::build(&routing, &EmailConfig::default(), base);
+        let channels = channels.map_err(|mistake| anyhow!("{}", mistake.in_file(&shown)))?;
+        return Ok(format!("{} receivers, {} channels", routing.receivers.len(), channels.names().count()));
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut rules = Rules::default();
+    rules.add(&name, &shown, &text)?;
+    let (samples, events) = rules.count();
+    Ok(format!("{} rules found", samples + events))
+}
+
+/// Runs promtool's test files; fails where a test fails, after all were run.
+pub fn test(files: &[PathBuf]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let mut bad = 0;
+    for path in files {
+        let failures = test_one(path).usage()?;
+        match failures.is_empty() {
+            true => writeln!(out, "{}: SUCCESS", path.display())?,
+            false => {
+                bad += 1;
+                writeln!(out, "{}: FAILED", path.display())?;
+                for failure in failures {
+                    writeln!(out, "  {failure}")?;
+                }
+            }
+        }
+    }
+    match bad {
+        0 => Ok(()),
+        bad => Err(Failure::Failed(anyhow!("tests of {bad} of {} files failed", files.len()))),
+    }
+}
+
+fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let file = TestFile::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
+    let base = path.parent().unwrap_or(Path::new(""));
+    let mut rules = Rules::default();
+    for pattern in &file.rule_files {
+        for found in matching(&base.join(pattern)).with_context(|| format!("{shown}: rule_files: {pattern}"))? {
+            let text = std::fs::read_to_string(&found).with_context(|| format!("cannot read {}", found.display()))?;
+            // promtool knows one kind of rules.
+            rules.add("rules.yml", &found.display().to_string(), &text)?;
+        }
+    }
+    Ok(promtest::run(&file, &rules.files, &|| Box::new(InMemory::default())))
+}
+
+/// The files that a pattern means; `*` may stand in its last part.
+fn matching(pattern: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let name = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if !name.contains('*') {
+        return Ok(vec![pattern.to_owned()]);
+    }
+    let parts: Vec<&str> = name.split('*').collect();
+    let fits = |name: &str| {
+        let (first, last) = (parts[0], parts[parts.len() - 1]);
+        let Some(mut rest) = name.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else { return false };
+        parts[1..parts.len() - 1].iter().all(|part| match rest.find(part) {
+            Some(at) => {
+                rest = &rest[at + part.len()..];
+                true
+            }
+            None => false,
+        })
+    };
+    let folder = pattern.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    let mut found: Vec<_> =
+        entries.into_iter().filter(|path| fits(&path.file_name().unwrap_or_default().to_string_lossy())).collect();
+    found.sort();
+    Ok(found)
+}
+
+/// A database for one test.
+#[derive(Default)]
+struct InMemory(RefCell<Memory>);
+
+impl Query for InMemory {
+    fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
+        instant(&*self.0.borrow(), expr, at)
+    }
+
+    fn check(&self, expr: &str) -> Result<(), QueryError> {
+        self.instant(expr, Timestamp(0)).map(drop)
+    }
+}
+
+impl SampleSink for InMemory {
+    fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
+        let mut memory = self.0.borrow_mut();
+        for sample in samples {
+            memory.add(sample.labels.clone(), [(sample.at.0, sample.value)]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_rule_files() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.rules.yml", "b.rules.yml", "c.yml"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found = |pattern: &str| matching(&folder.path().join(pattern)).unwrap().len();
+        assert_eq!([found("*.rules.yml"), found("*"), found("a*.yml"), found("x*"), found("c.yml")], [2, 3, 1, 0, 1]);
+    }
+}

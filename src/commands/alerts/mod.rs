@@ -1,0 +1,110 @@
+//! `takt alerts`: what fires, what was told, rules, silences.
+
+mod files;
+mod send;
+mod silences;
+
+use super::{print, source};
+use crate::cli::{Alerts, AlertsHistory, AlertsList, AlertsRouteTest, Place};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::output::{Column, Listing};
+use crate::{alerting, source as sources};
+use anyhow::anyhow;
+use reqwest::Method;
+use serde_json::Value;
+use std::io::Write;
+use takt_model::Labels;
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
+    match asked {
+        Alerts::List(asked) => list(place, asked),
+        Alerts::History(asked) => history(place, asked),
+        Alerts::Check(asked) => files::check(&asked.files),
+        Alerts::Test(asked) => files::test(&asked.files),
+        Alerts::RouteTest(asked) => route_test(place, asked),
+        Alerts::Silence(asked) => silences::run(place, asked),
+        Alerts::Ack(asked) => silences::acknowledge(place, asked),
+        Alerts::TestSend(asked) => send::run(place, asked),
+    }
+}
+
+/// The server of the place.
+fn server(place: &Place) -> Result<sources::Server, Failure> {
+    let config = Config::load(place).usage()?;
+    sources::server(&config.data_dir(place))
+}
+
+/// The alerts that fire and that all matchers choose.
+fn firing(server: &sources::Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
+    let query: Vec<(&str, &str)> = matchers.iter().map(|matcher| ("filter", matcher.as_str())).collect();
+    let answer = server.alertmanager(Method::GET, "alerts", &query, None)?;
+    Ok(answer.as_array().cloned().unwrap_or_default())
+}
+
+fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
+    let alerts = firing(&server(place)?, &asked.matchers)?;
+    let mut listing = Listing::new(&["alert", "severity", "node", "since", "state", "summary"].map(Column::Text));
+    for alert in &alerts {
+        let label = |name: &str| text(&alert["labels"][name]);
+        let state = text(&alert["status"]["state"]);
+        let words = [label("alertname"), label("severity"), label("node"), text(&alert["startsAt"]), state];
+        listing.push(words.into_iter().chain([text(&alert["annotations"]["summary"])]).collect());
+    }
+    print(asked.format, &listing, &alerts)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Asked in SQL, so it is there without a server too.
+fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
+    let quoted = |text: &String| format!("'{}'", text.replace('\'', "''"));
+    let mut wanted = vec!["true".to_owned()];
+    wanted.extend(asked.alert.as_ref().map(|name| format!("alertname = {}", quoted(name))));
+    wanted.extend(asked.node.as_ref().map(|name| format!("node = {}", quoted(name))));
+    let (columns, table, order) = match asked.messages {
+        true => (
+            "created_at, channel, reason, alerts, state, attempts, coalesce(error, '') AS error",
+            "notifications",
+            "id",
+        ),
+        false => (
+            "happened_at, alertname, coalesce(severity, '') AS severity, coalesce(node, '') AS node, state_before, state_after, \
+             reason, value, labels",
+            "alert_transitions",
+            "happened_at",
+        ),
+    };
+    let statement = format!(
+        "SELECT {columns} FROM {table} WHERE {} ORDER BY {order} DESC LIMIT {}",
+        wanted.join(" AND "),
+        asked.limit
+    );
+    let rows = source(place)?.sql(&statement)?;
+    super::sql::show(asked.format, &rows)
+}
+
+fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
+    let config = Config::load(place).usage()?;
+    let loaded = alerting::load(&config).usage()?;
+    let mut labels = Labels::new();
+    for pair in &asked.labels {
+        match pair.split_once('=') {
+            Some((name, value)) if !name.is_empty() => labels.set(name, value.trim_matches('"')),
+            _ => return Err(Failure::Usage(anyhow!("expected LABEL=VALUE, found {pair:?}"))),
+        }
+    }
+    let mut out = std::io::stdout().lock();
+    for (receiver, route) in loaded.routing.route_test(&labels) {
+        let channels = loaded
+            .routing
+            .receiver(receiver)
+            .map(|known| known.integrations.iter().map(|integration| known.channel(integration)).collect::<Vec<_>>());
+        let channels = channels.filter(|all| !all.is_empty()).map_or_else(|| "nobody".to_owned(), |all| all.join(" "));
+        writeln!(out, "{receiver}: {channels}  (route {route})")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! One message by every channel, to see that it arrives before it matters.
+
+use crate::alerting;
+use crate::cli::{AlertsTestSend, Place};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use anyhow::{Context, anyhow};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::SystemTime;
+use takt_alerts::alert::Alert;
+use takt_alerts::message::{Message, Status, ToldAlert};
+use takt_alerts::outbox::{Outcome, Row, RowState};
+use takt_alerts::routing::dedup::Reason;
+use takt_alerts::run;
+use takt_model::{Labels, Timestamp};
+
+/// Runs the command. It fails where a channel did not take the message, after all were tried.
+pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
+    let config = Config::load(place).usage()?;
+    let channels = alerting::load(&config).usage()?.channels;
+    let wanted = |name: &&str| asked.channel.as_ref().is_none_or(|only| only == name);
+    let names: Vec<&str> = channels.names().filter(wanted).collect();
+    if names.is_empty() {
+        let known: Vec<_> = channels.names().collect();
+        return Err(Failure::Usage(match known.is_empty() {
+            true => anyhow!("no channel is configured; see [alerts] in docs/configuration.md"),
+            false => anyhow!("no such channel; there are {}", known.join(", ")),
+        }));
+    }
+    let http = run::client().context("cannot set up the HTTP client")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut out = std::io::stdout().lock();
+    let mut failed = 0;
+    for name in &names {
+        let way = channels.get(name).context("a channel that was listed is gone")?;
+        let (outcome, _) = runtime.block_on(run::tell(way, &http, &row(name, &config), None));
+        let said = match outcome {
+            Outcome::Sent(_) => "sent".to_owned(),
+            Outcome::TryAgain { error, .. } => format!("not now: {error}"),
+            Outcome::GiveUp { error } => format!("refused: {error}"),
+        };
+        failed += usize::from(said != "sent");
+        writeln!(out, "{name}: {said}")?;
+    }
+    match failed {
+        0 => Ok(()),
+        failed => Err(Failure::Failed(anyhow!("{failed} of {} channels did not take the message", names.len()))),
+    }
+}
+
+fn row(channel: &str, config: &Config) -> Row {
+    let now = Timestamp::from(SystemTime::now());
+    let alert = Alert {
+        labels: [("alertname", "TaktTest"), ("severity", "info")].into_iter().collect::<Labels>(),
+        annotations: [
+            ("summary".to_owned(), "This is a test of Takt's alerts; nothing is broken".to_owned()),
+            ("action".to_owned(), "Nothing: that you read this is all there is to it.".to_owned()),
+        ]
+        .into(),
+        starts_at: now,
+        ends_at: None,
+        updated_at: now,
+        generator_url: String::new(),
+        is_timeout: false,
+    };
+    let message = Message {
+        channel: channel.to_owned(),
+        receiver: channel.split('/').next().unwrap_or_default().to_owned(),
+        group_key: "{}:{alertname=\"TaktTest\"}".to_owned(),
+        reason: Reason::FirstFiring,
+        status: Status::Firing,
+        group_labels: Labels::new(),
+        common_labels: Labels::new(),
+        common_annotations: BTreeMap::new(),
+        route_labels: Labels::new(),
+        external_url: config
+            .alerts
+            .external_url
+            .clone()
+            .unwrap_or_else(|| format!("http://{}", config.server.listen_address)),
+        alerts: vec![ToldAlert::new(&alert, now)],
+    };
+    Row {
+        id: 0,
+        channel: channel.to_owned(),
+        instead_of: None,
+        message: message.arranged(),
+        state: RowState::Sending,
+        created_at: now,
+        attempts: 1,
+        next_at: now,
+        error: None,
+        handle: None,
+    }
+}

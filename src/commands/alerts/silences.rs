@@ -1,0 +1,99 @@
+//! Silences, and acknowledging, which is silencing what fires now.
+
+use super::{firing, server, text};
+use crate::cli::{AlertsAck, AlertsSilence, Place};
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::output::{Column, Listing};
+use crate::source::Server;
+use anyhow::anyhow;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::io::Write;
+use takt_alerts::duration;
+use takt_alerts::routing::matcher::{MatchOp, parse_matchers};
+
+/// Sets, ends or lists.
+pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
+    let server = server(place)?;
+    if let Some(id) = &asked.expire {
+        server.alertmanager(Method::DELETE, &format!("silence/{id}"), &[], None)?;
+        return Ok(());
+    }
+    if asked.matchers.is_empty() {
+        return list(&server, asked);
+    }
+    let mut matchers = Vec::new();
+    for text in &asked.matchers {
+        let parsed = parse_matchers(text).map_err(|error| Failure::Usage(anyhow!("{text}: {error}")))?;
+        matchers.extend(parsed.iter().map(|one| {
+            let is_regex = matches!(one.op(), MatchOp::Regex | MatchOp::NotRegex);
+            let is_equal = matches!(one.op(), MatchOp::Equal | MatchOp::Regex);
+            json!({"name": one.name(), "value": one.value(), "isRegex": is_regex, "isEqual": is_equal})
+        }));
+    }
+    writeln!(std::io::stdout(), "{}", set(&server, &matchers, &asked.duration, &asked.comment)?)?;
+    Ok(())
+}
+
+/// Silences each alert that fires now and that the matchers choose, by all of its labels.
+pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
+    let server = server(place)?;
+    let alerts = firing(&server, &asked.matchers)?;
+    if alerts.is_empty() {
+        return Err(anyhow!("no alert that fires now is chosen by {}", asked.matchers.join(" ")).into());
+    }
+    let mut out = std::io::stdout().lock();
+    for alert in &alerts {
+        let labels = alert["labels"].as_object().into_iter().flatten();
+        let matchers: Vec<Value> = labels
+            .map(|(name, value)| json!({"name": name, "value": value, "isRegex": false, "isEqual": true}))
+            .collect();
+        let id = set(&server, &matchers, &asked.duration, &asked.comment)?;
+        writeln!(out, "{id} {} {}", text(&alert["labels"]["alertname"]), text(&alert["labels"]["node"]))?;
+    }
+    Ok(())
+}
+
+fn set(server: &Server, matchers: &[Value], length: &str, comment: &str) -> Result<String, Failure> {
+    let length = duration::parse(length).filter(|length| !length.is_zero());
+    let length = length.ok_or_else(|| Failure::Usage(anyhow!("--for: expected a duration such as 30m, 2h or 3d")))?;
+    let now = jiff::Timestamp::now();
+    let ends_at = now.checked_add(jiff::SignedDuration::try_from(length)?)?;
+    let user = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "takt".to_owned());
+    let silence = json!({
+        "matchers": matchers,
+        "startsAt": now.to_string(),
+        "endsAt": ends_at.to_string(),
+        "createdBy": user,
+        "comment": comment,
+    });
+    let answer = server.alertmanager(Method::POST, "silences", &[], Some(&silence))?;
+    Ok(text(&answer["silenceID"]))
+}
+
+fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {
+    let answer = server.alertmanager(Method::GET, "silences", &[], None)?;
+    let silences = answer.as_array().cloned().unwrap_or_default();
+    let mut listing = Listing::new(&["id", "state", "ends", "by", "matchers", "comment"].map(Column::Text));
+    for silence in &silences {
+        let matchers = silence["matchers"].as_array().into_iter().flatten().map(|one| {
+            let op = match (one["isRegex"].as_bool(), one["isEqual"].as_bool()) {
+                (Some(true), Some(false)) => "!~",
+                (Some(true), _) => "=~",
+                (_, Some(false)) => "!=",
+                _ => "=",
+            };
+            format!("{}{op}{}", text(&one["name"]), one["value"])
+        });
+        listing.push(vec![
+            text(&silence["id"]),
+            text(&silence["status"]["state"]),
+            text(&silence["endsAt"]),
+            text(&silence["createdBy"]),
+            matchers.collect::<Vec<_>>().join(" "),
+            text(&silence["comment"]),
+        ]);
+    }
+    print(asked.format, &listing, &silences)
+}

@@ -1,0 +1,425 @@
+//! Alerts as a whole: from a line in the kernel's log to every channel, over crashes, and beside Debian's promtool,
+//! amtool and Prometheus.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+
+mod support;
+
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+use support::channels::Channel;
+use support::process::{Daemon, free_port, http_get, wait_for};
+use support::takt::Takt;
+use support::{Needed, need, or_skip};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Rules that a test can make true and false by what is in a kernel log and in a textfile.
+const EVENT_RULES: &str = "
+groups:
+- name: test
+  rules:
+  - alert: GpuXid
+    when: [{kind: xid}]
+    by: [node, xid]
+    hold: 3s
+    labels: {severity: critical}
+    annotations: {summary: 'XID {{ $labels.xid }} on {{ $labels.node }}', action: 'drain it', description: '{{ if $labels.node }}{{ humanize $labels.node }}{{ end }}'}
+";
+const SAMPLE_RULES: &str = "
+groups:
+- name: test
+  interval: 1s
+  rules:
+  - record: lab:heat
+    expr: sum by (node) (heat)
+  - alert: Hot
+    expr: lab:heat > 90
+    labels: {severity: critical}
+    annotations: {summary: '{{ $labels.node }} is at {{ $value }}'}
+";
+const ROUTES: &str = "
+route:
+  receiver: ops
+  group_by: [alertname]
+  group_wait: 0s
+  group_interval: 1s
+  repeat_interval: 1h
+receivers:
+- name: ops
+";
+
+/// A bot's settings.
+const BOT: &str = "channel: '#gpu', app_url: 'SLACK/api', app_token: xoxb-test";
+
+/// A node and a server, with channels.
+struct Lab {
+    takt: Takt,
+    slack: Channel,
+    smtp: Channel,
+    address: String,
+    server: Option<Daemon>,
+    _exporter: Daemon,
+    kmsg: PathBuf,
+    textfiles: PathBuf,
+}
+
+impl Lab {
+    /// `channels` are those of the receiver `ops`; `SLACK` stands for the stand-in's address, `BOT` for a bot's settings.
+    fn start(channels: &str) -> Option<Self> {
+        let slack = or_skip(Channel::slack())?;
+        let smtp = or_skip(Channel::smtp())?;
+        let takt = Takt::fresh();
+        let kmsg = takt.file("kmsg", "");
+        let textfiles = takt.directory().join("textfiles");
+        fs::create_dir(&textfiles).unwrap();
+        let node = format!("127.0.0.1:{}", free_port());
+        let mut command = takt.command(["exporter", "--web.listen-address", &node, "--path.kmsg"]);
+        command.arg(&kmsg).arg("--state-directory").arg(takt.directory().join("exporter-state"));
+        command.arg("--collector.textfile.directory").arg(&textfiles);
+        let mut exporter = Daemon::start("exporter", command, &takt.directory().join("exporter.log"));
+        exporter.wait_until("answering", SOON, || http_get(&format!("http://{node}/metrics")).ok());
+
+        fs::create_dir(takt.directory().join("rules")).unwrap();
+        takt.file("rules/test.events.yml", EVENT_RULES);
+        takt.file("rules/test.rules.yml", SAMPLE_RULES);
+        takt.file("alertmanager.yml", format!("{ROUTES}{channels}").replace("BOT", BOT).replace("SLACK", &slack.url()));
+        let address = format!("127.0.0.1:{}", free_port());
+        let config = format!(
+            "cluster = 'lab'\nserver.listen_address = '{address}'\nserver.token_file = 'token'\njobs.poll = false\n\
+             [email]\nserver = '127.0.0.1:{}'\ntls = 'none'\nfrom = 'takt@lab.example'\n\
+             [alerts]\nalertmanager_file = 'alertmanager.yml'\nshipped_rules = false\nrule_dirs = ['rules']\n\
+             heartbeat_url = '{}/heartbeat'\nheartbeat_seconds = 5\n\
+             [scrape]\ninterval_seconds = 0.5\ntimeout_seconds = 0.5\n\
+             [[scrape.targets]]\naddress = '{node}'\nnode = 'g01'\n",
+            smtp.port,
+            slack.url(),
+        );
+        takt.file("takt.toml", config);
+        takt.file("token", "0123456789abcdef-test\n");
+        let mut lab = Self { takt, slack, smtp, address, server: None, _exporter: exporter, kmsg, textfiles };
+        lab.serve();
+        Some(lab)
+    }
+
+    fn serve(&mut self) {
+        let mut server = self.takt.start(["serve", "--config", "takt.toml"]);
+        let page = format!("http://{}/-/healthy", self.address);
+        server.wait_until("serving", SOON, || http_get(&page).ok().filter(|page| page.status == 200));
+        // Listening to events begins with the exporter's greeting.
+        server.wait_until("seeing the exporter", SOON, || {
+            let up = http_get(&format!("http://{}/api/v1/query?query=up%7Bnode%3D%22g01%22%7D", self.address)).ok()?;
+            up.body.contains(",\"1\"]").then_some(())
+        });
+        self.server = Some(server);
+    }
+
+    fn kill(&mut self) {
+        self.server.take().unwrap().kill();
+    }
+
+    fn fault(&self, xid: u32) {
+        let mut file = fs::OpenOptions::new().append(true).open(&self.kmsg).unwrap();
+        writeln!(file, "NVRM: Xid (PCI:0000:06:00): {xid}, pid=1, something broke").unwrap();
+    }
+
+    /// Waits until the exporter is listened to: faults before that are none of this server's.
+    fn wait_for_listener(&self) {
+        wait_for("a listener", SOON, || {
+            let answer = http_get(&format!("http://{}/api/v1/query?query=takt_events_listeners", self.address)).ok()?;
+            answer.body.contains(",\"1\"]").then_some(())
+        });
+    }
+
+    fn heat(&self, value: Option<f64>) {
+        let file = self.textfiles.join("heat.prom");
+        match value {
+            Some(value) => fs::write(file, format!("heat {value}\n")).unwrap(),
+            None => drop(fs::remove_file(file)),
+        }
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let page = http_get(&format!("http://{}{path}", self.address)).unwrap();
+        serde_json::from_str(&page.body).unwrap_or_else(|_| panic!("{path}: {}", page.body))
+    }
+
+    fn takt(&self, arguments: &[&str]) -> support::takt::Run {
+        self.takt.run([&["--config", "takt.toml"], arguments].concat())
+    }
+
+    fn stop(&mut self) {
+        let status = self.server.take().unwrap().stop();
+        assert!(status.success(), "{status}");
+    }
+}
+
+const ALL_FOUR: &str =
+    "  slack_configs: [{BOT, send_resolved: true}, {api_url: 'SLACK/services/T/B/s', send_resolved: true}]
+  email_configs: [{to: 'ann@lab.example, bob@lab.example', send_resolved: true}]
+  webhook_configs: [{url: 'SLACK/hook'}]
+  ntfy_configs: [{url: 'SLACK/ntfy', topic: lab}]
+";
+
+#[test]
+fn a_line_of_the_kernel_reaches_every_channel_and_so_does_its_end() {
+    let Some(mut lab) = Lab::start(ALL_FOUR) else { return };
+    lab.wait_for_listener();
+    lab.fault(79);
+    let posted = lab.slack.wait("/api/chat.postMessage", 1);
+    let words = posted[0]["body"].to_string();
+    for part in ["XID 79 on g01", "drain it", "Xid (PCI:0000:06:00): 79, pid=1, something broke"] {
+        assert!(words.contains(part), "{part:?} is not in {words}");
+    }
+    let updated = lab.slack.wait("/api/chat.update", 1);
+    assert!(updated[0]["body"]["text"].as_str().unwrap().starts_with("[RESOLVED]"), "{updated:?}");
+    assert_eq!(lab.slack.wait("/services/T/B/s", 2).len(), 2, "a webhook tells both");
+    let hook = lab.slack.wait("/hook", 2);
+    let states: Vec<_> = hook.iter().map(|one| one["body"]["status"].as_str().unwrap()).collect();
+    assert_eq!(states, ["firing", "resolved"]);
+    assert_eq!((&hook[0]["body"]["version"], &hook[0]["body"]["receiver"]), (&json!("4"), &json!("ops")));
+    let pushed = lab.slack.wait("/ntfy", 2);
+    assert_eq!((&pushed[0]["body"]["topic"], &pushed[0]["body"]["priority"]), (&json!("lab"), &json!(5)));
+    for address in ["ann@lab.example", "bob@lab.example"] {
+        let mails = lab.smtp.mails(address, 2);
+        let header = |mail: &str, name: &str| {
+            let line = mail.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+            line.split_once(": ").map(|(_, value)| value.to_owned()).unwrap_or_default()
+        };
+        assert_eq!(header(&mails[0], "Message-ID"), header(&mails[1], "In-Reply-To"), "{}", mails[1]);
+        assert!(mails[0].contains("XID 79 on g01"), "{}", mails[0]);
+    }
+    lab.slack.wait("/heartbeat", 1);
+
+    let steps = lab.takt(&["alerts", "history", "--alert", "GpuXid", "--format", "csv"]).ok();
+    assert!(steps.contains("inactive,firing,event") && steps.contains("firing,inactive,event_over"), "{steps}");
+    let told =
+        lab.takt(&["sql", "--format", "csv", "SELECT count(*) AS n FROM notifications WHERE state <> 'sent'"]).ok();
+    assert_eq!(told, "n\n0\n");
+    lab.stop();
+    // The same without a server.
+    assert_eq!(lab.takt(&["alerts", "history", "--alert", "GpuXid", "--format", "csv"]).ok(), steps);
+}
+
+#[test]
+fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
+    let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else { return };
+    lab.heat(Some(95.0));
+    let hook = lab.slack.wait("/hook", 1);
+    assert_eq!(hook[0]["body"]["alerts"][0]["annotations"]["summary"], "g01 is at 95");
+    let rules = lab.get("/api/v1/rules");
+    let group = &rules["data"]["groups"][0];
+    assert_eq!((&group["rules"][0]["type"], &group["rules"][1]["state"]), (&json!("recording"), &json!("firing")));
+    assert_eq!(lab.get("/api/v1/alerts")["data"]["alerts"][0]["labels"]["alertname"], "Hot");
+    for query in ["ALERTS%7Balertstate%3D%22firing%22%7D", "lab%3Aheat%20%3E%2090", "ALERTS_FOR_STATE"] {
+        wait_for(query, SOON, || {
+            let answer = lab.get(&format!("/api/v1/query?query={query}"));
+            (answer["data"]["result"].as_array()?.len() == 1).then_some(())
+        });
+    }
+    assert!(lab.takt(&["alerts", "list", "node=g01"]).ok().contains("g01 is at 95"));
+    assert!(!lab.takt(&["alerts", "list", "node=g02"]).ok().contains("g01 is at 95"));
+    let acknowledged = lab.takt(&["alerts", "ack", "node=g01", "--comment", "on it"]).ok();
+    let id = acknowledged.split(' ').next().unwrap().to_owned();
+    let alerts = lab.get("/api/v2/alerts");
+    assert_eq!(
+        alerts[0]["status"],
+        json!({"state": "suppressed", "silencedBy": [id], "inhibitedBy": [], "mutedBy": []})
+    );
+    assert!(lab.takt(&["alerts", "silence"]).ok().contains("on it"));
+    // The end under a silence is told when the silence ends.
+    lab.heat(Some(20.0));
+    wait_for("the end", SOON, || lab.get("/api/v2/alerts").as_array()?.is_empty().then_some(()));
+    assert_eq!(lab.slack.on("/hook").len(), 1);
+    lab.takt(&["alerts", "silence", "--expire", &id]).ok();
+    let hook = lab.slack.wait("/hook", 2);
+    assert_eq!(hook[1]["body"]["status"], "resolved");
+    assert!(lab.takt(&["alerts", "silence", "--expire", "nonsense"]).fails(1).contains("not found"));
+    assert!(lab.takt(&["alerts", "silence", "node=~\".*\""]).fails(2).contains("empty"));
+}
+
+#[test]
+fn what_was_decided_survives_kills_and_is_told_once_the_channel_is_back() {
+    let Some(mut lab) = Lab::start("  slack_configs: [{BOT, send_resolved: true}]\n") else { return };
+    lab.wait_for_listener();
+    lab.slack.stop();
+    lab.fault(79);
+    wait_for("the row", SOON, || (!lab.get("/api/v2/alerts").as_array()?.is_empty()).then_some(()));
+    lab.kill();
+    // While the server is away another fault happens: the exporter keeps it.
+    lab.fault(48);
+    lab.slack.run();
+    lab.serve();
+    let said =
+        |lab: &Lab| lab.slack.on("/api/chat.postMessage").iter().map(|one| one["body"].to_string()).collect::<String>();
+    wait_for("both faults", SOON, || {
+        let said = said(&lab);
+        (said.contains("XID 79") && said.contains("XID 48")).then_some(())
+    });
+    wait_for("their end", SOON, || lab.get("/api/v2/alerts").as_array()?.is_empty().then_some(()));
+    lab.slack.wait("/api/chat.update", 1);
+    lab.kill();
+    lab.serve();
+    let open =
+        lab.takt(&["sql", "--format", "csv", "SELECT count(*) AS n FROM notifications WHERE state = 'queued'"]).ok();
+    assert_eq!(open, "n\n0\n");
+    let counts = "SELECT sum(CAST(reason = 'first_firing' AS INT)) = sum(CAST(reason = 'resolved' AS INT)) AS ok FROM notifications";
+    wait_for("as many ends as beginnings", SOON, || {
+        (lab.takt(&["sql", "--format", "csv", counts]).ok() == "ok\ntrue\n").then_some(())
+    });
+}
+
+#[test]
+fn refusals_rate_limits_and_lost_messages() {
+    let channels = "  slack_configs: [{BOT, send_resolved: true}]\n  email_configs: [{to: ann@lab.example}]\n";
+    let Some(lab) = Lab::start(channels) else { return };
+    lab.wait_for_listener();
+    // Not now, then later; and the message to bring up to date was deleted, so its end is told anew.
+    lab.slack.script(
+        "/api/chat.postMessage",
+        json!([{"status": 503}, {"status": 429, "retry_after": 1}, {"error": "fatal_error"}]),
+    );
+    lab.slack.script("/api/chat.update", json!([{"error": "message_not_found"}]));
+    lab.fault(79);
+    let posted = lab.slack.wait("/api/chat.postMessage", 2);
+    assert!(posted[1]["body"]["text"].as_str().unwrap().starts_with("[RESOLVED]"), "{posted:?}");
+    assert_eq!(lab.smtp.mails("ann@lab.example", 1).len(), 1);
+    // For good: the other channel gets it as well.
+    lab.slack.script("/api/chat.postMessage", json!([{"error": "channel_not_found", "forever": true}]));
+    lab.fault(48);
+    let mails = lab.smtp.mails("ann@lab.example", 3);
+    assert_eq!(mails.iter().filter(|mail| mail.contains("XID 48")).count(), 2, "{mails:?}");
+    let why = lab.takt(&["alerts", "history", "--messages", "--format", "csv"]).ok();
+    assert!(why.contains("channel_not_found") && why.contains("gave_up"), "{why}");
+}
+
+#[test]
+fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
+    let tools = [
+        Needed { program: "amtool", package: "prometheus-alertmanager" },
+        Needed { program: "prometheus", package: "prometheus" },
+    ];
+    let Some(()) = or_skip(need(&tools)) else { return };
+    let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else { return };
+    let dir = lab.takt.directory();
+    lab.takt.file(
+        "push.rules.yml",
+        "groups: [{name: p, interval: 1s, rules: [{alert: FromPrometheus, expr: vector(1), labels: {node: g07}}]}]",
+    );
+    let config = format!(
+        "global: {{evaluation_interval: 1s}}\nrule_files: [push.rules.yml]\nalerting:\n  alertmanagers:\n  - static_configs: \
+         [{{targets: ['{}']}}]\n    authorization: {{credentials_file: token}}\n",
+        lab.address
+    );
+    lab.takt.file("prometheus.yml", config);
+    let mut command = Command::new("prometheus");
+    let listen = format!("--web.listen-address=127.0.0.1:{}", free_port());
+    command
+        .args([
+            "--config.file=prometheus.yml",
+            "--storage.tsdb.path=prometheus-data",
+            "--rules.alert.resend-delay=1s",
+            "--log.level=warn",
+            &listen,
+        ])
+        .current_dir(dir);
+    let mut prometheus = Daemon::start("prometheus", command, &dir.join("prometheus.log"));
+    let hook = lab.slack.wait("/hook", 1);
+    assert_eq!(hook[0]["body"]["alerts"][0]["labels"]["alertname"], "FromPrometheus");
+
+    lab.takt.file("http.yml", "authorization: {credentials_file: token}\n");
+    let url = format!("--alertmanager.url=http://{}", lab.address);
+    let amtool = |arguments: &[&str]| {
+        let mut command = Command::new("amtool");
+        command.args(arguments).args([&url, "--http.config.file=http.yml"]).current_dir(dir);
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "amtool {arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert!(amtool(&["alert", "query"]).contains("FromPrometheus"));
+    assert!(amtool(&["alert", "query", "node=g07", "-o", "json"]).contains("\"g07\""));
+    assert!(!amtool(&["alert", "query", "node=g08"]).contains("FromPrometheus"));
+    amtool(&["alert", "add", "alertname=ByHand", "node=g09", "--annotation=summary=hello"]);
+    assert!(amtool(&["alert", "query", "-o", "extended"]).contains("hello"));
+    let id = amtool(&["silence", "add", "alertname=ByHand", "--comment=testing", "--duration=1h"]);
+    assert!(amtool(&["silence", "query"]).contains("testing"));
+    assert!(!amtool(&["alert", "query"]).contains("ByHand"));
+    assert!(amtool(&["alert", "query", "--silenced"]).contains("ByHand"));
+    amtool(&["silence", "expire", id.trim()]);
+    assert!(amtool(&["silence", "query", "--expired"]).contains("testing"));
+    assert!(amtool(&["config", "show"]).contains("receiver: ops"));
+    assert!(amtool(&["config", "routes", "test", "alertname=X"]).contains("ops"));
+
+    // A Prometheus that stops pushing does not mean that all is well at once; the alert ends by its own time.
+    prometheus.stop();
+    assert!(amtool(&["alert", "query"]).contains("FromPrometheus"));
+}
+
+#[test]
+fn promtool_and_we_judge_the_same_files_alike() {
+    let Some(()) = or_skip(need(&[Needed { program: "promtool", package: "prometheus" }])) else { return };
+    let takt = Takt::fresh();
+    takt.file("good.rules.yml", SAMPLE_RULES);
+    takt.file("bad.rules.yml", SAMPLE_RULES.replace("lab:heat > 90", "lab:heat >"));
+    takt.file("typo.rules.yml", SAMPLE_RULES.replace("expr: sum", "exp: sum"));
+    let test = |name: &str, value: u32, alerts: &str| {
+        let text = format!(
+            "rule_files: [good.rules.yml]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n  \
+             - {{series: 'heat{{node=\"g01\"}}', values: '20 {value}x5'}}\n  alert_rule_test:\n  - eval_time: 3m\n    alertname: Hot\n    \
+             exp_alerts: {alerts}\n  promql_expr_test:\n  - expr: lab:heat\n    eval_time: 3m\n    exp_samples: \
+             [{{labels: 'lab:heat{{node=\"g01\"}}', value: {value}}}]\n"
+        );
+        takt.file(name, text);
+    };
+    let fires = "[{exp_labels: {node: g01, severity: critical}, exp_annotations: {summary: g01 is at 95}}]";
+    test("passes.yml", 95, fires);
+    test("quiet.yml", 50, "[]");
+    test("fails.yml", 50, fires);
+    test("words.yml", 95, "[{exp_labels: {node: g02, severity: critical}, exp_annotations: {summary: g01 is at 95}}]");
+    let promtool = |arguments: [&str; 3]| {
+        Command::new("promtool").args(arguments).current_dir(takt.directory()).output().unwrap().status.success()
+    };
+    for (file, expected) in [("good.rules.yml", true), ("bad.rules.yml", false), ("typo.rules.yml", false)] {
+        let ours = takt.run(["alerts", "check", file]);
+        assert_eq!(
+            (ours.code == Some(0), promtool(["check", "rules", file])),
+            (expected, expected),
+            "{file}: {ours:?}"
+        );
+    }
+    for (file, expected) in [("passes.yml", true), ("quiet.yml", true), ("fails.yml", false), ("words.yml", false)] {
+        let ours = takt.run(["alerts", "test", file]);
+        assert_eq!((ours.code == Some(0), promtool(["test", "rules", file])), (expected, expected), "{file}: {ours:?}");
+    }
+    // The shipped pack, as promtool sees it.
+    let pack = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/rules");
+    for entry in fs::read_dir(&pack).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_string_lossy().ends_with(".rules.yml") {
+            let file = path.to_string_lossy().into_owned();
+            assert!(promtool(["check", "rules", &file]), "{file}");
+            takt.run(["alerts", "check", &file]).ok();
+        }
+    }
+}
+
+#[test]
+fn who_is_told_and_whether_a_message_arrives_can_be_tried() {
+    let Some(lab) = Lab::start("  slack_configs: [{BOT}]\n  email_configs: [{to: ann@lab.example}]\n") else {
+        return;
+    };
+    let route = lab.takt(&["alerts", "route-test", "alertname=Hot", "severity=critical"]).ok();
+    assert_eq!(route, "ops: ops/slack/0 ops/email/0  (route {})\n");
+    assert!(lab.takt(&["alerts", "route-test", "Hot"]).fails(2).contains("LABEL=VALUE"));
+    assert_eq!(lab.takt(&["alerts", "test-send"]).ok(), "ops/email/0: sent\nops/slack/0: sent\n");
+    assert!(lab.smtp.mails("ann@lab.example", 1)[0].contains("This is a test"));
+    lab.slack.script("/api", json!([{"error": "not_in_channel"}]));
+    let failed = lab.takt(&["alerts", "test-send", "--channel", "ops/slack/0"]);
+    assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), "ops/slack/0: refused: not_in_channel\n"));
+    assert!(lab.takt(&["alerts", "test-send", "--channel", "x"]).fails(2).contains("ops/slack/0"));
+}
