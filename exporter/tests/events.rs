@@ -176,3 +176,32 @@ fn a_state_directory_belongs_to_one() {
     assert_eq!(output.status.code(), Some(1));
     assert!(log.contains("cannot keep state in") && log.contains("another exporter"), "{log}");
 }
+
+#[test]
+fn killed_again_and_again_it_repeats_and_loses_nothing() {
+    let node = Node::new();
+    let mut written = Vec::new();
+    let mut write = |count: usize| {
+        for _ in 0..count {
+            let line = format!("INFO: task t{}:1 blocked for more than 120 seconds.", written.len());
+            node.write(&line);
+            written.push(line);
+        }
+    };
+    // Killed at any moment: while it reads what came before its start, while it writes, while it rests.
+    for round in 0..15 {
+        write(round % 3);
+        let exporter = node.start();
+        write(round % 4);
+        std::thread::sleep(Duration::from_millis(round as u64 % 5));
+        drop(exporter);
+    }
+    write(1);
+    let exporter = node.start();
+    let mut all = Listener::new(&exporter, "/events?after=0", "");
+    let told: Vec<_> = written.iter().map(|_| all.event().message).collect();
+    assert_eq!(told, written);
+    let page = exporter.series("");
+    assert!(page[r#"takt_events_total{kind="hung_task"}"#] >= 1.0);
+    assert_eq!(page[r#"takt_events_untold_total{kind="hung_task"}"#], 0.0);
+}
