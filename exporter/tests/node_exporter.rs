@@ -101,6 +101,31 @@ fn much_hardware() {
     compare_tree("made-up/much-hardware");
 }
 
+/// Its collector is off by default, has a series for each operation, which here are only those that ours names too, and
+/// for each kind of event, which ours leaves out.
+#[test]
+fn nfs_mounts() {
+    let node = tempfile::tempdir().unwrap();
+    let own = node.path().join("10");
+    std::fs::create_dir(&own).unwrap();
+    std::os::unix::fs::symlink("10", node.path().join("self")).unwrap();
+    for file in ["mountstats", "mountinfo"] {
+        std::fs::copy(fixtures().join("made-up/nfs-client").join(file), own.join(file)).unwrap();
+    }
+    let procfs = format!("--path.procfs={}", node.path().display());
+    let flags = [procfs.as_str(), "--collector.disable-defaults", "--collector.mountstats"];
+    let Some(theirs) = Running::node_exporter(&flags) else { return };
+    let ours = Running::takt(&flags, &[]);
+    let page = |exporter: &Running| {
+        let mut series = exporter.series("");
+        series.retain(|series, _| series.starts_with("node_mountstats_nfs_") && !series.contains("_event_"));
+        series
+    };
+    let theirs = page(&theirs);
+    assert!(theirs.len() > 80, "{theirs:?}");
+    assert_eq!(difference(&theirs, &page(&ours), &theirs), BTreeSet::new());
+}
+
 fn compare_tree(tree: &str) {
     let flags = paths(&fixtures().join(tree));
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();

@@ -18,10 +18,17 @@ struct Node {
 
 impl Node {
     fn new(script: &str) -> Self {
+        // Not this machine's log: it may tell of anything.
+        Self::with(script, &["--path.kmsg=/nonexistent"])
+    }
+
+    fn with(script: &str, flags: &[&str]) -> Self {
         let directory = TempDir::new().unwrap();
         std::fs::write(directory.path().join("script"), script).unwrap();
         let path: PathBuf = directory.path().join("script");
-        let exporter = Running::takt(&[&stand_in()], &[("NVML_STAND_IN_SCRIPT", &path)]);
+        let library = stand_in();
+        let flags = [flags, &[&library]].concat();
+        let exporter = Running::takt(&flags, &[("NVML_STAND_IN_SCRIPT", &path)]);
         Self { directory, exporter }
     }
 
@@ -31,15 +38,15 @@ impl Node {
         std::fs::rename(draft, self.directory.path().join("script")).unwrap();
     }
 
-    /// The GPUs' series whose name holds `part`, without the UUID's first label where there is only one GPU.
+    /// The GPUs' series whose name and labels hold `part`.
     fn series(&self, part: &str) -> BTreeMap<String, f64> {
         let mut series = self.exporter.series("?collect[]=nvml");
         series.retain(|name, _| name.contains("takt_gpu_") && name.contains(part));
         series
     }
 
-    fn wait_for(&self, what: &str, part: &str) {
-        self.exporter.wait_for(what, |page| page.contains(part));
+    fn wait_for(&self, what: &str, part: &str) -> String {
+        self.exporter.wait_for(what, |page| page.contains(part))
     }
 }
 
@@ -96,8 +103,15 @@ fn what_fails_or_is_missing_is_left_out() {
          gpu 0 fail nvmlDeviceGetUtilizationRates 999\n",
     );
     assert_eq!(node.series("_up").len(), 1);
-    assert_eq!(node.series("encoder").len() + node.series("power_watts").len() + node.series("utilization").len(), 1);
-    assert_eq!(node.series("temperature").len(), 1);
+    for (name, count) in [
+        ("encoder_utilization_ratio", 0),
+        ("decoder_utilization_ratio", 1),
+        ("power_watts", 0),
+        ("utilization_ratio", 0),
+        ("temperature_celsius", 1),
+    ] {
+        assert_eq!(node.series(&format!("takt_gpu_{name}{{")).len(), count, "{name}");
+    }
 }
 
 #[test]
@@ -165,4 +179,299 @@ fn processes_are_shown_by_user() {
     without_job.retain(|name, _| name.starts_with("takt_gpu_process_without_job"));
     assert_eq!(without_job.len(), 1, "the other has ended: {without_job:?}");
     assert!(without_job.iter().all(|(name, count)| name.contains(B) && *count == 1.0));
+}
+
+/// The values of one metric by the labels behind the UUID, as they stand on the page.
+fn by_label(node: &Node, name: &str, uuid: &str) -> BTreeMap<String, f64> {
+    let begin = format!("takt_gpu_{name}{{uuid=\"{uuid}\"");
+    let page = node.exporter.page("?collect[]=nvml");
+    let of_gpu = page.lines().filter_map(|line| line.strip_prefix(&begin)?.rsplit_once("} "));
+    of_gpu.map(|(labels, value)| (labels.trim_start_matches(',').to_owned(), value.parse().unwrap())).collect()
+}
+
+/// One value, by a part of its labels.
+fn value(node: &Node, name: &str, uuid: &str, labels: &str) -> Option<f64> {
+    by_label(node, name, uuid).into_iter().find(|(found, _)| found.contains(labels)).map(|(_, value)| value)
+}
+
+#[test]
+fn a_geforce_shows_what_it_has_and_nothing_else() {
+    let node = Node::new(&format!(
+        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 90 40\ngpu 0 throttle 0x84\ngpu 0 pcie-replay 7\n"
+    ));
+    let one = |name: &str, labels: &str| value(&node, name, A, labels);
+    assert_eq!(one("throttle", "sw_power_cap"), Some(1.0));
+    assert_eq!(one("throttle", "hw_power_brake"), Some(1.0));
+    assert_eq!(one("throttle", "hw_thermal"), Some(0.0));
+    assert_eq!(by_label(&node, "throttle", A).len(), 9);
+    assert_eq!(one("pcie_link_generation", "max"), Some(5.0));
+    assert_eq!(one("pcie_link_width", "current"), Some(16.0));
+    assert_eq!(one("pcie_degraded", ""), Some(0.0));
+    assert_eq!(one("pcie_replays_total", ""), Some(7.0));
+    assert!(one("pcie_bytes_total", "rx").is_some());
+    assert_eq!(one("pcie_errors_total", "bad_tlp"), Some(0.0));
+    assert_eq!(one("power_limit_max_watts", ""), Some(600.0));
+    assert_eq!(one("power_limit_min_watts", ""), Some(400.0));
+    assert_eq!(one("temperature_limit_celsius", "shutdown"), Some(101.0));
+    assert_eq!(one("temperature_limit_celsius", "target"), Some(84.0));
+    assert_eq!(one("clock_max_hertz", "graphics"), Some(3.09e9));
+    assert_eq!(one("performance_state", ""), Some(1.0));
+    assert_eq!(one("recovery_action", ""), Some(0.0));
+    assert_eq!(one("bar1_total_bytes", ""), Some(32_768.0 * 1_048_576.0));
+    // Data-centre GPUs have these; on a GeForce they must not be 0.
+    for name in
+        ["ecc_", "row_remap", "retired", "nvlink", "mig", "activity", "sram", "temperature_margin", "module_power"]
+    {
+        assert!(node.series(&format!("takt_gpu_{name}")).is_empty(), "{name}: {:?}", node.series(name));
+    }
+    assert_eq!(one("temperature_limit_celsius", "memory_max"), None);
+    assert_eq!(node.series("call_errors"), BTreeMap::new());
+}
+
+#[test]
+fn an_h100_tells_its_errors_links_and_activity() {
+    let node = Node::new(&format!(
+        "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 60 10\ngpu 0 ecc corrected volatile 12\ngpu 0 ecc uncorrected aggregate 3\n\
+         gpu 0 remapped 4 1 1 0\ngpu 0 sram-threshold exceeded\ngpu 0 nvlink 5 down\ngpu 0 nvlink-errors 17 replay 9\n\
+         gpu 0 recovery-action 2\ngpu 0 temperature 60\ngpu 0 memory-temperature 71\n"
+    ));
+    // Activity is the mean between two readings.
+    node.wait_for("activity", "takt_gpu_activity_ratio");
+    let one = |name: &str, labels: &str| value(&node, name, A, labels);
+    assert_eq!(one("ecc_enabled", ""), Some(1.0));
+    assert_eq!(one("ecc_errors_total", r#"type="corrected",scope="volatile""#), Some(12.0));
+    assert_eq!(one("ecc_errors_total", r#"type="uncorrected",scope="aggregate""#), Some(3.0));
+    assert_eq!(one("ecc_errors_total", r#"type="corrected",scope="aggregate""#), Some(0.0));
+    assert_eq!(one("row_remap_rows", "uncorrected"), Some(1.0));
+    assert_eq!(one("row_remap_pending", ""), Some(1.0));
+    assert_eq!(one("row_remap_failed", ""), Some(0.0));
+    assert_eq!(one("row_remap_banks", "max"), Some(635.0));
+    assert_eq!(one("sram_threshold_exceeded", ""), Some(1.0));
+    assert_eq!(one("recovery_action", ""), Some(2.0));
+    assert_eq!(one("temperature_celsius", "memory"), Some(71.0));
+    assert_eq!(one("temperature_margin_celsius", ""), Some(27.0));
+    let links = by_label(&node, "nvlink_up", A);
+    assert_eq!((links.len(), links.values().sum::<f64>()), (18, 17.0));
+    assert_eq!(one("nvlink_errors_total", r#"link="17",type="replay""#), Some(9.0));
+    assert_eq!(one("nvlink_errors_total", r#"link="16",type="crc""#), Some(0.0));
+    assert!(one("nvlink_bytes_total", "tx").is_some());
+    assert_eq!(one("mig_enabled", ""), Some(0.0));
+    let graphics = one("activity_ratio", r#"part="graphics""#).unwrap();
+    assert!((graphics - 0.6).abs() < 0.02, "{graphics}");
+    assert!(one("activity_ratio", r#"part="fp64""#).is_none(), "not supported there");
+    // Hopper's pages are remapped, not retired.
+    assert!(node.series("retired").is_empty());
+    assert_eq!(node.series("call_errors"), BTreeMap::new());
+}
+
+#[test]
+fn an_older_data_centre_gpu_has_its_own_ways() {
+    let node = Node::new(&format!(
+        "profile a100\ngpu 0 uuid {A}\ngpu 0 retired 3 1 1\ngpu 0 nvlink-errors 11 crc-data 5\ngpu 0 nvlink-errors 2 recovery 1\n"
+    ));
+    let one = |name: &str, labels: &str| value(&node, name, A, labels);
+    assert_eq!(one("retired_pages", "double_bit"), Some(1.0));
+    assert_eq!(one("retired_pages_pending", ""), Some(1.0));
+    assert_eq!(one("nvlink_errors_total", r#"link="11",type="crc_data""#), Some(5.0));
+    assert_eq!(one("nvlink_errors_total", r#"link="2",type="recovery""#), Some(1.0));
+    assert!(node.series("activity").is_empty() && node.series("sram").is_empty());
+}
+
+#[test]
+fn a_gpu_in_parts_shows_each_and_its_job() {
+    let pid = std::process::id();
+    let node = Node::new(&format!(
+        "profile h100\ngpu 0 uuid {A}\ngpu 0 part 1 0 3g.40gb 40GiB 10GiB\ngpu 0 part 5 0 1g.10gb 10GiB 0\n\
+         gpu 0 process {pid} 1GiB compute\ngpu 0 instance {pid} 5\n"
+    ));
+    node.wait_for("activity of parts", "takt_gpu_mig_activity_ratio");
+    let info = by_label(&node, "mig_info", A);
+    assert_eq!(info.len(), 2);
+    assert!(
+        info.keys().any(|labels| labels.contains(r#"gpu_instance="1",compute_instance="0",profile="3g.40gb""#)),
+        "{info:?}"
+    );
+    assert_eq!(value(&node, "mig_memory_total_bytes", A, "MIG-0-"), Some(40.0 * 1_073_741_824.0));
+    assert_eq!(value(&node, "mig_memory_used_bytes", A, "MIG-0-"), Some(10.0 * 1_073_741_824.0));
+    assert_eq!(value(&node, "mig_enabled", A, ""), Some(1.0));
+    // NVML knows no utilization of a divided GPU.
+    assert_eq!(value(&node, "utilization_ratio", A, ""), None);
+    let used = node.wait_for("its process", "takt_gpu_process_without_job{uuid=\"MIG-1-");
+    assert!(!used.contains(&format!("takt_gpu_process_without_job{{uuid=\"{A}\"")), "{used}");
+}
+
+#[test]
+fn a_link_is_degraded_when_it_is_narrow_or_slow_under_load() {
+    let script = |rest: &str| format!("profile rtx5090\ngpu 0 uuid {A}\n{rest}");
+    let node = Node::new(&script("gpu 0 utilization 0 0\n"));
+    let degraded = |is_so: u8| format!("takt_gpu_pcie_degraded{{uuid=\"{A}\"}} {is_so}\n");
+    let page = node.wait_for("at rest", &degraded(0));
+    assert!(
+        page.contains(&format!("takt_gpu_pcie_link_generation{{uuid=\"{A}\",kind=\"current\"}} 1\n")),
+        "slow at rest"
+    );
+    node.becomes(&script("gpu 0 utilization 0 0\ngpu 0 pcie 1 8\n"));
+    node.wait_for("narrow", &degraded(1));
+    node.becomes(&script("gpu 0 utilization 90 10\ngpu 0 pcie 5 16\n"));
+    node.wait_for("well under load", &degraded(0));
+    node.becomes(&script("gpu 0 utilization 90 10\ngpu 0 pcie 3 16\n"));
+    node.wait_for("slow under load", &degraded(1));
+}
+
+#[test]
+fn a_gpu_that_hangs_says_so_and_its_sibling_goes_on() {
+    let node = Node::new(&named("gpu 1 temperature 50\n"));
+    node.wait_for("up", &up(A, "", 1));
+    node.becomes(&named("gpu 0 sleep nvmlDeviceGetPowerUsage 30000\ngpu 1 temperature 51\n"));
+    let page = node.wait_for("hung", &up(A, "hung", 0));
+    assert!(page.contains(&up(B, "", 1)));
+    // The sibling's values are not those from before.
+    node.becomes(&named("gpu 0 sleep nvmlDeviceGetPowerUsage 30000\ngpu 1 temperature 52\n"));
+    let page = node.wait_for(
+        "the sibling's new temperature",
+        &format!("takt_gpu_temperature_celsius{{uuid=\"{B}\",sensor=\"gpu\"}} 52\n"),
+    );
+    assert!(page.contains(&up(A, "hung", 0)), "{page}");
+    assert!(!page.contains(&format!("takt_gpu_power_watts{{uuid=\"{A}\"}}")), "{page}");
+}
+
+#[test]
+fn nvml_that_hangs_as_a_whole_is_told_of_each_gpu() {
+    let node = Node::new(&named(""));
+    node.wait_for("up", &up(A, "", 1));
+    node.becomes(&named("sleep * 30000\n"));
+    let page = node.wait_for("hung", &up(A, "hung", 0));
+    assert!(page.contains(&up(B, "hung", 0)));
+    assert!(page.contains(r#"node_scrape_collector_success{collector="nvml"} 0"#));
+}
+
+#[test]
+fn a_gpu_that_is_missing_after_a_restart_is_missed() {
+    let state = TempDir::new().unwrap();
+    let flag = format!("--state-directory={}", state.path().display());
+    let start = |rest: &str| Node::with(&named(rest), &[&flag, "--path.kmsg=/nonexistent"]);
+    start("").wait_for("both up", &up(B, "", 1));
+    let node = start("gpu 0 gone\n");
+    let page = node.wait_for("missed", &up(A, "not_enumerated", 0));
+    assert!(page.contains(&up(B, "", 1)));
+    drop(node);
+    // One that is lost from the start cannot say who it is; its place does.
+    let node = start("gpu 1 lost\n");
+    let page = node.wait_for("lost", &up(B, "lost", 0));
+    assert!(page.contains(&up(A, "", 1)) && !page.contains("unknown-"), "{page}");
+}
+
+#[test]
+fn throttle_times_are_read_by_every_drivers_numbers() {
+    for driver in ["570.86", "580.65.06", "580.95.05"] {
+        let node = Node::new(&format!("driver {driver}\nprofile rtx5090\ngpu 0 uuid {A}\ngpu 0 throttle 0xe0\n"));
+        let seconds = || {
+            ["sw_thermal", "hw_thermal", "hw_power_brake"]
+                .map(|reason| value(&node, "throttle_seconds_total", A, &format!("\"{reason}\"")))
+        };
+        let grows = |page: &str| {
+            let line = |reason| format!("takt_gpu_throttle_seconds_total{{uuid=\"{A}\",reason=\"{reason}\"}} 0.");
+            ["sw_thermal", "hw_thermal", "hw_power_brake"]
+                .into_iter()
+                .all(|reason| page.contains(&line(reason)) || page.contains(&line(reason).replace(" 0.", " 1.")))
+        };
+        node.exporter.wait_for("counting", grows);
+        assert!(
+            seconds().iter().all(|seconds| seconds.is_some_and(|seconds| seconds > 0.0)),
+            "{driver}: {:?}",
+            seconds()
+        );
+    }
+}
+
+#[test]
+fn what_fails_is_counted_by_call() {
+    let node = Node::new(&format!(
+        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 fail nvmlDeviceGetPowerUsage 999\ngpu 0 fail nvmlDeviceGetEncoderUtilization 3\n"
+    ));
+    let errors = by_label(&node, "call_errors_total", A);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(
+        errors
+            .iter()
+            .all(|(labels, count)| labels.contains(r#"call="GetPowerUsage",error="Unknown""#) && *count >= 1.0),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn dcgm_names_have_dcgms_labels_and_units() {
+    let script = format!(
+        "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 58 10\ngpu 0 power 431.5\ngpu 0 energy 1000\ngpu 0 clocks 1755 2619\n\
+         gpu 0 memory-used 1GiB\ngpu 0 pci 00000000:1B:00.0\ngpu 0 nvlink-errors 3 replay 2\ngpu 0 nvlink-errors 4 replay 5\n"
+    );
+    let node = Node::with(&script, &["--gpu.dcgm-names", "--path.kmsg=/nonexistent"]);
+    let page = node.wait_for("activity", "DCGM_FI_PROF_GR_ENGINE_ACTIVE");
+    let labels = |line: &str| {
+        let hostname = line.split_once("Hostname=\"")?.1.split_once('"')?.0.to_owned();
+        Some((hostname, line.to_owned()))
+    };
+    let (hostname, _) = page.lines().find(|line| line.starts_with("DCGM_FI_DEV_GPU_UTIL{")).and_then(labels).unwrap();
+    assert!(!hostname.is_empty());
+    let labels = format!(
+        "gpu=\"0\",UUID=\"{A}\",pci_bus_id=\"00000000:1B:00.0\",device=\"nvidia0\",modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"{hostname}\",DCGM_FI_DRIVER_VERSION=\"580.95.05\""
+    );
+    for (name, value) in [
+        ("DCGM_FI_DEV_GPU_UTIL", "58"),
+        ("DCGM_FI_DEV_POWER_USAGE", "431.5"),
+        ("DCGM_FI_DEV_SM_CLOCK", "1755"),
+        ("DCGM_FI_DEV_FB_USED", "1024"),
+        ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "7"),
+        ("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0"),
+    ] {
+        assert!(page.contains(&format!("{name}{{{labels}}} {value}\n")), "{name} {value}:\n{page}");
+    }
+    assert!(page.contains("# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n"));
+    assert!(!page.contains("DCGM_FI_DEV_RETIRED_SBE"), "not supported there");
+    // In OpenMetrics, where counters end in _total, the page can be read too.
+    let (_, open) =
+        node.exporter.get("/metrics?collect[]=nvml", "Accept: application/openmetrics-text;version=1.0.0\r\n");
+    let open = support::series(takt_model::exposition::Format::OpenMetrics, &open);
+    assert!(
+        open.keys().any(|name| name.starts_with("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")),
+        "{:?}",
+        open.keys().next()
+    );
+    // Without the flag there are none.
+    assert!(!Node::new(&script).exporter.page("").contains("DCGM_"));
+}
+
+#[test]
+fn an_xid_is_counted_once_whoever_tells_it() {
+    let directory = TempDir::new().unwrap();
+    let log = directory.path().join("log");
+    std::fs::write(&log, "").unwrap();
+    let flag = format!("--path.kmsg={}", log.display());
+    let base = format!("profile rtx5090\ngpu 0 uuid {A}\ngpu 0 pci 00000000:06:00.0\n");
+    let node = Node::with(&base, &[&flag]);
+    let count = |xid: u32, count: u32| format!("takt_gpu_xid_errors_total{{uuid=\"{A}\",xid=\"{xid}\"}} {count}\n");
+    // The kernel's clock counts from the start: an XID of long ago is not NVML's of now.
+    let write = |line: &str| {
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+        let mut file = std::fs::OpenOptions::new().append(true).open(&log).unwrap();
+        std::io::Write::write_all(&mut file, format!("6,1,{:.0},-;{line}\n", seconds * 1e6).as_bytes()).unwrap();
+    };
+    let page = node.wait_for("there before it happens", &count(79, 0));
+    assert!(page.contains(&count(13, 0)));
+    // By NVML alone, …
+    node.becomes(&format!("{base}xid 0 13\n"));
+    node.wait_for("told by NVML", &count(13, 1));
+    // … by the kernel alone, …
+    write("NVRM: Xid (PCI:0000:06:00): 31, pid=7, name=python, Ch 0000000a, intr 00000000. MMU Fault");
+    node.wait_for("told by the kernel", &count(31, 1));
+    // … and by both.
+    write("NVRM: Xid (PCI:0000:06:00): 48, pid='<unknown>', name=<unknown>, DBE");
+    node.becomes(&format!("{base}xid 0 13\nxid 0 48\n"));
+    node.wait_for("told by the kernel", &count(48, 1));
+    // NVML's next comes after that, so all is told when this is.
+    node.becomes(&format!("{base}xid 0 13\nxid 0 48\nxid 0 62\n"));
+    let page = node.wait_for("told by both", &count(62, 1));
+    assert!(page.contains(&count(48, 1)), "{page}");
+    assert!(page.contains(&count(13, 1)) && page.contains(&count(31, 1)), "{page}");
 }

@@ -13,6 +13,7 @@ mod entropy;
 mod events;
 mod filefd;
 pub(crate) mod filesystem;
+mod fscache;
 mod hwmon;
 mod infiniband;
 pub(crate) mod jobs;
@@ -79,8 +80,8 @@ pub enum Reads {
 
 /// The usual deadline.
 const SOON: Reads = Reads::OnItsThread { deadline: Duration::from_secs(2) };
-/// NVML needs seconds to begin where nothing keeps the driver loaded.
-const DRIVER: Reads = Reads::OnItsThread { deadline: Duration::from_secs(6) };
+/// NVML needs seconds to begin where nothing keeps the driver loaded. The collector itself gives up before.
+const DRIVER: Reads = Reads::OnItsThread { deadline: Duration::from_secs(8) };
 
 /// Every collector there is.
 #[rustfmt::skip]
@@ -98,6 +99,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "events", about: "The kernel log: XIDs, OOM kills, hung tasks, links", by_default: true, reads: Reads::AtScrape, new: events::new },
     Entry { name: "filefd", about: "Open files", by_default: true, reads: Reads::AtScrape, new: filefd::new },
     Entry { name: "filesystem", about: "File system space", by_default: true, reads: SOON, new: filesystem::new },
+    Entry { name: "fscache", about: "Cache of network file systems", by_default: true, reads: Reads::AtScrape, new: fscache::new },
     Entry { name: "hwmon", about: "Temperatures, fans, voltages", by_default: true, reads: SOON, new: hwmon::new },
     Entry { name: "infiniband", about: "InfiniBand and RoCE ports", by_default: true, reads: SOON, new: infiniband::new },
     Entry { name: "jobs", about: "Jobs: their use of the node, and their GPUs", by_default: true, reads: SOON, new: jobs::new },
@@ -148,6 +150,7 @@ mod tests {
     const FILES: &[&str] = &[
         "1/mounts",
         "diskstats",
+        "fs/fscache/stats",
         "loadavg",
         "meminfo",
         "net/dev",

@@ -51,6 +51,9 @@ const TRANSPORT: &[Metric] = metrics! { LABELS "node_mountstats_nfs_transport_"
     counter "receives_total" "Number of RPC responses for this mount received from the NFS server.",
     counter "bad_transaction_ids_total" "Number of times the NFS server sent a response with a transaction ID unknown to this client.",
     counter "backlog_queue_total" "Total number of items added to the RPC backlog queue.",
+    gauge "maximum_rpc_slots" "Maximum number of simultaneously active RPC requests ever used.",
+    counter "sending_queue_total" "Total number of items added to the RPC transmission sending queue.",
+    counter "pending_queue_total" "Total number of items added to the RPC transmission pending queue.",
 };
 /// In the order of the columns of `per-op statistics`.
 const OPERATIONS: &[Metric] = metrics! { OPERATION_LABELS "node_mountstats_nfs_operations_"
@@ -240,10 +243,12 @@ impl Mount<'_> {
     /// `tcp 832 1 …`: one line for each connection.
     fn add_transport(&mut self, line: &str) {
         let Some((protocol, rest)) = line.trim_ascii_start().split_once(' ') else { return };
-        // What is published of the protocols that the statistics know, and where it stands; udp has no connections.
+        // What is published of the protocols that the statistics know, and where it stands; udp has no connections, and
+        // rdma counts its own things behind the backlog. node_exporter has 0 for what a protocol lacks.
         let places: [Option<usize>; TRANSPORT.len()] = match protocol {
-            "tcp" | "rdma" => [Some(1), Some(2), Some(4), Some(5), Some(6), Some(7), Some(9)],
-            "udp" => [Some(1), None, None, Some(2), Some(3), Some(4), Some(6)],
+            "tcp" => [1, 2, 4, 5, 6, 7, 9, 10, 11, 12].map(Some),
+            "rdma" => [Some(1), Some(2), Some(4), Some(5), Some(6), Some(7), Some(9), None, None, None],
+            "udp" => [Some(1), None, None, Some(2), Some(3), Some(4), Some(6), Some(7), Some(8), Some(9)],
             _ => return,
         };
         let Some(values) = numbers(rest) else { return };
@@ -340,15 +345,15 @@ mod tests {
         let mounts = parse(&text);
         assert_eq!(mounts.len(), 1);
         assert_eq!((mounts[0].protocol, mounts[0].age), ("tcp", Some(13_968.0)));
-        assert_eq!(mounts[0].transport, [8.0, 16.0, 1.0, 45_006.0, 44_950.0, 35.0, 42.0]);
+        assert_eq!(mounts[0].transport, [8.0, 16.0, 1.0, 45_006.0, 44_950.0, 35.0, 42.0, 192.0, 182.0, 40_082.0]);
     }
 
     #[test]
     fn rdma_and_udp_and_what_nobody_knows() {
         let rdma = mount("\txprt:\trdma 0 1 2 3 4 500 499 0 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20\n");
-        assert_eq!(parse(&rdma)[0].transport, [1.0, 2.0, 4.0, 500.0, 499.0, 0.0, 7.0]);
-        let udp = mount("\txprt:\tudp 832 1 500 499 0 6 7\n");
-        assert_eq!(parse(&udp)[0].transport, [1.0, 0.0, 0.0, 500.0, 499.0, 0.0, 7.0]);
+        assert_eq!(parse(&rdma)[0].transport, [1.0, 2.0, 4.0, 500.0, 499.0, 0.0, 7.0, 0.0, 0.0, 0.0]);
+        let udp = mount("\txprt:\tudp 832 1 500 499 0 6 7 8 9 10\n");
+        assert_eq!(parse(&udp)[0].transport, [1.0, 0.0, 0.0, 500.0, 499.0, 0.0, 7.0, 8.0, 9.0, 10.0]);
         assert_eq!(parse(&mount("\txprt:\tlocal 0 1 2 3\n\txprt:\n\txprt:\ttcp x\n"))[0].protocol, "");
     }
 

@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use crate::code;
 use crate::profile::Profile;
-use crate::script::{GpuScript, Process};
+use crate::script::{GpuScript, Part, Process};
 use crate::{Answer, world};
 
 /// Throttle reasons (NVML's `nvmlClocksEventReason*` bits) that a GPU gives by itself.
@@ -27,6 +27,8 @@ pub struct Gpu {
     pub script: GpuScript,
     /// The instant that is shown, in seconds since 1970.
     pub now: f64,
+    /// The part (MIG) that the present call is about, by its place.
+    pub part: Option<usize>,
     counters: Counters,
 }
 
@@ -64,7 +66,7 @@ pub struct Reading {
 impl Gpu {
     /// A GPU whose driver was loaded when the machine started.
     pub fn new(slot: usize, script: GpuScript, now: f64) -> Self {
-        let mut gpu = Self { slot, script, now, counters: Counters::zero(now) };
+        let mut gpu = Self { slot, script, now, part: None, counters: Counters::zero(now) };
         // The counter of a real GPU goes on when its reader restarts. Ours lives in the reader, so it begins where an
         // always loaded GPU would be: a later start then never shows less than an earlier one.
         let watts = gpu.script.power_watts.unwrap_or_else(|| gpu.power_limit_watts());
@@ -102,6 +104,20 @@ impl Gpu {
     pub fn uuid(&self) -> String {
         let standard = || format!("GPU-{:08x}-0000-4000-8000-{:012x}", self.profile().uuid_group, self.slot);
         self.script.uuid.clone().unwrap_or_else(standard)
+    }
+
+    /// The part that the present call is about.
+    pub fn part(&self) -> Option<&Part> {
+        self.part.and_then(|place| self.script.parts.get(place))
+    }
+
+    /// That of the GPU, or of the part that the call is about.
+    pub fn uuid_of_handle(&self) -> String {
+        self.part.map_or_else(|| self.uuid(), |place| self.uuid().replacen("GPU-", &format!("MIG-{place}-"), 1))
+    }
+
+    pub fn name_of_handle(&self) -> String {
+        self.part().map_or_else(|| self.name().to_owned(), |part| format!("{} MIG {}", self.name(), part.profile))
     }
 
     pub fn serial(&self) -> Answer<String> {

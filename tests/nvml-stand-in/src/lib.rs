@@ -50,8 +50,12 @@
 //! | `fan PERCENT…` | one for each fan, or one for all |
 //! | `recovery-action N` | 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset |
 //! | `mig on\|off` | MIG mode; utilization is then NotSupported, as on a real GPU |
-//! | `nvlink LINK up\|down` | |
+//! | `nvlink LINK up\|down`, `nvlink-errors LINK replay\|recovery\|crc\|crc-data COUNT` | |
+//! | `retired SINGLE DOUBLE PENDING` | pages retired for single and double bit errors, and a flag 0 or 1, as GPUs up to Volta have them |
+//! | `sram-threshold kept\|exceeded` | whether there were too many uncorrectable errors in SRAM (from Hopper on) |
+//! | `part GI CI PROFILE SIZE USED` | a part (MIG device): GPU and compute instance, profile (`1g.5gb`), memory; turns MIG on |
 //! | `process PID SIZE\|unknown compute\|graphics\|both [SM]` | a process, its GPU memory (which counts as used), its share of the SMs in percent |
+//! | `instance PID GI` | the GPU instance (MIG) on which a process above runs |
 //!
 //! ```text
 //! profile rtx5090 2
@@ -65,7 +69,8 @@
 //!
 //! # Known limits
 //!
-//! MIG instances, vGPU, units and everything that sets something are absent: such a symbol is missing.
+//! vGPU, units and everything that sets something are absent: such a symbol is missing. Parts (MIG) know their identity,
+//! memory and activity; other questions about them are answered for the whole GPU.
 
 mod gpu;
 mod hide;

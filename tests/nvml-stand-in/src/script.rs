@@ -52,7 +52,28 @@ pub struct GpuScript {
     pub recovery_action: u32,
     pub mig: bool,
     pub nvlinks_down: Vec<u32>,
+    /// Errors by link and kind of error.
+    pub nvlink_errors: BTreeMap<(u32, usize), u64>,
+    /// Pages retired for single and double bit errors, and whether more will be. Only older GPUs have such.
+    pub retired: Option<(u32, u32, bool)>,
+    pub sram_threshold_exceeded: bool,
+    /// The parts (MIG), by place.
+    pub parts: Vec<Part>,
     pub processes: Vec<Process>,
+}
+
+/// The kinds of NVLink errors that can be scripted.
+pub const NVLINK_ERRORS: [&str; 4] = ["replay", "recovery", "crc", "crc-data"];
+
+/// A MIG device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    pub gpu_instance: u32,
+    pub compute_instance: u32,
+    /// `1g.5gb`
+    pub profile: String,
+    pub memory: u64,
+    pub used: u64,
 }
 
 /// ECC error counts, [corrected, uncorrected].
@@ -80,6 +101,7 @@ pub struct Process {
     pub compute: bool,
     pub graphics: bool,
     pub sm_percent: Option<u32>,
+    pub gpu_instance: Option<u32>,
 }
 
 /// An event of one GPU: NVML's type bit and datum.
@@ -232,6 +254,10 @@ impl GpuScript {
             recovery_action: 0,
             mig: false,
             nvlinks_down: Vec::new(),
+            nvlink_errors: BTreeMap::new(),
+            retired: None,
+            sram_threshold_exceeded: false,
+            parts: Vec::new(),
             processes: Vec::new(),
         }
     }
@@ -295,7 +321,31 @@ impl GpuScript {
                     self.nvlinks_down.push(link);
                 }
             }
+            "nvlink-errors" => {
+                let (link, kind) = (words.number("a link")?, words.choice(&NVLINK_ERRORS)?);
+                self.nvlink_errors.insert((link, kind), words.number("a count")?);
+            }
+            "retired" => {
+                let (single, double) = (words.number("pages")?, words.number("pages")?);
+                self.retired = Some((single, double, words.choice(&["0", "1"])? == 1));
+            }
+            "sram-threshold" => self.sram_threshold_exceeded = words.choice(&["kept", "exceeded"])? == 1,
+            "part" => {
+                self.mig = true;
+                self.parts.push(Part {
+                    gpu_instance: words.number("a GPU instance")?,
+                    compute_instance: words.number("a compute instance")?,
+                    profile: words.text("a profile")?.to_owned(),
+                    memory: words.size()?,
+                    used: words.size()?,
+                });
+            }
             "process" => self.processes.push(words.process()?),
+            "instance" => {
+                let (pid, instance) = (words.number::<u32>("a process id")?, words.number("a GPU instance")?);
+                let process = self.processes.iter_mut().find(|process| process.pid == pid);
+                process.ok_or_else(|| format!("no process {pid} above"))?.gpu_instance = Some(instance);
+            }
             other => return Err(format!("no statement `gpu N {other}`")),
         }
         Ok(())
@@ -377,7 +427,7 @@ impl<'a> Words<'a> {
         };
         let kind = self.choice(&["compute", "graphics", "both"])?;
         let sm_percent = if self.at_end() { None } else { Some(self.percent()?) };
-        Ok(Process { pid, memory, compute: kind != 1, graphics: kind != 0, sm_percent })
+        Ok(Process { pid, memory, compute: kind != 1, graphics: kind != 0, sm_percent, gpu_instance: None })
     }
 }
 
@@ -405,7 +455,14 @@ mod tests {
         assert_eq!(script.gpus.len(), 2);
         assert_eq!(script.driver.as_deref(), Some("570.86"));
         assert_eq!(script.gpus[0].utilization, Some((97, 40)));
-        let process = Process { pid: 1234, memory: Some(512 << 20), compute: true, graphics: false, sm_percent: None };
+        let process = Process {
+            pid: 1234,
+            memory: Some(512 << 20),
+            compute: true,
+            graphics: false,
+            sm_percent: None,
+            gpu_instance: None,
+        };
         assert_eq!(script.gpus[0].processes, [process]);
         assert_eq!(script.gpus[1].faults.failure("nvmlDeviceGetName"), Some(15));
         assert_eq!(script.events, [Event { gpu: 1, kind: 8, data: 79 }]);
@@ -425,6 +482,8 @@ mod tests {
             ("gpu 0 lost again", "`again` is one word too many"),
             ("fail GetTemperature 3", "`GetTemperature` is no NVML function"),
             ("gpu 0 process 1 5GB compute", "`5GB` is not a size"),
+            ("gpu 0 instance 1 7", "no process 1 above"),
+            ("gpu 0 nvlink-errors 1 lost 7", "`lost` is not replay or recovery or crc or crc-data"),
         ];
         for (line, message) in cases {
             let mistake = Script::parse(&format!("# a comment\n{line}\n")).unwrap_err();

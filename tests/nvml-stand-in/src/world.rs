@@ -22,8 +22,10 @@ const SCRIPT: &str = "NVML_STAND_IN_SCRIPT";
 /// stand-in takes must not drown the reader's own.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Handles are this plus the GPU's slot: no address, so a handle that somebody made up is told from ours.
+/// Handles are this plus the GPU's slot: no address, so a handle that somebody made up is told from ours. Those of parts
+/// (MIG) have the part's place, counted from 1, above that.
 const FIRST_HANDLE: usize = 0x4e56_0000;
+const PART_SHIFT: usize = 12;
 
 const DRIVER: &str = "580.95.05";
 
@@ -60,18 +62,16 @@ struct EventSet {
 
 /// Runs a call that concerns no single GPU.
 pub fn call(function: &str, answer: impl FnOnce(&mut World) -> Answer) -> nvmlReturn_t {
-    if let Some(ms) = lock().script().ok().and_then(|s| s.faults.delay_ms(function)) {
-        thread::sleep(Duration::from_millis(ms));
-    }
+    let delay = lock().script().ok().and_then(|s| s.faults.delay_ms(function));
+    sleep(delay);
     let mut world = lock();
     finish(world.ready(function).and_then(|()| answer(&mut world)))
 }
 
 /// Runs a call about the GPU behind `handle`.
 pub fn on_device(function: &str, handle: nvmlDevice_t, answer: impl FnOnce(&mut Gpu) -> Answer) -> nvmlReturn_t {
-    if let Some(ms) = lock().delay_ms(function, handle) {
-        thread::sleep(Duration::from_millis(ms));
-    }
+    let delay = lock().delay_ms(function, handle);
+    sleep(delay);
     let mut world = lock();
     let ready = world.ready(function).and_then(|()| world.gpu(handle)).and_then(|gpu| {
         match gpu.script.faults.failure(function) {
@@ -88,9 +88,8 @@ pub fn on_device(function: &str, handle: nvmlDevice_t, answer: impl FnOnce(&mut 
 
 /// `nvmlInit`: the one call that needs no initialisation.
 pub fn init(function: &str) -> nvmlReturn_t {
-    if let Some(ms) = lock().script().ok().and_then(|s| s.faults.delay_ms(function)) {
-        thread::sleep(Duration::from_millis(ms));
-    }
+    let delay = lock().script().ok().and_then(|s| s.faults.delay_ms(function));
+    sleep(delay);
     let mut world = lock();
     let wanted = world.script().map(|s| s.faults.failure(function).unwrap_or(s.init));
     match wanted {
@@ -235,8 +234,14 @@ impl World {
     }
 
     fn gpu(&mut self, handle: nvmlDevice_t) -> Answer<&mut Gpu> {
-        let slot = handle.addr().checked_sub(FIRST_HANDLE).ok_or(code::INVALID_ARGUMENT)?;
-        self.gpus.get_mut(slot).ok_or(code::INVALID_ARGUMENT)
+        let number = handle.addr().checked_sub(FIRST_HANDLE).ok_or(code::INVALID_ARGUMENT)?;
+        let (slot, part) = (number & ((1 << PART_SHIFT) - 1), number >> PART_SHIFT);
+        let gpu = self.gpus.get_mut(slot).ok_or(code::INVALID_ARGUMENT)?;
+        gpu.part = part.checked_sub(1);
+        match gpu.part.is_some() && gpu.part().is_none() {
+            true => Err(code::INVALID_ARGUMENT),
+            false => Ok(gpu),
+        }
     }
 
     fn delay_ms(&mut self, function: &str, handle: nvmlDevice_t) -> Option<u64> {
@@ -282,6 +287,11 @@ impl World {
     }
 }
 
+/// What the script wants of a call. Nobody else waits for it: the world is not locked meanwhile.
+fn sleep(milliseconds: Option<u64>) {
+    milliseconds.into_iter().for_each(|milliseconds| thread::sleep(Duration::from_millis(milliseconds)));
+}
+
 fn lock() -> MutexGuard<'static, World> {
     WORLD.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -290,7 +300,13 @@ fn finish(answer: Answer) -> nvmlReturn_t {
     answer.err().unwrap_or(code::SUCCESS)
 }
 
-fn handle(slot: usize) -> nvmlDevice_t {
+/// The handle of a part of a GPU.
+pub fn part_handle(slot: usize, place: usize) -> nvmlDevice_t {
+    handle(slot + ((place + 1) << PART_SHIFT))
+}
+
+/// The handle of a GPU.
+pub fn handle(slot: usize) -> nvmlDevice_t {
     ptr::without_provenance_mut(FIRST_HANDLE + slot)
 }
 

@@ -198,6 +198,8 @@ fn calls_fail_and_hang_as_scripted() {
     thread::scope(|scope| {
         let begin = Instant::now();
         let slow = scope.spawn(|| hung.temperature(TemperatureSensor::Gpu));
+        // So that it is in its call already.
+        thread::sleep(Duration::from_millis(100));
         assert!(other.temperature(TemperatureSensor::Gpu).is_ok());
         assert!(begin.elapsed() < Duration::from_millis(300), "the other GPU must not wait");
         assert!(slow.join().unwrap().is_ok());

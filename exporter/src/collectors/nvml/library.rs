@@ -1,248 +1,280 @@
 //! The real NVML, through `nvml-wrapper`.
 //!
 //! One session lasts as long as the driver does: beginning one takes seconds where nothing keeps the driver loaded. It is
-//! ended when the driver went or was replaced, and begun anew at the next reading.
-//!
-//! NVML reports percent, milliwatts, millijoules and megahertz.
+//! ended when the driver went or was replaced, and begun anew at the next reading. Every call is made by a thread that
+//! may be left hanging: one for NVML as a whole, one for each GPU.
 
-use super::{Gpu, Gpus, Identity, Memory, Reading, Trouble};
-use crate::gpus::GpuProcess;
+use super::fields;
+use super::gpm::Activity;
+use super::mig;
+use super::reading::{self, Fixed};
+use super::values::{Asking, Errors, ends_session};
+use super::worker::Worker;
+use super::{Gpu, Gpus, Identity, Reading, Silence, Trouble, xid};
+use crate::events::Events;
 use nvml_wrapper::Device;
-use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
-use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::structs::device::FieldId;
-use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(super) struct Library {
-    path: PathBuf,
-    session: Option<Session>,
-    /// When it was last looked for in vain.
-    missed: Option<Instant>,
-}
-
+/// How long a reading waits for NVML to begin, which takes seconds where nothing keeps the driver loaded.
+const BEGINNING: Duration = Duration::from_secs(5);
+/// How long it waits for calls.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// A node without the library seldom gets one, and looking for it costs more than all else.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-struct Session {
-    nvml: nvml_wrapper::Nvml,
-    driver: String,
+pub(super) struct Library {
+    path: PathBuf,
+    session: Option<Arc<Session>>,
+    /// When it was last looked for in vain.
+    missed: Option<Instant>,
+    whole: Option<Worker<Result<Counted, Trouble>>>,
     /// By index: a lost GPU cannot say who it is.
-    known: BTreeMap<u32, Identity>,
+    slots: BTreeMap<u32, Slot>,
+    events: Option<Events>,
+}
+
+/// A session, and how many GPUs NVML counts in it.
+type Counted = (Arc<Session>, u32);
+
+/// The driver's library, initialised.
+pub(super) struct Session {
+    pub nvml: Arc<nvml_wrapper::Nvml>,
+    driver: String,
+    is_renumbered: bool,
+    is_over: AtomicBool,
+}
+
+/// A place in NVML's list of GPUs.
+struct Slot {
+    worker: Worker<Result<(Identity, Reading), NvmlError>>,
+    memory: Arc<Mutex<Remembered>>,
+    identity: Option<Identity>,
+}
+
+/// What is known of the GPU of a slot from one reading to the next.
+#[derive(Default)]
+struct Remembered {
+    known: Option<(Identity, Fixed)>,
+    activity: Activity,
+    errors: Errors,
 }
 
 impl Library {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, session: None, missed: None }
+        Self { path, session: None, missed: None, whole: None, slots: BTreeMap::new(), events: None }
     }
 
-    fn begin(&mut self) -> Result<Session, Trouble> {
-        let attempt = "begin with NVML";
+    fn count(&mut self) -> Result<Counted, Trouble> {
         if self.missed.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
-            return Err(Trouble { attempt, error: NvmlError::LibraryNotFound });
+            return Err(Trouble { attempt: "begin with NVML", error: NvmlError::LibraryNotFound });
         }
-        let nvml = nvml_wrapper::Nvml::builder().lib_path(self.path.as_os_str()).init();
-        self.missed = matches!(nvml, Err(NvmlError::LibloadingError(_))).then(Instant::now);
-        let nvml = nvml.map_err(|error| Trouble { attempt, error })?;
-        let driver = nvml.sys_driver_version().unwrap_or_default();
-        Ok(Session { nvml, driver, known: BTreeMap::new() })
+        let attempt = "wait for NVML";
+        let worker = match &mut self.whole {
+            Some(worker) => worker,
+            none => {
+                none.insert(Worker::start("nvml calls").map_err(|error| Trouble { attempt, error: no_thread(&error) })?)
+            }
+        };
+        // A driver that takes longer to begin than anybody waits has begun all the same.
+        if let Some(late) = worker.late_answer() {
+            return late;
+        }
+        let patience = if self.session.is_some() { PATIENCE } else { BEGINNING };
+        let (session, path) = (self.session.clone(), self.path.clone());
+        let until = match worker.ask(move || count(session, &path)) {
+            true => Instant::now() + patience,
+            false => Instant::now(),
+        };
+        worker.answer(until).unwrap_or(Err(Trouble { attempt, error: NvmlError::Timeout }))
+    }
+
+    /// A new session has its XIDs waited for.
+    fn take_up(&mut self, session: &Arc<Session>) {
+        if self.session.is_none() {
+            self.session = Some(Arc::clone(session));
+            let watched = self.events.as_ref().map(|events| xid::watch(session, events));
+            if let Some(Err(error)) = watched {
+                tracing::warn!(%error, "no thread for NVML's XIDs");
+            }
+        }
+    }
+
+    fn read_all(&mut self, session: &Arc<Session>, count: u32) -> Result<Vec<Gpu>, Trouble> {
+        let attempt = "read a GPU";
+        let until = Instant::now() + PATIENCE;
+        let mut asked = Vec::new();
+        for index in 0..count {
+            let slot = match self.slots.remove(&index) {
+                Some(slot) => slot,
+                None => Slot::new(index).map_err(|error| Trouble { attempt, error: no_thread(&error) })?,
+            };
+            let slot = self.slots.entry(index).or_insert(slot);
+            asked.push(slot.ask(session, index));
+        }
+        let mut gpus = Vec::new();
+        for (index, asked) in (0..count).zip(asked) {
+            let Some(slot) = self.slots.get_mut(&index) else { continue };
+            // Who hung before is not waited for again.
+            let answer = slot.worker.answer(if asked { until } else { Instant::now() });
+            gpus.push(slot.gpu(answer, index, &session.driver).map_err(|error| Trouble { attempt, error })?);
+        }
+        self.slots.retain(|index, _| *index < count);
+        Ok(gpus)
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        self.session.iter().for_each(|session| session.is_over.store(true, Ordering::Relaxed));
     }
 }
 
 impl Gpus for Library {
+    fn attach(&mut self, events: &Events) {
+        self.events = Some(events.clone());
+    }
+
     fn read(&mut self) -> Result<Vec<Gpu>, Trouble> {
-        let mut session = match self.session.take() {
-            Some(session) => session,
-            None => self.begin()?,
-        };
-        match session.read() {
-            Err(trouble) if ends_session(&trouble.error) => {
-                session.end();
-                Err(trouble)
+        let read = self.count().and_then(|(session, count)| {
+            self.take_up(&session);
+            self.read_all(&session, count)
+        });
+        if let Err(trouble) = &read {
+            if matches!(trouble.error, NvmlError::LibloadingError(_)) {
+                self.missed = Some(Instant::now());
             }
-            result => {
-                self.session = Some(session);
-                result
+            if ends_session(&trouble.error) {
+                // NVML is shut down when the last thread has let go of it.
+                if let Some(session) = self.session.take() {
+                    session.is_over.store(true, Ordering::Relaxed);
+                }
+                self.slots.clear();
             }
         }
+        read
     }
+}
+
+/// Counts the GPUs, in the session or a new one.
+fn count(session: Option<Arc<Session>>, path: &Path) -> Result<Counted, Trouble> {
+    let session = match session {
+        Some(session) => session,
+        None => Arc::new(Session::begin(path).map_err(|error| Trouble { attempt: "begin with NVML", error })?),
+    };
+    let count = session.nvml.device_count().map_err(|error| Trouble { attempt: "count the GPUs", error })?;
+    Ok((session, count))
+}
+
+fn no_thread(error: &io::Error) -> NvmlError {
+    tracing::error!(%error, "no thread for NVML");
+    NvmlError::InsufficientMemory
 }
 
 impl Session {
-    fn read(&mut self) -> Result<Vec<Gpu>, Trouble> {
-        let count = self.nvml.device_count().map_err(|error| Trouble { attempt: "count the GPUs", error })?;
-        (0..count).map(|index| self.read_gpu(index).map_err(|error| Trouble { attempt: "read a GPU", error })).collect()
+    fn begin(path: &Path) -> Result<Self, NvmlError> {
+        let nvml = nvml_wrapper::Nvml::builder().lib_path(path.as_os_str()).init()?;
+        let driver = nvml.sys_driver_version().unwrap_or_default();
+        let is_renumbered = fields::is_renumbered(&driver);
+        // Without this symbol the wrapper's Drop panics; such a library is kept.
+        let keep = nvml.lib().nvmlShutdown.is_err();
+        let nvml = Arc::new(nvml);
+        if keep {
+            std::mem::forget(Arc::clone(&nvml));
+        }
+        Ok(Self { nvml, driver, is_renumbered, is_over: AtomicBool::new(false) })
+    }
+
+    /// Whether the driver was unloaded or replaced, or nobody reads any more.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+impl Slot {
+    fn new(index: u32) -> io::Result<Self> {
+        let worker = Worker::start(&format!("gpu {index}"))?;
+        Ok(Self { worker, memory: Arc::default(), identity: None })
+    }
+
+    /// Returns whether it could be asked: not while a call hangs.
+    fn ask(&mut self, session: &Arc<Session>, index: u32) -> bool {
+        let (session, memory) = (Arc::clone(session), Arc::clone(&self.memory));
+        self.worker.ask(move || {
+            let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+            memory.read(&session, index)
+        })
     }
 
     /// Fails only with what ends the session; anything else is this GPU's alone.
-    fn read_gpu(&mut self, index: u32) -> Result<Gpu, NvmlError> {
-        match self.try_gpu(index) {
-            Ok((identity, reading)) => Ok(Gpu { identity, reading: Ok(reading) }),
-            Err(error) if ends_session(&error) => Err(error),
-            Err(error) => {
-                tracing::debug!(index, %error, "cannot read a GPU");
-                let reason = match error {
-                    NvmlError::GpuLost => "lost",
-                    NvmlError::ResetRequired => "reset_required",
-                    _ => "error",
-                };
-                let identity =
-                    self.known.get(&index).cloned().unwrap_or_else(|| Identity::unknown(index, &self.driver));
-                Ok(Gpu { identity, reading: Err(reason) })
+    fn gpu(
+        &mut self,
+        answer: Option<Result<(Identity, Reading), NvmlError>>,
+        index: u32,
+        driver: &str,
+    ) -> Result<Gpu, NvmlError> {
+        let silence = match answer {
+            Some(Ok((identity, reading))) => {
+                self.identity = Some(identity.clone());
+                return Ok(Gpu { identity, reading: Ok(reading) });
             }
-        }
-    }
-
-    fn try_gpu(&mut self, index: u32) -> Result<(Identity, Reading), NvmlError> {
-        let device = self.nvml.device_by_index(index)?;
-        let uuid = device.uuid()?;
-        let identity = match self.known.get(&index) {
-            Some(identity) if identity.uuid == uuid => identity.clone(),
-            _ => Identity::of(&device, uuid, index, &self.driver)?,
+            Some(Err(error)) if ends_session(&error) => return Err(error),
+            Some(Err(NvmlError::GpuLost)) => Silence::Lost,
+            Some(Err(NvmlError::ResetRequired)) => Silence::ResetRequired,
+            Some(Err(error)) => {
+                tracing::debug!(index, %error, "cannot read a GPU");
+                Silence::Error
+            }
+            None => Silence::Hung,
         };
-        let reading = Reading::of(&device)?;
-        self.known.insert(index, identity.clone());
-        Ok((identity, reading))
-    }
-
-    fn end(self) {
-        // Without this symbol the wrapper's Drop panics.
-        match self.nvml.lib().nvmlShutdown.is_ok() {
-            true => drop(self.nvml),
-            false => std::mem::forget(self.nvml),
-        }
+        let identity = self.identity.clone().unwrap_or_else(|| Identity::unknown(index.to_string(), index, driver));
+        Ok(Gpu { identity, reading: Err(silence) })
     }
 }
 
-/// The driver was unloaded or replaced under us.
-fn ends_session(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
-}
-
-/// `None` for what the GPU, the driver or our permissions do not allow, and for what fails just now: no value is ever made
-/// up. An error remains only when there is no use in asking this GPU further.
-fn value<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if ends_session(&error) => Err(error),
-        Err(error @ (NvmlError::GpuLost | NvmlError::ResetRequired)) => Err(error),
-        Err(NvmlError::NotSupported) => Ok(None),
-        Err(error) => {
-            tracing::debug!(%error, "no value");
-            Ok(None)
+impl Remembered {
+    fn read(&mut self, session: &Session, index: u32) -> Result<(Identity, Reading), NvmlError> {
+        let mut ask = Asking { errors: &mut self.errors, is_renumbered: session.is_renumbered };
+        let device = session.nvml.device_by_index(index)?;
+        let uuid = device.uuid()?;
+        // A GPU may have been taken out, and the one behind it moved up.
+        if self.known.as_ref().is_none_or(|(identity, _)| identity.uuid != uuid) {
+            let identity = Identity::of(&device, uuid, index, &session.driver, &mut ask)?;
+            self.known = Some((identity, Fixed::of(&device, &mut ask)?));
+            self.activity = Activity::default();
         }
+        let Some((identity, fixed)) = &self.known else { return Err(NvmlError::Unknown) };
+        let mut values = reading::read(&device, fixed, &mut ask)?;
+        if fixed.has_gpm {
+            self.activity.read(&session.nvml, &device, &mut ask, &mut values)?;
+        }
+        let parts = mig::read(&session.nvml, &device, fixed, &mut self.activity, &mut ask, &mut values)?;
+        let processes = reading::processes(&device, &mut ask)?;
+        values.0.extend(fixed.values.0.iter().cloned());
+        Ok((identity.clone(), Reading { values, parts, processes, errors: self.errors.clone() }))
     }
 }
 
 impl Identity {
-    fn of(device: &Device<'_>, uuid: String, index: u32, driver: &str) -> Result<Self, NvmlError> {
+    fn of(
+        device: &Device<'_>,
+        uuid: String,
+        index: u32,
+        driver: &str,
+        ask: &mut Asking<'_>,
+    ) -> Result<Self, NvmlError> {
         Ok(Self {
             uuid,
             index,
-            minor: value(device.minor_number())?,
-            pci_bus_id: value(device.pci_info())?.map_or_else(String::new, |pci| pci.bus_id),
-            model: value(device.name())?.unwrap_or_default(),
+            minor: ask.value("GetMinorNumber", device.minor_number())?,
+            pci_bus_id: ask.value("GetPciInfo", device.pci_info())?.map_or_else(String::new, |pci| pci.bus_id),
+            model: ask.value("GetName", device.name())?.unwrap_or_default(),
             driver: driver.to_owned(),
         })
     }
-
-    /// A GPU that was lost before anybody could ask who it is.
-    fn unknown(index: u32, driver: &str) -> Self {
-        Self {
-            uuid: format!("unknown-{index}"),
-            index,
-            minor: None,
-            pci_bus_id: String::new(),
-            model: String::new(),
-            driver: driver.to_owned(),
-        }
-    }
-}
-
-impl Reading {
-    fn of(device: &Device<'_>) -> Result<Self, NvmlError> {
-        let ratio = |percent: u32| f64::from(percent) / 100.0;
-        let thousandth = |milli: u32| f64::from(milli) / 1e3;
-        let utilization = value(device.utilization_rates())?;
-        Ok(Self {
-            utilization: utilization.as_ref().map(|utilization| ratio(utilization.gpu)),
-            memory_utilization: utilization.map(|utilization| ratio(utilization.memory)),
-            encoder: value(device.encoder_utilization())?.map(|encoder| ratio(encoder.utilization)),
-            decoder: value(device.decoder_utilization())?.map(|decoder| ratio(decoder.utilization)),
-            memory: value(device.memory_info())?.map(|memory| Memory {
-                used: memory.used as f64,
-                free: memory.free as f64,
-                reserved: memory.reserved as f64,
-                total: memory.total as f64,
-            }),
-            power_watts: value(device.power_usage())?.map(thousandth),
-            power_limit_watts: value(device.enforced_power_limit())?.map(thousandth),
-            energy_joules: value(device.total_energy_consumption())?.map(|millijoules| millijoules as f64 / 1e3),
-            temperatures: temperatures(device)?,
-            clocks: clocks(device)?,
-            fans: fans(device)?.into_iter().map(ratio).collect(),
-            processes: processes(device)?,
-        })
-    }
-}
-
-fn temperatures(device: &Device<'_>) -> Result<Vec<(&'static str, f64)>, NvmlError> {
-    let gpu = value(device.temperature(TemperatureSensor::Gpu))?;
-    let memory = value(device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)]))?;
-    let memory = match memory.and_then(|mut fields| fields.pop()) {
-        Some(field) => match value(field.and_then(|field| field.value))? {
-            // A GPU whose memory has no sensor may say 0.
-            Some(SampleValue::U32(celsius)) if celsius > 0 => Some(celsius),
-            _ => None,
-        },
-        None => None,
-    };
-    let sensors = [("gpu", gpu), ("memory", memory)];
-    Ok(sensors.into_iter().filter_map(|(sensor, celsius)| Some((sensor, f64::from(celsius?)))).collect())
-}
-
-fn clocks(device: &Device<'_>) -> Result<Vec<(&'static str, f64)>, NvmlError> {
-    let domains =
-        [("graphics", Clock::Graphics), ("sm", Clock::SM), ("memory", Clock::Memory), ("video", Clock::Video)];
-    let mut clocks = Vec::with_capacity(domains.len());
-    for (domain, clock) in domains {
-        clocks.extend(value(device.clock_info(clock))?.map(|megahertz| (domain, f64::from(megahertz) * 1e6)));
-    }
-    Ok(clocks)
-}
-
-fn fans(device: &Device<'_>) -> Result<Vec<u32>, NvmlError> {
-    let count = value(device.num_fans())?.unwrap_or(0);
-    let mut fans = Vec::new();
-    for fan in 0..count {
-        match value(device.fan_speed(fan))? {
-            Some(percent) => fans.push(percent),
-            // The number of a fan is its place; one that is not told ends the list.
-            None => break,
-        }
-    }
-    Ok(fans)
-}
-
-/// A process that computes and draws is on both lists, with the same memory.
-fn processes(device: &Device<'_>) -> Result<Option<Vec<GpuProcess>>, NvmlError> {
-    let compute = value(device.running_compute_processes())?;
-    let graphics = value(device.running_graphics_processes())?;
-    if compute.is_none() && graphics.is_none() {
-        return Ok(None);
-    }
-    let mut processes: Vec<GpuProcess> = Vec::new();
-    for process in compute.into_iter().chain(graphics).flatten() {
-        let memory = match process.used_gpu_memory {
-            UsedGpuMemory::Used(bytes) => Some(bytes),
-            UsedGpuMemory::Unavailable => None,
-        };
-        if processes.iter().all(|other| other.pid != process.pid) {
-            processes.push(GpuProcess { pid: process.pid, memory, gpu_instance: process.gpu_instance_id });
-        }
-    }
-    Ok(Some(processes))
 }

@@ -1,17 +1,34 @@
-//! NVIDIA GPUs: what they do, what they draw, and whose work is on them.
+//! NVIDIA GPUs: what they do, what they draw, and what ails them.
 //!
-//! Source: NVML, the driver's library. It may hang, so this collector has a thread. What a GPU does not support is left
-//! out; a GPU that was there and is not any more keeps its `takt_gpu_up`, at 0. Whose the processes on the GPUs are says
-//! the collector `jobs`, which gets them from here.
+//! Source: NVML, the driver's library. It may hang, so this collector has a thread, and each GPU another. What a GPU does
+//! not support is left out; a GPU that was there and is not any more, or that hangs, keeps its `takt_gpu_up`, at 0. Whose
+//! the processes on the GPUs are says the collector `jobs`, which gets them from here.
 
+mod dcgm;
+mod fields;
+mod gpm;
 mod library;
+mod metrics;
+mod mig;
+mod pci;
+mod reading;
+mod seen;
+mod values;
+mod worker;
+mod xid;
 
 use self::library::Library;
+use self::metrics::{ERRORS, INFO, METRICS, PROCESSES, UP};
+use self::pci::Slots;
+use self::seen::Seen;
+use self::values::{Errors, Values};
 use crate::collector::{CollectError, Collector};
+use crate::events::Events;
 use crate::gpus::{GpuProcess, KnownGpu, SharedGpus};
 use crate::options::Options;
 use nvml_wrapper::error::NvmlError;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
 
@@ -22,17 +39,28 @@ pub struct NvmlOptions {
     /// NVIDIA's management library, by path or by a name that the system's loader knows.
     #[arg(long = "nvml.library", value_name = "PATH", default_value = "libnvidia-ml.so.1")]
     pub library: PathBuf,
+    /// Tell what NVML says under dcgm-exporter's names too.
+    #[arg(long = "gpu.dcgm-names")]
+    pub dcgm_names: bool,
 }
 
 struct Nvml {
     gpus: Box<dyn Gpus>,
     shared: SharedGpus,
-    /// The GPUs that ever were there, by UUID.
-    seen: BTreeMap<String, Identity>,
+    slots: Slots,
+    seen: Seen,
+    events: Events,
+    /// The node's name, where dcgm-exporter's names are wanted.
+    hostname: Option<String>,
+    /// The places of the GPUs that are lost.
+    lost: BTreeSet<String>,
 }
 
 /// What the collector asks of NVML. In tests a recording answers.
 trait Gpus: Send {
+    /// Where XIDs are told.
+    fn attach(&mut self, _events: &Events) {}
+
     /// Every GPU that NVML knows now.
     fn read(&mut self) -> Result<Vec<Gpu>, Trouble>;
 }
@@ -48,8 +76,7 @@ struct Trouble {
 #[derive(Debug, Clone)]
 struct Gpu {
     identity: Identity,
-    /// The values, or the reason why there are none.
-    reading: Result<Reading, &'static str>,
+    reading: Result<Reading, Silence>,
 }
 
 /// What does not change while the driver runs.
@@ -63,132 +90,44 @@ struct Identity {
     driver: String,
 }
 
-/// What does. In base units; `None` is not supported.
+/// What does.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Reading {
-    utilization: Option<f64>,
-    memory_utilization: Option<f64>,
-    encoder: Option<f64>,
-    decoder: Option<f64>,
-    memory: Option<Memory>,
-    power_watts: Option<f64>,
-    power_limit_watts: Option<f64>,
-    energy_joules: Option<f64>,
-    /// By sensor, in degrees Celsius.
-    temperatures: Vec<(&'static str, f64)>,
-    /// By domain, in hertz.
-    clocks: Vec<(&'static str, f64)>,
-    /// In the order of the fans, as ratios.
-    fans: Vec<f64>,
-    /// Each once.
+    values: Values,
+    /// The parts into which the GPU is divided (MIG), by UUID, and the numbers of their GPU instances.
+    parts: Vec<(String, u32)>,
+    /// Each once. `None` is not supported.
     processes: Option<Vec<GpuProcess>>,
+    errors: Errors,
 }
 
-/// Bytes of the GPU's memory.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Memory {
-    used: f64,
-    free: f64,
-    reserved: f64,
-    total: f64,
+/// Why a GPU has no values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Silence {
+    Lost,
+    ResetRequired,
+    Hung,
+    NotEnumerated,
+    DriverNotLoaded,
+    DriverMismatch,
+    Error,
 }
-
-const UUID: &[&str] = &["uuid"];
-const UP: Metric = Metric::gauge(
-    "takt_gpu_up",
-    "Whether the GPU answers. The reason, where it does not: lost (fell off the bus), reset_required, not_enumerated \
-     (was there before), driver_not_loaded, driver_mismatch, error.",
-    &["uuid", "reason"],
-);
-const INFO: Metric = Metric::gauge(
-    "takt_gpu_info",
-    "Which GPU it is; always 1. index is NVML's, in the order of the PCI bus; minor is that of /dev/nvidia*.",
-    &["uuid", "index", "minor", "pci_bus_id", "model", "driver"],
-);
-const UTILIZATION: Metric = Metric::gauge(
-    "takt_gpu_utilization_ratio",
-    "Share of the last sampling period in which a kernel ran, however little of the GPU it filled.",
-    UUID,
-);
-const MEMORY_UTILIZATION: Metric = Metric::gauge(
-    "takt_gpu_memory_utilization_ratio",
-    "Share of the last sampling period in which the memory was read or written; not how full it is.",
-    UUID,
-);
-const ENCODER: Metric = Metric::gauge("takt_gpu_encoder_utilization_ratio", "Share of the video encoder in use.", UUID);
-const DECODER: Metric = Metric::gauge("takt_gpu_decoder_utilization_ratio", "Share of the video decoder in use.", UUID);
-const MEMORY_USED: Metric =
-    Metric::gauge("takt_gpu_memory_used_bytes", "Memory allocated by processes, without the reserved.", UUID);
-const MEMORY_FREE: Metric = Metric::gauge("takt_gpu_memory_free_bytes", "Memory not allocated.", UUID);
-const MEMORY_RESERVED: Metric =
-    Metric::gauge("takt_gpu_memory_reserved_bytes", "Memory that the driver and the firmware keep.", UUID);
-const MEMORY_TOTAL: Metric = Metric::gauge("takt_gpu_memory_total_bytes", "Memory of the GPU.", UUID);
-const POWER: Metric = Metric::gauge("takt_gpu_power_watts", "Power that the whole board draws.", UUID);
-const POWER_LIMIT: Metric =
-    Metric::gauge("takt_gpu_power_limit_watts", "Power limit in force, the lowest of all that apply.", UUID);
-const ENERGY: Metric = Metric::counter(
-    "takt_gpu_energy_joules_total",
-    "Energy that the board has drawn since the driver was loaded.",
-    UUID,
-);
-const TEMPERATURE: Metric =
-    Metric::gauge("takt_gpu_temperature_celsius", "Temperature of the GPU or its memory.", &["uuid", "sensor"]);
-const CLOCK: Metric =
-    Metric::gauge("takt_gpu_clock_hertz", "Clock of one part of the GPU at this moment.", &["uuid", "domain"]);
-const FAN: Metric = Metric::gauge(
-    "takt_gpu_fan_ratio",
-    "Speed that the fan is told to have, as a share of its full speed; more than 1 where it may exceed that.",
-    &["uuid", "fan"],
-);
-const PROCESSES: Metric = Metric::gauge("takt_gpu_processes", "Processes that use the GPU, desktop included.", UUID);
-const METRICS: &[Metric] = &[
-    UP,
-    INFO,
-    UTILIZATION,
-    MEMORY_UTILIZATION,
-    ENCODER,
-    DECODER,
-    MEMORY_USED,
-    MEMORY_FREE,
-    MEMORY_RESERVED,
-    MEMORY_TOTAL,
-    POWER,
-    POWER_LIMIT,
-    ENERGY,
-    TEMPERATURE,
-    CLOCK,
-    FAN,
-    PROCESSES,
-];
 
 /// GPUs of one node, gone ones included.
 const MAX_GPUS: usize = 64;
+/// Of one GPU: NVLinks, fans and parts have several series each.
+const MAX_SERIES: usize = 512;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let library = Library::new(options.nvml.library.clone());
-    Box::new(Nvml::new(Box::new(library), options.shared.gpus.clone()))
-}
-
-impl Nvml {
-    fn new(gpus: Box<dyn Gpus>, shared: SharedGpus) -> Self {
-        Self { gpus, shared, seen: BTreeMap::new() }
-    }
-
-    /// Lost GPUs are published too: jobs still hold them.
-    fn publish(&self, gpus: &[Gpu]) {
-        let known = self.seen.values().map(|identity| {
-            let here = gpus.iter().find(|gpu| gpu.identity.uuid == identity.uuid);
-            let reading = here.and_then(|gpu| gpu.reading.as_ref().ok());
-            KnownGpu {
-                uuid: identity.uuid.clone(),
-                index: identity.index,
-                minor: identity.minor,
-                parts: Vec::new(),
-                processes: reading.and_then(|reading| reading.processes.clone()).unwrap_or_default(),
-            }
-        });
-        self.shared.publish(known.collect());
-    }
+    Box::new(Nvml {
+        gpus: Box::new(Library::new(options.nvml.library.clone())),
+        shared: options.shared.gpus.clone(),
+        slots: Slots::new(&options.paths.sysfs),
+        seen: Seen::load(options.state_directory.as_deref()),
+        events: Events::default(),
+        hostname: options.nvml.dcgm_names.then(|| rustix::system::uname().nodename().to_string_lossy().into_owned()),
+        lost: BTreeSet::new(),
+    })
 }
 
 impl Collector for Nvml {
@@ -201,32 +140,83 @@ impl Collector for Nvml {
     }
 
     fn max_series(&self) -> usize {
-        MAX_GPUS * 2 * METRICS.len()
+        MAX_GPUS * (MAX_SERIES + dcgm::MAX_SERIES)
+    }
+
+    fn attach(&mut self, events: &Events) -> io::Result<()> {
+        self.events = events.clone();
+        self.gpus.attach(events);
+        Ok(())
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let read = self.gpus.read();
+        let mut read = self.gpus.read();
+        if let Ok(gpus) = &mut read {
+            self.seen.recognise(gpus);
+            self.seen.update(gpus);
+            self.tell(gpus);
+        }
         let gpus = read.as_deref().unwrap_or_default();
         for gpu in gpus {
-            self.seen.insert(gpu.identity.uuid.clone(), gpu.identity.clone());
-            gpu.identity.push(gpu.reading.as_ref().err().copied(), out);
-            if let Ok(reading) = &gpu.reading {
-                reading.push(&gpu.identity.uuid, out);
+            gpu.push(out);
+            if let (Some(hostname), Ok(reading)) = (&self.hostname, &gpu.reading) {
+                dcgm::push(gpu, reading, hostname, out);
             }
         }
-        let reason = read.as_ref().map_or_else(|trouble| trouble.reason(), |_| "not_enumerated");
+        let silence = read.as_ref().map_or_else(Trouble::silence, |_| Silence::NotEnumerated);
         let is_here = |uuid: &str| gpus.iter().any(|gpu| gpu.identity.uuid == uuid);
-        self.seen.values().filter(|identity| !is_here(&identity.uuid)).for_each(|gone| gone.push(Some(reason), out));
+        self.seen
+            .identities()
+            .filter(|identity| !is_here(&identity.uuid))
+            .for_each(|gone| gone.push(Some(silence), out));
+        let is_absent = read.as_ref().is_err_and(Trouble::is_absence);
+        // Where no driver was ever installed, cards that it could drive are nobody's concern.
+        let unseen = if is_absent { Vec::new() } else { self.slots.without(gpus, &self.seen) };
+        unseen.iter().for_each(|card| card.push(Some(silence), out));
         self.publish(gpus);
+        let is_known = !self.seen.is_empty() || !unseen.is_empty();
         match read {
-            Ok(_) if self.seen.is_empty() => Err(CollectError::Absent("no NVIDIA GPU")),
-            Ok(_) => Ok(()),
-            // A node image may bring the driver to nodes without GPUs.
-            Err(trouble) if self.seen.is_empty() && trouble.is_absence() => {
-                Err(CollectError::Absent("no NVIDIA driver"))
+            Ok(gpus) if !gpus.is_empty() && gpus.iter().all(|gpu| gpu.reading == Err(Silence::Hung)) => {
+                Err(CollectError::Nvml { attempt: "read a GPU", source: NvmlError::Timeout })
             }
+            Ok(_) if is_known => Ok(()),
+            Ok(_) => Err(CollectError::Absent("no NVIDIA GPU")),
+            // A node image may bring the driver to nodes without GPUs.
+            Err(trouble) if !is_known && trouble.is_absence() => Err(CollectError::Absent("no NVIDIA driver")),
             Err(Trouble { attempt, error }) => Err(CollectError::Nvml { attempt, source: error }),
         }
+    }
+}
+
+impl Nvml {
+    /// Tells where the GPUs are, and that one is lost, which is said once.
+    fn tell(&mut self, gpus: &[Gpu]) {
+        let places = gpus.iter().map(|gpu| (gpu.identity.pci_bus_id.clone(), gpu.identity.uuid.clone()));
+        self.events.gpus(places);
+        let is_lost = |gpu: &&Gpu| gpu.reading == Err(Silence::Lost);
+        let lost: BTreeSet<_> = gpus.iter().filter(is_lost).map(|gpu| gpu.identity.pci_bus_id.clone()).collect();
+        lost.difference(&self.lost)
+            .filter(|place| !place.is_empty())
+            .for_each(|place| self.events.gpu_lost_by_nvml(place));
+        self.lost = lost;
+    }
+
+    /// Lost GPUs are published too: jobs still hold them.
+    fn publish(&self, gpus: &[Gpu]) {
+        let known = self.seen.identities().map(|identity| {
+            let here = gpus.iter().find(|gpu| gpu.identity.uuid == identity.uuid);
+            let reading = here.and_then(|gpu| gpu.reading.as_ref().ok());
+            KnownGpu {
+                uuid: identity.uuid.clone(),
+                index: identity.index,
+                minor: identity.minor,
+                parts: reading.map(|reading| reading.parts.clone()).unwrap_or_default(),
+                processes: reading.and_then(|reading| reading.processes.clone()).unwrap_or_default(),
+            }
+        });
+        let mut known: Vec<_> = known.collect();
+        known.sort_by_key(|gpu| gpu.index);
+        self.shared.publish(known);
     }
 }
 
@@ -235,156 +225,74 @@ impl Trouble {
         matches!(self.error, NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded)
     }
 
-    fn reason(&self) -> &'static str {
+    fn silence(&self) -> Silence {
         match self.error {
-            _ if self.is_absence() => "driver_not_loaded",
-            NvmlError::Uninitialized => "driver_not_loaded",
-            NvmlError::LibRmVersionMismatch => "driver_mismatch",
-            _ => "error",
+            _ if self.is_absence() => Silence::DriverNotLoaded,
+            NvmlError::Uninitialized => Silence::DriverNotLoaded,
+            NvmlError::LibRmVersionMismatch => Silence::DriverMismatch,
+            NvmlError::Timeout => Silence::Hung,
+            _ => Silence::Error,
+        }
+    }
+}
+
+impl Silence {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::ResetRequired => "reset_required",
+            Self::Hung => "hung",
+            Self::NotEnumerated => "not_enumerated",
+            Self::DriverNotLoaded => "driver_not_loaded",
+            Self::DriverMismatch => "driver_mismatch",
+            Self::Error => "error",
         }
     }
 }
 
 impl Identity {
-    fn push(&self, trouble: Option<&str>, out: &mut Samples) {
+    /// What is there but cannot say who it is; `place` is whatever tells it from the others.
+    fn unknown(place: String, index: u32, driver: &str) -> Self {
+        Self {
+            uuid: format!("{UNKNOWN}{place}"),
+            index,
+            minor: None,
+            pci_bus_id: String::new(),
+            model: String::new(),
+            driver: driver.to_owned(),
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        !self.uuid.starts_with(UNKNOWN)
+    }
+
+    fn push(&self, silence: Option<Silence>, out: &mut Samples) {
         let Self { uuid, index, minor, pci_bus_id, model, driver } = self;
-        out.push(&UP, &[uuid.as_str(), trouble.unwrap_or_default()], f64::from(u8::from(trouble.is_none())));
+        let up = f64::from(u8::from(silence.is_none()));
+        out.push(&UP, &[uuid.as_str(), silence.map_or("", Silence::word)], up);
         let (index, minor) = (index.to_string(), minor.map_or_else(String::new, |minor| minor.to_string()));
         out.push(&INFO, &[uuid, &index, &minor, pci_bus_id, model, driver], 1.0);
     }
 }
 
-impl Reading {
-    fn push(&self, uuid: &str, out: &mut Samples) {
-        for (metric, value) in [
-            (&UTILIZATION, self.utilization),
-            (&MEMORY_UTILIZATION, self.memory_utilization),
-            (&ENCODER, self.encoder),
-            (&DECODER, self.decoder),
-            (&MEMORY_USED, self.memory.map(|memory| memory.used)),
-            (&MEMORY_FREE, self.memory.map(|memory| memory.free)),
-            (&MEMORY_RESERVED, self.memory.map(|memory| memory.reserved)),
-            (&MEMORY_TOTAL, self.memory.map(|memory| memory.total)),
-            (&POWER, self.power_watts),
-            (&POWER_LIMIT, self.power_limit_watts),
-            (&ENERGY, self.energy_joules),
-            (&PROCESSES, self.processes.as_ref().map(|processes| processes.len() as f64)),
-        ] {
-            value.into_iter().for_each(|value| out.push(metric, &[uuid], value));
+/// Stands for a UUID.
+const UNKNOWN: &str = "unknown-";
+
+impl Gpu {
+    fn push(&self, out: &mut Samples) {
+        let uuid = &self.identity.uuid;
+        self.identity.push(self.reading.as_ref().err().copied(), out);
+        let Ok(reading) = &self.reading else { return };
+        reading.values.push(uuid, out);
+        if let Some(processes) = &reading.processes {
+            out.push(&PROCESSES, &[uuid], processes.len() as f64);
         }
-        self.temperatures.iter().for_each(|(sensor, celsius)| out.push(&TEMPERATURE, &[uuid, sensor], *celsius));
-        self.clocks.iter().for_each(|(domain, hertz)| out.push(&CLOCK, &[uuid, domain], *hertz));
-        for (fan, ratio) in self.fans.iter().enumerate() {
-            out.push(&FAN, &[uuid, &fan.to_string()], *ratio);
+        for ((call, error), count) in &reading.errors {
+            out.push(&ERRORS, &[uuid, *call, error.as_str()], *count as f64);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::VecDeque;
-    use takt_model::exposition::{Format, write_page};
-
-    /// Answers one reading after the other.
-    struct Recorded(VecDeque<Result<Vec<Gpu>, Trouble>>);
-
-    impl Gpus for Recorded {
-        fn read(&mut self) -> Result<Vec<Gpu>, Trouble> {
-            self.0.pop_front().expect("one more reading")
-        }
-    }
-
-    fn collector(readings: impl IntoIterator<Item = Result<Vec<Gpu>, Trouble>>) -> Nvml {
-        Nvml::new(Box::new(Recorded(readings.into_iter().collect())), SharedGpus::default())
-    }
-
-    /// The lines of the page that hold `part`, and how the reading ended.
-    fn read(nvml: &mut Nvml, part: &str) -> (Vec<String>, Result<(), String>) {
-        let (mut samples, mut page) = (Samples::new(), String::new());
-        let result = nvml.collect(&mut samples).map_err(|error| error.to_string());
-        write_page(Format::Text, [&samples], &mut page);
-        let lines = page.lines().filter(|line| !line.starts_with('#') && line.contains(part));
-        (lines.map(str::to_owned).collect(), result)
-    }
-
-    fn gpu(uuid: &str, reading: Result<Reading, &'static str>) -> Gpu {
-        let identity = Identity {
-            uuid: uuid.into(),
-            index: 0,
-            minor: Some(1),
-            pci_bus_id: "00000000:01:00.0".into(),
-            model: "NVIDIA GeForce RTX 5090".into(),
-            driver: "580.95.05".into(),
-        };
-        Gpu { identity, reading }
-    }
-
-    fn trouble(error: NvmlError) -> Trouble {
-        Trouble { attempt: "begin", error }
-    }
-
-    #[test]
-    fn what_a_gpu_does_not_support_is_left_out() {
-        let reading = Reading { utilization: Some(0.0), fans: vec![0.3, 0.31], ..Reading::default() };
-        let (lines, result) = read(&mut collector([Ok(vec![gpu("GPU-a", Ok(reading))])]), "");
-        assert_eq!(result, Ok(()));
-        assert_eq!(
-            lines,
-            [
-                r#"takt_gpu_up{uuid="GPU-a",reason=""} 1"#,
-                r#"takt_gpu_info{uuid="GPU-a",index="0",minor="1",pci_bus_id="00000000:01:00.0",model="NVIDIA GeForce RTX 5090",driver="580.95.05"} 1"#,
-                r#"takt_gpu_utilization_ratio{uuid="GPU-a"} 0"#,
-                r#"takt_gpu_fan_ratio{uuid="GPU-a",fan="0"} 0.3"#,
-                r#"takt_gpu_fan_ratio{uuid="GPU-a",fan="1"} 0.31"#,
-            ]
-        );
-    }
-
-    #[test]
-    fn a_lost_gpu_says_so_and_its_sibling_stays() {
-        let both = || vec![gpu("GPU-a", Ok(Reading::default())), gpu("GPU-b", Ok(Reading::default()))];
-        let mut nvml = collector([
-            Ok(both()),
-            Ok(vec![gpu("GPU-a", Err("lost")), gpu("GPU-b", Ok(Reading::default()))]),
-            Ok(vec![gpu("GPU-b", Ok(Reading::default()))]),
-            Err(trouble(NvmlError::LibRmVersionMismatch)),
-            Ok(both()),
-        ]);
-        let mut up = || read(&mut nvml, "_up").0;
-        let line = |uuid, reason, value| format!("takt_gpu_up{{uuid=\"GPU-{uuid}\",reason=\"{reason}\"}} {value}");
-        assert_eq!(up(), [line("a", "", 1), line("b", "", 1)]);
-        assert_eq!(up(), [line("a", "lost", 0), line("b", "", 1)]);
-        assert_eq!(up(), [line("b", "", 1), line("a", "not_enumerated", 0)]);
-        assert_eq!(up(), [line("a", "driver_mismatch", 0), line("b", "driver_mismatch", 0)]);
-        assert_eq!(up(), [line("a", "", 1), line("b", "", 1)]);
-    }
-
-    #[test]
-    fn absent_and_broken_are_told_apart() {
-        let end = |readings: Vec<Result<Vec<Gpu>, Trouble>>| {
-            let count = readings.len();
-            let mut nvml = collector(readings);
-            (0..count).fold(String::new(), |_, _| read(&mut nvml, "").1.err().unwrap_or_default())
-        };
-        assert_eq!(end(vec![Err(trouble(NvmlError::DriverNotLoaded))]), "nothing to collect: no NVIDIA driver");
-        assert_eq!(end(vec![Ok(vec![])]), "nothing to collect: no NVIDIA GPU");
-        assert_eq!(end(vec![Err(trouble(NvmlError::Unknown))]), "cannot begin");
-        let was_there = Ok(vec![gpu("GPU-a", Ok(Reading::default()))]);
-        assert_eq!(end(vec![was_there, Err(trouble(NvmlError::DriverNotLoaded))]), "cannot begin");
-    }
-
-    #[test]
-    fn who_uses_the_gpus_is_told_to_the_jobs() {
-        let process = GpuProcess { pid: 10, memory: Some(1 << 30), gpu_instance: None };
-        let reading = Reading { processes: Some(vec![process]), ..Reading::default() };
-        let mut nvml = collector([Ok(vec![gpu("GPU-a", Ok(reading))]), Err(trouble(NvmlError::Unknown))]);
-        assert_eq!(read(&mut nvml, "process").0, [r#"takt_gpu_processes{uuid="GPU-a"} 1"#]);
-        let table = nvml.shared.table(std::time::Duration::ZERO);
-        assert_eq!((table.gpus[0].uuid.as_str(), table.gpus[0].minor), ("GPU-a", Some(1)));
-        assert_eq!(table.gpus[0].processes, [process]);
-        read(&mut nvml, "").1.unwrap_err();
-        let table = nvml.shared.table(std::time::Duration::ZERO);
-        assert_eq!((table.gpus.len(), table.gpus[0].processes.len()), (1, 0), "who is on a GPU that is silent?");
-    }
-}
+mod tests;

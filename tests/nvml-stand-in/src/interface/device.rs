@@ -10,6 +10,7 @@ use nvml_wrapper_sys::bindings::*;
 
 use super::{device_calls, fill, put, put_list, put_text};
 use crate::gpu::Gpu;
+use crate::world::{handle, part_handle};
 use crate::{Answer, code};
 
 /// Over which time a utilization is measured, in microseconds.
@@ -23,8 +24,8 @@ const PCIE_SAMPLING: Duration = Duration::from_millis(20);
 
 device_calls! {
     // Identity.
-    fn nvmlDeviceGetName(gpu, name: *mut c_char, length: c_uint) { put_text(name, length, gpu.name()) }
-    fn nvmlDeviceGetUUID(gpu, uuid: *mut c_char, length: c_uint) { put_text(uuid, length, &gpu.uuid()) }
+    fn nvmlDeviceGetName(gpu, name: *mut c_char, length: c_uint) { put_text(name, length, &gpu.name_of_handle()) }
+    fn nvmlDeviceGetUUID(gpu, uuid: *mut c_char, length: c_uint) { put_text(uuid, length, &gpu.uuid_of_handle()) }
     fn nvmlDeviceGetSerial(gpu, serial: *mut c_char, length: c_uint) { put_text(serial, length, &gpu.serial()?) }
     fn nvmlDeviceGetMinorNumber(gpu, minor: *mut c_uint) { put(minor, gpu.minor()) }
     fn nvmlDeviceGetBrand(gpu, brand: *mut nvmlBrandType_t) { put(brand, gpu.profile().brand) }
@@ -62,6 +63,11 @@ device_calls! {
     }
     fn nvmlDeviceGetMemoryInfo_v2(gpu, memory: *mut nvmlMemory_v2_t) {
         let version = check_version(memory, 2)?;
+        if let Some(part) = gpu.part() {
+            let (total, used) = (part.memory, part.used);
+            let free = total.saturating_sub(used);
+            return put(memory, nvmlMemory_v2_t { version, total, reserved: 0, free, used });
+        }
         let (total, reserved, used) = (gpu.memory_total(), gpu.memory_reserved(), gpu.reading().memory_used);
         let free = total.saturating_sub(reserved + used);
         put(memory, nvmlMemory_v2_t { version, total, reserved, free, used })
@@ -266,7 +272,18 @@ device_calls! {
         let max = 640_u32.saturating_sub(used);
         put(histogram, nvmlRowRemapperHistogramValues_t { max, high: used, partial: 0, low: 0, none: 0 })
     }
-    // Retired pages ended with Volta, which none of the models is.
+    fn nvmlDeviceGetSramEccErrorStatus(gpu, status: *mut nvmlEccSramErrorStatus_t) {
+        let version = check_version(status, 1)?;
+        // From Hopper on.
+        if !gpu.profile().gpm {
+            return Err(code::NOT_SUPPORTED);
+        }
+        let exceeded = gpu.script.sram_threshold_exceeded.into();
+        // A struct of numbers may be all zeros.
+        let zeros: nvmlEccSramErrorStatus_t = std::mem::zeroed();
+        put(status, nvmlEccSramErrorStatus_t { version, bThresholdExceeded: exceeded, ..zeros })
+    }
+    // Retired pages ended with Volta, which none of the models is; the fields can be scripted.
     fn nvmlDeviceGetRetiredPages(
         _gpu, _cause: nvmlPageRetirementCause_t, _count: *mut c_uint, _addresses: *mut c_ulonglong
     ) {
@@ -288,8 +305,28 @@ device_calls! {
         put(current, gpu.script.mig.into())?;
         put(pending, gpu.script.mig.into())
     }
-    fn nvmlDeviceGetMaxMigDeviceCount(gpu, count: *mut c_uint) { put(count, if gpu.profile().mig { 7 } else { 0 }) }
-    fn nvmlDeviceIsMigDeviceHandle(_gpu, is_mig: *mut c_uint) { put(is_mig, 0) }
+    fn nvmlDeviceGetMaxMigDeviceCount(gpu, count: *mut c_uint) { put(count, if gpu.profile().mig { MAX_PARTS } else { 0 }) }
+    fn nvmlDeviceIsMigDeviceHandle(gpu, is_mig: *mut c_uint) { put(is_mig, gpu.part.is_some().into()) }
+    fn nvmlDeviceGetMigDeviceHandleByIndex(gpu, index: c_uint, part: *mut nvmlDevice_t) {
+        if !gpu.script.mig {
+            return Err(code::NOT_SUPPORTED);
+        }
+        match index as usize {
+            place if place < gpu.script.parts.len() => put(part, part_handle(gpu.slot, place)),
+            place if place < MAX_PARTS as usize => Err(code::NOT_FOUND),
+            _ => Err(code::INVALID_ARGUMENT),
+        }
+    }
+    fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(gpu, parent: *mut nvmlDevice_t) {
+        gpu.part().ok_or(code::INVALID_ARGUMENT)?;
+        put(parent, handle(gpu.slot))
+    }
+    fn nvmlDeviceGetGpuInstanceId(gpu, id: *mut c_uint) {
+        put(id, gpu.part().ok_or(code::NOT_SUPPORTED)?.gpu_instance)
+    }
+    fn nvmlDeviceGetComputeInstanceId(gpu, id: *mut c_uint) {
+        put(id, gpu.part().ok_or(code::NOT_SUPPORTED)?.compute_instance)
+    }
     fn nvmlDeviceGetNvLinkState(gpu, link: c_uint, active: *mut nvmlEnableState_t) {
         put(active, gpu.nvlink_active(link)?.into())
     }
@@ -298,10 +335,15 @@ device_calls! {
         put(version, gpu.profile().nvlink_version)
     }
     fn nvmlDeviceGetNvLinkErrorCounter(
-        gpu, link: c_uint, _counter: nvmlNvLinkErrorCounter_t, count: *mut c_ulonglong
+        gpu, link: c_uint, counter: nvmlNvLinkErrorCounter_t, count: *mut c_ulonglong
     ) {
-        gpu.nvlink_active(link)?;
-        put(count, 0)
+        put(count, nvlink_errors(gpu, link, match counter {
+            nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_REPLAY => 0,
+            nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_RECOVERY => 1,
+            nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_CRC_FLIT => 2,
+            nvmlNvLinkErrorCounter_enum_NVML_NVLINK_ERROR_DL_CRC_DATA => 3,
+            _ => return Err(code::NOT_SUPPORTED),
+        })?)
     }
 
     // Firmware, accounting, virtualisation.
@@ -317,6 +359,15 @@ device_calls! {
     fn nvmlDeviceGetAccountingBufferSize(_gpu, size: *mut c_uint) { put(size, 4000) }
     fn nvmlDeviceGetAccountingPids(_gpu, count: *mut c_uint, pids: *mut c_uint) { put_list(pids, count, &[]) }
     fn nvmlDeviceGetVirtualizationMode(_gpu, mode: *mut nvmlGpuVirtualizationMode_t) { put(mode, 0) }
+}
+
+/// Places for parts on one GPU.
+const MAX_PARTS: u32 = 7;
+
+/// Errors of one NVLink.
+pub fn nvlink_errors(gpu: &Gpu, link: u32, kind: usize) -> Answer<u64> {
+    gpu.nvlink_active(link)?;
+    Ok(gpu.script.nvlink_errors.get(&(link, kind)).copied().unwrap_or(0))
 }
 
 /// How far the GPU is from the temperature at which it slows down.

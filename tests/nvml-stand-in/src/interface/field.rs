@@ -10,7 +10,7 @@ use nvml_wrapper_sys::bindings::{
     self as nvml, nvmlDevice_t, nvmlFieldValue_t, nvmlReturn_t, nvmlValue_t, nvmlValueType_t,
 };
 
-use super::device::{ecc_errors, milli, temperature_margin};
+use super::device::{ecc_errors, milli, nvlink_errors, temperature_margin};
 use crate::gpu::Gpu;
 use crate::{Answer, code, world};
 
@@ -90,15 +90,23 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
             U64((gpu.counters().nvlink_bytes * links / 1024.0) as u64)
         }
         NVML_FI_DEV_NVLINK_GET_STATE => U32(gpu.nvlink_active(scope)?.into()),
-        NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY | NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY | NVML_FI_DEV_NVLINK_ERROR_DL_CRC => {
-            gpu.nvlink_active(scope)?;
-            U64(0)
+        NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY..=NVML_FI_DEV_NVLINK_ERROR_DL_CRC if has_scopes(gpu) => {
+            U64(nvlink_errors(gpu, scope, (id - NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY) as usize)?)
         }
+        _ if !has_scopes(gpu) && nvlink_of(id).is_some() => {
+            let (kind, link) = nvlink_of(id).ok_or(code::NOT_SUPPORTED)?;
+            U64(nvlink_errors(gpu, link, kind)?)
+        }
+        NVML_FI_DEV_RETIRED_SBE => U64(gpu.script.retired.ok_or(code::NOT_SUPPORTED)?.0.into()),
+        NVML_FI_DEV_RETIRED_DBE => U64(gpu.script.retired.ok_or(code::NOT_SUPPORTED)?.1.into()),
+        NVML_FI_DEV_RETIRED_PENDING => U32(gpu.script.retired.ok_or(code::NOT_SUPPORTED)?.2.into()),
         NVML_FI_DEV_REMAPPED_COR => data_centre.map(|()| U32(rows.corrected))?,
         NVML_FI_DEV_REMAPPED_UNC => data_centre.map(|()| U32(rows.uncorrected))?,
         NVML_FI_DEV_REMAPPED_PENDING => data_centre.map(|()| U32(rows.pending.into()))?,
         NVML_FI_DEV_REMAPPED_FAILURE => data_centre.map(|()| U32(rows.failed.into()))?,
         NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS..=NVML_FI_DEV_PCIE_COUNT_LANE_ERROR => U32(0),
+        // Only Grace Hopper has a module with a power of its own.
+        NVML_FI_DEV_POWER_AVERAGE | NVML_FI_DEV_POWER_INSTANT if scope != 0 => return Err(code::NOT_SUPPORTED),
         NVML_FI_DEV_POWER_AVERAGE | NVML_FI_DEV_POWER_INSTANT => U32(milli(gpu.reading().power_watts)),
         NVML_FI_DEV_POWER_MIN_LIMIT => U32(milli(power.min)),
         NVML_FI_DEV_POWER_MAX_LIMIT => U32(milli(power.max)),
@@ -121,6 +129,34 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
         NVML_FI_DEV_GET_GPU_RECOVERY_ACTION => U32(gpu.script.recovery_action),
         _ => return Err(code::NOT_SUPPORTED),
     })
+}
+
+/// Whether the GPU takes a link as the scope of one field, as from Hopper on, or has a field for each link.
+fn has_scopes(gpu: &Gpu) -> bool {
+    gpu.profile().nvlinks > OLD_LINKS
+}
+
+const OLD_LINKS: u32 = 12;
+
+/// The kind of error, as the script has them, and the link of an older GPU's field.
+fn nvlink_of(id: u32) -> Option<(usize, u32)> {
+    use nvml::field_id::*;
+    let first = [
+        NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L0,
+        NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L0,
+        NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L0,
+        NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L0,
+    ];
+    let seventh = [
+        NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L6,
+        NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L6,
+        NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L6,
+        NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L6,
+    ];
+    let place = |starts: [u32; 4], link: u32| {
+        starts.iter().position(|start| (*start..start + 6).contains(&id)).map(|kind| (kind, link + id - starts[kind]))
+    };
+    place(first, 0).or_else(|| place(seventh, 6))
 }
 
 impl Value {

@@ -38,6 +38,16 @@ device_calls! {
         sample.cast::<Sample>().as_mut().ok_or(code::INVALID_ARGUMENT)?.0 = Some(taken);
         Ok(())
     }
+    // The load is one for the whole GPU, so each part shows it.
+    fn nvmlGpmMigSampleGet(gpu, instance: c_uint, sample: nvmlGpmSample_t) {
+        supported(gpu)?;
+        if gpu.script.parts.iter().all(|part| part.gpu_instance != instance) {
+            return Err(code::NOT_FOUND);
+        }
+        let taken = Taken { at: gpu.now, nvlinks: gpu.profile().nvlinks, counters: gpu.counters().clone() };
+        sample.cast::<Sample>().as_mut().ok_or(code::INVALID_ARGUMENT)?.0 = Some(taken);
+        Ok(())
+    }
 }
 
 #[unsafe(no_mangle)]

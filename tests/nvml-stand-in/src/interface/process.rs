@@ -67,7 +67,7 @@ fn processes(gpu: &Gpu, which: fn(&Process) -> bool) -> Vec<nvmlProcessInfo_t> {
     let info = |p: &Process| nvmlProcessInfo_t {
         pid: p.pid,
         usedGpuMemory: p.memory.unwrap_or(UNKNOWN_MEMORY),
-        gpuInstanceId: NO_INSTANCE,
+        gpuInstanceId: p.gpu_instance.unwrap_or(NO_INSTANCE),
         computeInstanceId: NO_INSTANCE,
     };
     gpu.script.processes.iter().filter(|p| which(p)).map(info).collect()

@@ -1,0 +1,217 @@
+//! The local cache of network file systems (FS-Cache, cachefilesd).
+//!
+//! Sources: `/proc/fs/fscache/stats`, and `/proc/fs/netfs/stats`, where newer kernels have it. Lines are `Section: key=1
+//! key=2`; sections and keys come and go with the kernel's version, so each that is known is read, wherever it stands.
+
+use crate::collector::{CollectError, Collector};
+use crate::file::File;
+use crate::options::Options;
+use takt_model::{Metric, Samples};
+
+struct Fscache {
+    files: [File; 2],
+}
+
+const COOKIES: Metric =
+    Metric::gauge("takt_fscache_cookies", "What the cache knows now: files (data), and volumes or indices.", &["type"]);
+const ACQUIRED: Metric = Metric::counter(
+    "takt_fscache_acquires_total",
+    "Files for which the cache was asked, by result: ok, no_memory, no_cache.",
+    &["result"],
+);
+const REQUESTS: Metric = Metric::counter(
+    "takt_fscache_requests_total",
+    "Requests to the cache: read, write; before Linux 5.17 of pages. What the cache could not give went to the server.",
+    &["operation"],
+);
+const MISSES: Metric = Metric::counter("takt_fscache_misses_total", "Reads that the cache could not answer.", &[]);
+const NO_SPACE: Metric = Metric::counter(
+    "takt_fscache_no_space_total",
+    "What was given up because the cache's disk is full: write, create; and files removed to make room, cull.",
+    &["operation"],
+);
+const RETIRED: Metric = Metric::counter(
+    "takt_fscache_invalidations_total",
+    "Files whose cached data were thrown away as out of date.",
+    &[],
+);
+const READS: Metric = Metric::counter(
+    "takt_fscache_read_sources_total",
+    "Parts of reads of network file systems by where they came from: cache, server, zero (holes).",
+    &["source"],
+);
+const FAILED: Metric = Metric::counter(
+    "takt_fscache_failures_total",
+    "Parts of requests that failed, by what was asked: cache_read, cache_write, download, upload.",
+    &["operation"],
+);
+const METRICS: &[Metric] = &[COOKIES, ACQUIRED, REQUESTS, MISSES, NO_SPACE, RETIRED, READS, FAILED];
+
+/// The library below the network file systems; newer kernels have a section for each line of it.
+const NETFS: &str = "Netfs";
+const NETFS_SECTIONS: [&str; 5] = ["CaRdOps", "CaWrOps", "DownOps", "UpldOps", "ZeroOps"];
+
+/// Section, key, metric and label; the keys from Linux 5.17 on, then those before.
+const KNOWN: &[(&str, &str, &Metric, &[&str])] = &[
+    ("Cookies", "n", &COOKIES, &["data"]),
+    ("Cookies", "v", &COOKIES, &["volume"]),
+    ("Acquire", "ok", &ACQUIRED, &["ok"]),
+    ("Acquire", "oom", &ACQUIRED, &["no_memory"]),
+    ("Invals", "n", &RETIRED, &[]),
+    ("NoSpace", "nwr", &NO_SPACE, &["write"]),
+    ("NoSpace", "ncr", &NO_SPACE, &["create"]),
+    ("NoSpace", "cull", &NO_SPACE, &["cull"]),
+    ("IO", "rd", &REQUESTS, &["read"]),
+    ("IO", "wr", &REQUESTS, &["write"]),
+    ("IO", "mis", &MISSES, &[]),
+    (NETFS, "RD", &READS, &["cache"]),
+    (NETFS, "DL", &READS, &["server"]),
+    (NETFS, "ZR", &READS, &["zero"]),
+    (NETFS, "rf", &FAILED, &["cache_read"]),
+    (NETFS, "wf", &FAILED, &["cache_write"]),
+    (NETFS, "df", &FAILED, &["download"]),
+    (NETFS, "uf", &FAILED, &["upload"]),
+    // Before Linux 5.17.
+    ("Cookies", "dat", &COOKIES, &["data"]),
+    ("Cookies", "idx", &COOKIES, &["index"]),
+    ("Acquire", "noc", &ACQUIRED, &["no_cache"]),
+    ("Retrvls", "n", &REQUESTS, &["read"]),
+    ("Retrvls", "nod", &MISSES, &[]),
+    ("Stores", "n", &REQUESTS, &["write"]),
+    ("CacheEv", "nsp", &NO_SPACE, &["create"]),
+    ("CacheEv", "cul", &NO_SPACE, &["cull"]),
+];
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    let file = |name: &str| File::new(options.paths.procfs.join("fs").join(name).join("stats"));
+    Box::new(Fscache { files: ["fscache", "netfs"].map(file) })
+}
+
+impl Collector for Fscache {
+    fn name(&self) -> &'static str {
+        "fscache"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        KNOWN.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let mut found = [None; KNOWN.len()];
+        let mut is_there = false;
+        for file in &mut self.files {
+            match file.read().map_err(|error| error.or_absent("no cache of network file systems")) {
+                Ok(text) => {
+                    is_there = true;
+                    parse(text, &mut found);
+                }
+                Err(CollectError::Absent(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for ((_, _, metric, label), value) in KNOWN.iter().zip(found) {
+            value.into_iter().for_each(|value| out.push(metric, label, value));
+        }
+        match is_there {
+            true => Ok(()),
+            false => Err(CollectError::Absent("no cache of network file systems")),
+        }
+    }
+}
+
+/// Puts what is known in its place in `found`. The newer of the two files repeats what is in the older; one counts.
+fn parse(text: &str, found: &mut [Option<f64>; KNOWN.len()]) {
+    for line in text.lines() {
+        let Some((section, pairs)) = line.split_once(':') else { continue };
+        let section = section.trim_ascii();
+        let section = if NETFS_SECTIONS.contains(&section) { NETFS } else { section };
+        for (key, value) in pairs.split_ascii_whitespace().filter_map(|pair| pair.split_once('=')) {
+            let place = KNOWN.iter().position(|(known, known_key, ..)| (*known, *known_key) == (section, key));
+            if let (Some(place), Ok(value)) = (place, value.parse::<u64>()) {
+                found[place].get_or_insert(value as f64);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Vec<(&'static str, f64)> {
+        let mut found = [None; KNOWN.len()];
+        parse(text, &mut found);
+        let found = KNOWN.iter().zip(found).filter_map(|((.., metric, label), value)| Some((metric, label, value?)));
+        found.map(|(metric, label, value)| (label.first().copied().unwrap_or(metric.name), value)).collect()
+    }
+
+    /// As `fs/fscache/stats.c` of Linux 6.1 prints it.
+    const NEWER: &str = "FS-Cache statistics\nCookies: n=12 v=1 vcol=0 voom=0\nAcquire: n=12 ok=11 oom=1\n\
+        LRU    : n=0 exp=0 rmv=0 drp=0 at=0\nInvals : n=3\nUpdates: n=0 rsz=0 rsn=0\nRelinqs: n=0 rtr=0 drop=0\n\
+        NoSpace: nwr=4 ncr=5 cull=6\nIO     : rd=700 wr=80 mis=9\n";
+
+    /// Some lines of Linux 5.10's.
+    const OLDER: &str = "FS-Cache statistics\nCookies: idx=3 dat=20 spc=0\nAcquire: n=23 nul=0 noc=2 ok=21 nbf=0 oom=0\n\
+        Invals : n=1 run=1\nRetrvls: n=50 ok=40 wt=0 nod=10 nbf=0 int=0 oom=0\nRetrvls: ops=50 owt=0 abt=0\n\
+        Stores : n=10 ok=10 agn=0 nbf=0 oom=0\nCacheEv: nsp=1 stl=0 rtr=0 cul=2\n";
+
+    #[test]
+    fn statistics_of_both_times() {
+        let newer = [
+            ("data", 12.0),
+            ("volume", 1.0),
+            ("ok", 11.0),
+            ("no_memory", 1.0),
+            ("takt_fscache_invalidations_total", 3.0),
+            ("write", 4.0),
+            ("create", 5.0),
+            ("cull", 6.0),
+            ("read", 700.0),
+            ("write", 80.0),
+            ("takt_fscache_misses_total", 9.0),
+        ];
+        assert_eq!(read(NEWER), newer);
+        let older = [
+            ("ok", 21.0),
+            ("no_memory", 0.0),
+            ("takt_fscache_invalidations_total", 1.0),
+            ("data", 20.0),
+            ("index", 3.0),
+            ("no_cache", 2.0),
+            ("read", 50.0),
+            ("takt_fscache_misses_total", 10.0),
+            ("write", 10.0),
+            ("create", 1.0),
+            ("cull", 2.0),
+        ];
+        assert_eq!(read(OLDER), older);
+    }
+
+    #[test]
+    fn the_library_below_tells_where_reads_came_from() {
+        let expected = [("cache", 5.0), ("server", 7.0), ("zero", 1.0), ("cache_read", 2.0), ("download", 3.0)];
+        // Linux 6.6, then newer.
+        assert_eq!(read("Netfs  : ZR=1 sh=0 sk=0\nNetfs  : DL=7 ds=4 df=3 di=0\nNetfs  : RD=5 rs=3 rf=2\n"), expected);
+        assert_eq!(read("ZeroOps: ZR=1 sh=0 sk=0\nDownOps: DL=7 ds=4 df=3 di=0\nCaRdOps: RD=5 rs=3 rf=2\n"), expected);
+    }
+
+    #[test]
+    fn no_series_comes_twice_though_both_files_tell_it() {
+        let mut found = [None; KNOWN.len()];
+        parse(NEWER, &mut found);
+        parse(&NEWER.replace("rd=700", "rd=701"), &mut found);
+        assert!(found.contains(&Some(700.0)) && !found.contains(&Some(701.0)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in "(Cookies|IO|:| |=|n|rd|[0-9]{0,22}|\n|\\PC){0,60}") {
+            let _ = read(&text);
+        }
+    }
+}

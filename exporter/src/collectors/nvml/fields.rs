@@ -1,0 +1,266 @@
+//! Field values: many figures by one call, each with a return code of its own.
+//!
+//! The wrapper's own function knows no scopes (one NVLink of many, the module in place of the GPU), so this calls NVML.
+
+use super::metrics::*;
+use super::reading::Fixed;
+use super::values::{Asking, Values};
+use nvml_wrapper::Device;
+use nvml_wrapper::error::{NvmlError, nvml_try};
+use nvml_wrapper_sys::bindings as sys;
+use nvml_wrapper_sys::bindings::field_id::*;
+use takt_model::Metric;
+
+/// One figure and where it goes.
+struct Field {
+    id: u32,
+    scope: u32,
+    metric: &'static Metric,
+    label: &'static [&'static str],
+    /// The unit in base units.
+    unit: f64,
+    only: Only,
+}
+
+/// Which of the answers count. A GPU without ECC may answer 0 to what only makes sense with it.
+#[derive(PartialEq)]
+enum Only {
+    Always,
+    WithEcc,
+    /// A GPU whose memory has no sensor may say 0.
+    NotZero,
+    /// In 32 bits it would come round several times a second.
+    In64Bits,
+}
+use Only::{Always, In64Bits, NotZero, WithEcc};
+
+const fn field(id: u32, metric: &'static Metric, label: &'static [&'static str], unit: f64, only: Only) -> Field {
+    Field { id, scope: 0, metric, label, unit, only }
+}
+
+const MILLI: f64 = 1e-3;
+const NANO: f64 = 1e-9;
+const KIB: f64 = 1024.0;
+/// The board with its CPU (`NVML_POWER_SCOPE_MODULE`).
+const MODULE: u32 = 1;
+/// Of all links together.
+const ALL_LINKS: u32 = u32::MAX;
+
+#[rustfmt::skip]
+static FIELDS: &[Field] = &[
+    field(NVML_FI_DEV_MEMORY_TEMP, &TEMPERATURE, &["memory"], 1.0, NotZero),
+    field(NVML_FI_DEV_POWER_INSTANT, &POWER_INSTANT, &[], MILLI, Always),
+    Field { id: NVML_FI_DEV_POWER_INSTANT, scope: MODULE, metric: &MODULE_POWER, label: &[], unit: MILLI, only: NotZero },
+    field(NVML_FI_DEV_PERF_POLICY_POWER, &THROTTLE_SECONDS, &["sw_power_cap"], NANO, Always),
+    field(NVML_FI_DEV_PERF_POLICY_THERMAL, &THROTTLE_SECONDS, &["thermal"], NANO, Always),
+    field(NVML_FI_DEV_PERF_POLICY_SYNC_BOOST, &THROTTLE_SECONDS, &["sync_boost"], NANO, Always),
+    field(NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT, &THROTTLE_SECONDS, &["board_limit"], NANO, Always),
+    field(NVML_FI_DEV_PERF_POLICY_LOW_UTILIZATION, &THROTTLE_SECONDS, &["low_utilization"], NANO, Always),
+    field(NVML_FI_DEV_PERF_POLICY_RELIABILITY, &THROTTLE_SECONDS, &["reliability"], NANO, Always),
+    field(NVML_FI_DEV_PERF_POLICY_TOTAL_APP_CLOCKS, &THROTTLE_SECONDS, &["app_clocks"], NANO, Always),
+    field(NVML_FI_DEV_PERF_POLICY_TOTAL_BASE_CLOCKS, &THROTTLE_SECONDS, &["base_clocks"], NANO, Always),
+    field(NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, &THROTTLE_SECONDS, &["sw_thermal"], NANO, Always),
+    field(NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, &THROTTLE_SECONDS, &["hw_thermal"], NANO, Always),
+    field(NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, &THROTTLE_SECONDS, &["hw_power_brake"], NANO, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_TX_BYTES, &PCIE_BYTES, &["tx"], 1.0, In64Bits),
+    field(NVML_FI_DEV_PCIE_COUNT_RX_BYTES, &PCIE_BYTES, &["rx"], 1.0, In64Bits),
+    field(NVML_FI_DEV_PCIE_REPLAY_COUNTER, &PCIE_REPLAYS, &[], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS, &PCIE_ERRORS, &["correctable"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_NAKS_RECEIVED, &PCIE_ERRORS, &["nak_received"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_RECEIVER_ERROR, &PCIE_ERRORS, &["receiver"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_BAD_TLP, &PCIE_ERRORS, &["bad_tlp"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_NAKS_SENT, &PCIE_ERRORS, &["nak_sent"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_BAD_DLLP, &PCIE_ERRORS, &["bad_dllp"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_NON_FATAL_ERROR, &PCIE_ERRORS, &["non_fatal"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_FATAL_ERROR, &PCIE_ERRORS, &["fatal"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_UNSUPPORTED_REQ, &PCIE_ERRORS, &["unsupported_request"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_LCRC_ERROR, &PCIE_ERRORS, &["lcrc"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_LANE_ERROR, &PCIE_ERRORS, &["lane"], 1.0, Always),
+    field(NVML_FI_DEV_ECC_SBE_VOL_TOTAL, &ECC_ERRORS, &["corrected", "volatile"], 1.0, WithEcc),
+    field(NVML_FI_DEV_ECC_DBE_VOL_TOTAL, &ECC_ERRORS, &["uncorrected", "volatile"], 1.0, WithEcc),
+    field(NVML_FI_DEV_ECC_SBE_AGG_TOTAL, &ECC_ERRORS, &["corrected", "aggregate"], 1.0, WithEcc),
+    field(NVML_FI_DEV_ECC_DBE_AGG_TOTAL, &ECC_ERRORS, &["uncorrected", "aggregate"], 1.0, WithEcc),
+    field(NVML_FI_DEV_REMAPPED_COR, &REMAPPED_ROWS, &["corrected"], 1.0, WithEcc),
+    field(NVML_FI_DEV_REMAPPED_UNC, &REMAPPED_ROWS, &["uncorrected"], 1.0, WithEcc),
+    field(NVML_FI_DEV_REMAPPED_PENDING, &REMAP_PENDING, &[], 1.0, WithEcc),
+    field(NVML_FI_DEV_REMAPPED_FAILURE, &REMAP_FAILED, &[], 1.0, WithEcc),
+    field(NVML_FI_DEV_RETIRED_SBE, &RETIRED_PAGES, &["single_bit"], 1.0, WithEcc),
+    field(NVML_FI_DEV_RETIRED_DBE, &RETIRED_PAGES, &["double_bit"], 1.0, WithEcc),
+    field(NVML_FI_DEV_RETIRED_PENDING, &RETIRED_PENDING, &[], 1.0, WithEcc),
+    field(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, &RECOVERY_ACTION, &[], 1.0, Always),
+    Field { id: NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scope: ALL_LINKS, metric: &NVLINK_BYTES, label: &["tx"], unit: KIB, only: Always },
+    Field { id: NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scope: ALL_LINKS, metric: &NVLINK_BYTES, label: &["rx"], unit: KIB, only: Always },
+];
+
+/// A type of errors of one NVLink.
+struct LinkErrors {
+    kind: &'static str,
+    /// The field of those GPUs that take the link as its scope.
+    id: Option<u32>,
+    /// The fields of the links 0 and 6 of the older ones, that have a field for each link; their last link is number 11.
+    ids: Option<[u32; 2]>,
+}
+
+#[rustfmt::skip]
+const NVLINK_FIELDS: [LinkErrors; 5] = [
+    LinkErrors { kind: "replay", id: Some(NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY), ids: Some([NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L6]) },
+    LinkErrors { kind: "recovery", id: Some(NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY), ids: Some([NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L6]) },
+    LinkErrors { kind: "crc", id: Some(NVML_FI_DEV_NVLINK_ERROR_DL_CRC), ids: None },
+    LinkErrors { kind: "crc_flit", id: None, ids: Some([NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L6]) },
+    LinkErrors { kind: "crc_data", id: None, ids: Some([NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L6]) },
+];
+const OLD_LINKS: u32 = 12;
+
+/// The most NVLinks that NVML can speak of.
+const MAX_NVLINKS: u32 = sys::NVML_NVLINK_MAX_LINKS;
+
+/// How many NVLinks the GPU has.
+pub(super) fn nvlinks(device: &Device<'_>, ask: &mut Asking<'_>) -> Result<u32, NvmlError> {
+    let count = get(device, &mut [request(NVML_FI_DEV_NVLINK_LINK_COUNT, 0)], ask)?;
+    let count = count.and_then(|values| values.first().copied().flatten());
+    Ok(count.map_or(0, |count| (count.value as u32).min(MAX_NVLINKS)))
+}
+
+pub(super) fn read(
+    device: &Device<'_>,
+    fixed: &Fixed,
+    ask: &mut Asking<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
+    let mut requests: Vec<_> = FIELDS.iter().map(|field| request(field.id, field.scope)).collect();
+    let Some(found) = get(device, &mut requests, ask)? else { return Ok(()) };
+    for (field, found) in FIELDS.iter().zip(found) {
+        let Some(found) = found else { continue };
+        let counts = match field.only {
+            Always => true,
+            WithEcc => fixed.has_ecc,
+            NotZero => found.value != 0.0,
+            In64Bits => found.is_wide,
+        };
+        let value = counts.then_some(found.value * field.unit);
+        values.tabled(field.metric, field.label, value);
+    }
+    match fixed.nvlinks {
+        0 => Ok(()),
+        links => nvlink_errors(device, links, ask, values),
+    }
+}
+
+fn nvlink_errors(device: &Device<'_>, links: u32, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+    let newer = |link: u32, id: Option<u32>| id.map(|id| (id, link));
+    let older = |link: u32, ids: Option<[u32; 2]>| {
+        let [first, seventh] = ids?;
+        (link < OLD_LINKS).then(|| (if link < 6 { first + link } else { seventh + link - 6 }, 0))
+    };
+    let asked = (0..links).flat_map(|link| {
+        let ways = NVLINK_FIELDS.into_iter().flat_map(move |LinkErrors { kind, id, ids }| {
+            [newer(link, id), older(link, ids)].into_iter().flatten().map(move |way| (link, kind, way))
+        });
+        ways.collect::<Vec<_>>()
+    });
+    let asked: Vec<_> = asked.collect();
+    let mut requests: Vec<_> = asked.iter().map(|(_, _, (id, scope))| request(*id, *scope)).collect();
+    let Some(found) = get(device, &mut requests, ask)? else { return Ok(()) };
+    let mut last = None;
+    for ((link, kind, _), found) in asked.iter().zip(found) {
+        // Where a GPU knows both ways, the first has told.
+        if found.is_some() && last != Some((link, kind)) {
+            last = Some((link, kind));
+            values.labelled(&NVLINK_ERRORS, [link.to_string(), (*kind).to_owned()], found.map(|found| found.value));
+        }
+    }
+    Ok(())
+}
+
+/// A field's value as NVML gave it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Found {
+    value: f64,
+    is_wide: bool,
+}
+
+fn request(id: u32, scope: u32) -> sys::nvmlFieldValue_t {
+    // SAFETY: a struct of numbers may be all zeros.
+    let zeros: sys::nvmlFieldValue_t = unsafe { std::mem::zeroed() };
+    sys::nvmlFieldValue_t { fieldId: id, scopeId: scope, ..zeros }
+}
+
+/// `None` for each field that the GPU does not have, and for all where the call fails.
+fn get(
+    device: &Device<'_>,
+    requests: &mut [sys::nvmlFieldValue_t],
+    ask: &mut Asking<'_>,
+) -> Result<Option<Vec<Option<Found>>>, NvmlError> {
+    if ask.is_renumbered {
+        requests.iter_mut().for_each(|request| request.fieldId = newer_id(request.fieldId));
+    }
+    // SAFETY: the handle is the device's; pointer and length are the slice's.
+    let code = call(&device.nvml().lib().nvmlDeviceGetFieldValues, |function| unsafe {
+        function(device.handle(), requests.len() as i32, requests.as_mut_ptr())
+    });
+    Ok(ask.value("GetFieldValues", code)?.map(|()| requests.iter().map(found).collect()))
+}
+
+fn found(field: &sys::nvmlFieldValue_t) -> Option<Found> {
+    nvml_try(field.nvmlReturn).ok()?;
+    // SAFETY: the type says which of the union's members NVML has written.
+    let (value, is_wide) = unsafe {
+        match field.valueType {
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_DOUBLE => (field.value.dVal, true),
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT => (f64::from(field.value.uiVal), false),
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG => (field.value.ulVal as f64, true),
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG => (field.value.ullVal as f64, true),
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_LONG_LONG => (field.value.sllVal as f64, true),
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT => (f64::from(field.value.siVal), false),
+            _ => return None,
+        }
+    };
+    Some(Found { value, is_wide })
+}
+
+/// From 580.82 on, drivers have other numbers for some fields.
+pub(super) fn is_renumbered(driver: &str) -> bool {
+    let mut parts = driver.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (580, 82)
+}
+
+fn newer_id(id: u32) -> u32 {
+    match id {
+        251..=255 => id + 18,
+        256..=273 => id - 5,
+        _ => id,
+    }
+}
+
+/// Calls a function of the library, if this driver's has it.
+pub(super) fn call<F, E: ToString>(
+    symbol: &Result<F, E>,
+    call: impl FnOnce(&F) -> sys::nvmlReturn_t,
+) -> Result<(), NvmlError> {
+    let function = symbol.as_ref().map_err(|error| NvmlError::FailedToLoadSymbol(error.to_string()))?;
+    nvml_try(call(function))
+}
+
+/// What NVML wants in a struct's `version`.
+pub(super) const fn version<T>(number: u32) -> u32 {
+    size_of::<T>() as u32 | (number << 24)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_numbered_as_the_driver_does() {
+        assert!(!is_renumbered("570.86.15") && !is_renumbered("580.65.06") && !is_renumbered(""));
+        assert!(is_renumbered("580.82.07") && is_renumbered("580.105.08") && is_renumbered("590.1"));
+        assert_eq!([74, 251, 253, 255, 256, 273, 274].map(newer_id), [74, 269, 271, 273, 251, 268, 274]);
+    }
+
+    #[test]
+    fn every_field_has_its_labels() {
+        for field in FIELDS {
+            assert_eq!(field.label.len() + 1, field.metric.labels.len(), "{}", field.metric.name);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! NVIDIA's cards on the PCI bus, whether their driver knows them or not.
+//!
+//! Source: `/sys/bus/pci/devices`. The bus is looked through seldom: cards do not come and go.
+
+use super::seen::Seen;
+use super::{Gpu, Identity};
+use std::fs::{read_dir, read_link, read_to_string};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// The vendor, and the classes of graphics cards and of those without a screen.
+const NVIDIA: &str = "0x10de";
+const CLASSES: [&str; 2] = ["0x0300", "0x0302"];
+
+/// Drivers that hold a card for something else: a virtual machine, the free desktop.
+const OTHERS: [&str; 3] = ["vfio-pci", "nouveau", "pciback"];
+
+pub(super) struct Slots {
+    devices: PathBuf,
+    /// Addresses as the kernel writes them: `0000:41:00.0`.
+    cards: Vec<String>,
+    looked: Option<Instant>,
+}
+
+impl Slots {
+    pub fn new(sysfs: &Path) -> Self {
+        Self { devices: sysfs.join("bus/pci/devices"), cards: Vec::new(), looked: None }
+    }
+
+    /// The cards that are neither among these GPUs nor known from before, as GPUs that cannot say who they are.
+    pub fn without(&mut self, gpus: &[Gpu], seen: &Seen) -> Vec<Identity> {
+        if self.looked.is_none_or(|at| at.elapsed() > LOOK_AGAIN) {
+            self.looked = Some(Instant::now());
+            self.cards = self.look();
+        }
+        let told = gpus.iter().map(|gpu| &gpu.identity).chain(seen.identities());
+        let told: Vec<_> = told.map(|identity| kernels(&identity.pci_bus_id)).collect();
+        // One that cannot say where it is may be any.
+        if gpus.iter().any(|gpu| gpu.identity.pci_bus_id.is_empty()) {
+            return Vec::new();
+        }
+        let unseen = self.cards.iter().filter(|card| !told.contains(card));
+        let identity = |card: &String| Identity { pci_bus_id: card.clone(), ..Identity::unknown(card.clone(), 0, "") };
+        unseen.map(identity).collect()
+    }
+
+    fn look(&self) -> Vec<String> {
+        let devices = read_dir(&self.devices).into_iter().flatten().flatten();
+        let is_card = |device: &Path| {
+            let is = |file: &str, wanted: &[&str]| {
+                let value = read_to_string(device.join(file)).unwrap_or_default();
+                wanted.iter().any(|wanted| value.starts_with(wanted))
+            };
+            let driver = read_link(device.join("driver")).ok();
+            let driver = driver.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+            is("vendor", &[NVIDIA]) && is("class", &CLASSES) && driver.is_none_or(|driver| !OTHERS.contains(&driver))
+        };
+        let cards = devices.filter(|device| is_card(&device.path()));
+        let mut cards: Vec<_> = cards.filter_map(|device| device.file_name().into_string().ok()).collect();
+        cards.sort();
+        cards
+    }
+}
+
+/// NVML's way to write an address, `00000000:41:00.0`, in the kernel's.
+fn kernels(bus_id: &str) -> String {
+    let (domain, rest) = bus_id.split_once(':').unwrap_or(("", bus_id));
+    let domain = u32::from_str_radix(domain, 16).unwrap_or_default();
+    format!("{domain:04x}:{}", rest.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        assert_eq!(kernels("00000000:C1:00.0"), "0000:c1:00.0");
+        assert_eq!(kernels("00010000:01:00.0"), "10000:01:00.0");
+        assert_eq!(kernels(""), "0000:");
+    }
+
+    #[test]
+    fn cards_without_a_driver_are_seen_and_those_of_others_are_not() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let devices = sysfs.path().join("bus/pci/devices");
+        for (address, vendor, class, driver) in [
+            ("0000:01:00.0", "0x10de", "0x030000", Some("nvidia")),
+            ("0000:21:00.0", "0x10de", "0x030200", None),
+            ("0000:21:00.1", "0x10de", "0x040300", Some("snd_hda_intel")),
+            ("0000:41:00.0", "0x10de", "0x030000", Some("vfio-pci")),
+            ("0000:61:00.0", "0x1002", "0x030000", Some("amdgpu")),
+        ] {
+            let device = devices.join(address);
+            std::fs::create_dir_all(&device).unwrap();
+            std::fs::write(device.join("vendor"), format!("{vendor}\n")).unwrap();
+            std::fs::write(device.join("class"), format!("{class}\n")).unwrap();
+            if let Some(driver) = driver {
+                std::os::unix::fs::symlink(format!("../../../drivers/{driver}"), device.join("driver")).unwrap();
+            }
+        }
+        let mut slots = Slots::new(sysfs.path());
+        let unseen = slots.without(&[], &Seen::load(None));
+        let unseen: Vec<_> = unseen.iter().map(|identity| identity.uuid.as_str()).collect();
+        assert_eq!(unseen, ["unknown-0000:01:00.0", "unknown-0000:21:00.0"]);
+    }
+}

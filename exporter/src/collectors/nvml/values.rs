@@ -1,0 +1,114 @@
+//! What was read of a GPU, and how NVML's answers become it.
+
+use nvml_wrapper::error::NvmlError;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use takt_model::{Metric, Samples};
+
+/// A value of one GPU.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Value {
+    pub metric: &'static Metric,
+    /// The labels behind `uuid`.
+    pub labels: Vec<Cow<'static, str>>,
+    pub value: f64,
+}
+
+/// The values of one GPU.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Values(pub Vec<Value>);
+
+impl Values {
+    /// Adds a value with no label but the UUID, if there is one.
+    pub fn one(&mut self, metric: &'static Metric, value: Option<f64>) {
+        self.labelled::<&'static str, 0>(metric, [], value);
+    }
+
+    /// Adds a value, if there is one.
+    pub fn labelled<L: Into<Cow<'static, str>>, const N: usize>(
+        &mut self,
+        metric: &'static Metric,
+        labels: [L; N],
+        value: Option<f64>,
+    ) {
+        let labels = || labels.map(Into::into).to_vec();
+        self.0.extend(value.map(|value| Value { metric, labels: labels(), value }));
+    }
+
+    /// The same with labels from a table.
+    pub fn tabled(&mut self, metric: &'static Metric, labels: &'static [&'static str], value: Option<f64>) {
+        let labels = || labels.iter().map(|label| Cow::Borrowed(*label)).collect();
+        self.0.extend(value.map(|value| Value { metric, labels: labels(), value }));
+    }
+
+    /// The value with no label but the UUID.
+    pub fn get(&self, metric: &'static Metric) -> Option<f64> {
+        self.0.iter().find(|value| value.metric == metric && value.labels.is_empty()).map(|value| value.value)
+    }
+
+    pub fn push(&self, uuid: &str, out: &mut Samples) {
+        for Value { metric, labels, value } in &self.0 {
+            let mut all = Vec::with_capacity(1 + labels.len());
+            all.push(uuid);
+            all.extend(labels.iter().map(AsRef::as_ref));
+            out.push(metric, &all, *value);
+        }
+    }
+}
+
+/// Calls that failed, by call and error.
+pub(super) type Errors = BTreeMap<(&'static str, String), u64>;
+
+/// Takes NVML's answers: an absent value is absent, and a failure is counted.
+pub(super) struct Asking<'e> {
+    pub errors: &'e mut Errors,
+    /// Whether the driver has the newer numbers of the fields.
+    pub is_renumbered: bool,
+}
+
+impl Asking<'_> {
+    /// `None` for what the GPU, the driver or our permissions do not allow, and for what fails just now: no value is ever
+    /// made up. An error remains only when there is no use in asking this GPU further.
+    pub fn value<T>(&mut self, call: &'static str, result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if ends_session(&error) => Err(error),
+            Err(error @ (NvmlError::GpuLost | NvmlError::ResetRequired)) => Err(error),
+            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => Ok(None),
+            Err(error) => {
+                // Their debug form is NVML's word for them; what else they carry is cut off.
+                let word = format!("{error:?}");
+                let word = word.split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
+                *self.errors.entry((call, word)).or_insert(0) += 1;
+                tracing::debug!(call, %error, "no value");
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// The driver was unloaded or replaced under us.
+pub(super) fn ends_session(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_is_left_out_and_counted_and_what_is_not_supported_only_left_out() {
+        let mut errors = Errors::new();
+        let mut ask = Asking { errors: &mut errors, is_renumbered: false };
+        assert_eq!(ask.value("GetPowerUsage", Ok(1)).unwrap(), Some(1));
+        assert_eq!(ask.value::<()>("GetPowerUsage", Err(NvmlError::NotSupported)).unwrap(), None);
+        assert_eq!(ask.value::<()>("GetPowerUsage", Err(NvmlError::Unknown)).unwrap(), None);
+        let odd = NvmlError::UnexpectedVariant(77);
+        assert_eq!(ask.value::<()>("GetPowerUsage", Err(odd)).unwrap(), None);
+        for lost in [NvmlError::GpuLost, NvmlError::ResetRequired, NvmlError::DriverNotLoaded] {
+            assert!(ask.value::<()>("GetPowerUsage", Err(lost)).is_err());
+        }
+        let counted: Vec<_> = errors.iter().map(|((_, error), count)| (error.as_str(), *count)).collect();
+        assert_eq!(counted, [("UnexpectedVariant", 1), ("Unknown", 1)]);
+    }
+}
