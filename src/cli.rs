@@ -38,6 +38,11 @@ pub enum Command {
     /// Who used what
     #[command(subcommand)]
     Report(Report),
+    /// Judge how well runs that have ended used what they held; a server does so by itself
+    Assess(Assess),
+    /// Give hours back that a fault cost
+    #[command(subcommand)]
+    Credit(Credit),
     /// List job runs, the newest first
     Jobs(Jobs),
     /// Show every run of one job
@@ -205,6 +210,119 @@ pub struct ImportSacct {
 pub enum Report {
     /// Usage of a period: CPU-, GPU-, node- and memory-hours, jobs and waiting
     Usage(ReportUsage),
+    /// How well runs used what they held, one by one
+    Efficiency(ReportSheet),
+    /// What was held and not used, by cause, and what to change
+    Waste(ReportSheet),
+    /// The whole cluster's month
+    Cluster(ReportSheet),
+    /// An account's month, for those who answer for it
+    Account(ReportSheet),
+    /// A user's month
+    User(ReportSheet),
+    /// Send the month's reports to all who get one and do not have it yet; a server does so by itself
+    Send(ReportSend),
+}
+
+#[derive(Debug, Args)]
+pub struct ReportSend {
+    /// Month to report (2026-10); last month where this is left out
+    #[arg(long, value_name = "YYYY-MM")]
+    pub month: Option<String>,
+    /// Send nothing: print the mails, or write them into the directory of --out
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Directory for the mails, each as .eml and .html
+    #[arg(long, value_name = "DIR", requires = "dry_run")]
+    pub out: Option<PathBuf>,
+    /// Which cluster, where records of several are kept
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportSheet {
+    /// Month to report (2026-10); this month where no period is given
+    #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
+    pub month: Option<String>,
+    /// First day of the period
+    #[arg(long, value_name = "DATE", requires = "to")]
+    pub from: Option<String>,
+    /// End of the period: the first day that is outside
+    #[arg(long, value_name = "DATE", requires = "from")]
+    pub to: Option<String>,
+    /// Only this user's; `report user` takes whoever runs it where this is left out
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Only this account's
+    #[arg(long, value_name = "NAME", conflicts_with = "user")]
+    pub account: Option<String>,
+    /// Which cluster, where records of several are kept
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Most runs to list
+    #[arg(long, value_name = "N")]
+    pub runs: Option<usize>,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct Assess {
+    /// Runs that ended in this month; in the current one where no period is given
+    #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
+    pub month: Option<String>,
+    /// First day of the period
+    #[arg(long, value_name = "DATE", requires = "to")]
+    pub from: Option<String>,
+    /// End of the period: the first day that is outside
+    #[arg(long, value_name = "DATE", requires = "from")]
+    pub to: Option<String>,
+    /// Those that were assessed already as well
+    #[arg(long)]
+    pub again: bool,
+    /// Which cluster, where records of several are kept
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Credit {
+    /// Give back the hours that a job lost
+    Job(CreditJob),
+    /// Take a credit back
+    Revoke(CreditRevoke),
+    /// List all credits, with who gave them, when and why
+    List(CreditList),
+}
+
+#[derive(Debug, Args)]
+pub struct CreditJob {
+    /// The job; its last run that has ended
+    pub id: String,
+    /// Why
+    #[arg(long)]
+    pub reason: String,
+    /// GPU-hours to give back; all that the run held where this is left out
+    #[arg(long, value_name = "HOURS")]
+    pub gpu_hours: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub struct CreditRevoke {
+    /// The credit's number
+    pub id: i64,
+    /// Why
+    #[arg(long)]
+    pub reason: String,
+}
+
+#[derive(Debug, Args)]
+pub struct CreditList {
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
 }
 
 #[derive(Debug, Args)]

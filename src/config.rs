@@ -1,6 +1,7 @@
 //! `takt.toml`: what the user typed becomes, once, what the program trusts.
 
 use crate::cli::Place;
+use crate::report::ReportsConfig;
 use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use takt_alerts::config::AlertsConfig;
 use takt_alerts::notify::email::EmailConfig;
+use takt_collector::accounting::efficiency::EfficiencyConfig;
+use takt_collector::accounting::{BudgetConfig, PolicyWindow, RatesConfig};
+use takt_collector::api::AccountingConfig;
 use takt_collector::jobs::{self, JobsConfig};
 use takt_collector::scrape::ScrapeConfig;
 use takt_collector::store::StoreConfig;
@@ -34,6 +38,16 @@ pub struct Config {
     pub email: EmailConfig,
     /// Who is told when something breaks.
     pub alerts: AlertsConfig,
+    /// What counts as idle, wasteful and measured in a run.
+    pub efficiency: EfficiencyConfig,
+    /// What usage costs.
+    pub rates: RatesConfig,
+    /// What users and accounts may use. Reports warn at 50, 80 and 100 %.
+    pub budgets: Vec<BudgetConfig>,
+    /// Hours in which jobs may not run on some nodes. Reports name those that did.
+    pub policy_windows: Vec<PolicyWindow>,
+    /// The monthly reports: who gets them, and how.
+    pub reports: ReportsConfig,
 }
 
 /// The web page and the API.
@@ -74,13 +88,14 @@ impl Config {
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let Self { data_dir, server, email, alerts, .. } = &mut config;
+        let Self { data_dir, server, email, alerts, reports, .. } = &mut config;
         let files = [data_dir, &mut server.token_file, &mut email.password_file, &mut email.ca_file];
         let of_alerts = [
             &mut alerts.slack_token_file,
             &mut alerts.slack_webhook_file,
             &mut alerts.ntfy_token_file,
             &mut alerts.alertmanager_file,
+            &mut reports.slack_webhook_file,
         ];
         let files = files.into_iter().chain(of_alerts).flatten();
         for relative in files.chain(&mut alerts.rule_dirs) {
@@ -103,7 +118,27 @@ impl Config {
         self.store.validate().context("store")?;
         self.jobs.validate().context("jobs")?;
         self.email.validate().context("email")?;
-        self.alerts.validate(self.email.is_set()).context("alerts")
+        self.alerts.validate(self.email.is_set()).context("alerts")?;
+        self.efficiency.validate().context("efficiency")?;
+        self.rates.validate().context("rates")?;
+        self.budgets.iter().try_for_each(BudgetConfig::validate).context("budgets")?;
+        self.policy_windows.iter().try_for_each(PolicyWindow::validate).context("policy_windows")?;
+        self.reports.validate().context("reports")?;
+        if self.reports.send && !self.email.is_set() {
+            bail!("reports.send: expected a mail server in [email], found none");
+        }
+        Ok(())
+    }
+
+    /// What accounting needs of it.
+    pub fn accounting(&self) -> AccountingConfig {
+        AccountingConfig {
+            efficiency: self.efficiency.clone(),
+            rates: self.rates.clone(),
+            budgets: self.budgets.clone(),
+            policy_windows: self.policy_windows.clone(),
+            pseudonyms: self.reports.pseudonyms,
+        }
     }
 
     /// Where the data is: the command line, the environment (both in `place`), this configuration, `./takt-data`.

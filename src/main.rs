@@ -4,6 +4,7 @@ mod alerting;
 mod cli;
 mod commands;
 mod config;
+mod dispatch;
 mod failure;
 mod output;
 mod page;

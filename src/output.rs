@@ -99,7 +99,7 @@ impl Listing {
 }
 
 /// Control characters in a name must not reach the terminal.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
@@ -110,7 +110,8 @@ fn without_formula(cell: &str) -> String {
     }
 }
 
-fn escape_markdown(cell: &str) -> String {
+/// Text in which no character has a meaning to Markdown, on one line.
+pub fn escape_markdown(cell: &str) -> String {
     let mut out = String::with_capacity(cell.len());
     for c in cell.chars() {
         match c {

@@ -2,6 +2,7 @@
 
 use crate::alerting::Alerts;
 use crate::config::{Config, ServerConfig};
+use crate::dispatch;
 use crate::failure::{Failure, OrUsage};
 use crate::page::{self, Surroundings};
 use anyhow::Context;
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_collector::api::{self, Access, App, Problem};
+use takt_collector::assess;
 use takt_collector::jobs;
 use takt_collector::jobs::poll::{self, PollState, PollStatus, Poller};
 use takt_collector::query::sql::Limits;
@@ -142,7 +144,7 @@ impl Serving<'_> {
             scrape: Arc::clone(&scrape),
             polls,
             cluster: self.cluster.into(),
-            zone,
+            zone: zone.clone(),
         };
         let ServerConfig { sql_timeout_seconds, sql_max_rows, .. } = self.config.server;
         let app = App {
@@ -150,6 +152,7 @@ impl Serving<'_> {
             limits: Limits { timeout: Duration::from_secs(sql_timeout_seconds), max_rows: sql_max_rows },
             registry: Arc::new(self.registry),
             scraping: Arc::clone(&scrape) as Arc<dyn api::Scraping>,
+            accounting: Arc::new(self.config.accounting()),
             started: jiff::Timestamp::now(),
         };
         let routes = Router::new()
@@ -161,6 +164,20 @@ impl Serving<'_> {
 
         let (stop, stopped) = watch::channel(false);
         let mut stopped_too = stopped.clone();
+        let assessing = tokio::spawn(assess::keep_assessing(
+            Arc::clone(&store),
+            self.cluster.to_owned(),
+            self.config.efficiency.clone(),
+            Duration::from_secs(self.config.store.retention_days * 86_400),
+            stopped.clone(),
+        ));
+        let sending = tokio::spawn(dispatch::keep_sending(
+            Arc::clone(&store),
+            self.cluster.to_owned(),
+            self.config.clone(),
+            zone,
+            stopped.clone(),
+        ));
         let serve = axum::serve(self.listener, routes)
             .with_graceful_shutdown(async move { drop(stopped_too.wait_for(|stop| *stop).await) });
         let serve = tokio::spawn(serve.into_future());
@@ -177,6 +194,12 @@ impl Serving<'_> {
             serving.abort();
         }
         alerts.shutdown().await;
+        sending.abort();
+        // Only that it has ended matters; an abort is what we asked for.
+        let _ = sending.await;
+        if let Err(error) = assessing.await {
+            tracing::error!(error = %error, "assessing runs had panicked");
+        }
         if let Some(poller) = poller {
             poller.abort();
             // Only that it has ended matters; an abort is what we asked for.

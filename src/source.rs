@@ -9,13 +9,18 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use takt_collector::accounting::UsageReport;
+use takt_collector::accounting::sheet::Sheet;
+use takt_collector::accounting::{Credit, UsageReport};
 use takt_collector::api::{
-    self, ImportQuestion, JobsQuestion, Problem, ProblemKind, QueryAnswer, QueryQuestion, UsageQuestion,
+    self, AccountingConfig, AssessQuestion, CreditOrder, ImportQuestion, JobsQuestion, Problem, ProblemKind,
+    QueryAnswer, QueryQuestion, SentQuestion, SheetQuestion, UsageQuestion,
 };
+use takt_collector::assess::Assessed;
 use takt_collector::jobs::JobRun;
 use takt_collector::query::sql::{self, Limits, Rows};
-use takt_collector::store::{DataDir, Database, Holder, ImportSummary, Settings, Store, StoreConfig, StoreError};
+use takt_collector::store::{
+    DataDir, Database, Holder, ImportSummary, Records, SentReport, Settings, Store, StoreConfig, StoreError,
+};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
 
@@ -61,6 +66,47 @@ impl Source {
         match self {
             Self::Files(files) => Ok(api::usage(&files.database, question)?),
             Self::Server(server) => server.get("/api/takt/v1/report/usage", question),
+        }
+    }
+
+    /// Sheets of a period. Who asks the server gets them by the server's rates and rules.
+    pub fn sheets(&self, question: &SheetQuestion, config: &AccountingConfig) -> Result<Vec<Sheet>, Failure> {
+        match self {
+            Self::Files(files) => Ok(api::sheets(&files.database, question, config)?),
+            Self::Server(server) => server.get(api::SHEETS_PATH, question),
+        }
+    }
+
+    /// The reports of a month that were sent.
+    pub fn sent_reports(&self, month: &str, cluster: Option<&str>) -> Result<Vec<SentReport>, Failure> {
+        let question = SentQuestion { month: month.to_owned(), cluster: cluster.map(str::to_owned) };
+        match self {
+            Self::Files(files) => Ok(api::sent_reports(&files.database, &question)?),
+            Self::Server(server) => server.get(api::SENT_PATH, &question),
+        }
+    }
+
+    /// Notes that a report was sent.
+    pub fn note_sent_report(&self, sent: &SentReport) -> Result<(), Failure> {
+        match self {
+            Self::Files(files) => Ok(Records::of(&files.database).note_sent_report(sent)?),
+            Self::Server(server) => server.send(server.request(Method::POST, api::SENT_PATH).json(sent)),
+        }
+    }
+
+    /// The ledger of credits.
+    pub fn credits(&self) -> Result<Vec<Credit>, Failure> {
+        match self {
+            Self::Files(files) => Ok(api::credits(&files.database, None)?),
+            Self::Server(server) => server.get(api::CREDITS_PATH, &()),
+        }
+    }
+
+    /// Enters a credit.
+    pub fn credit(&self, order: &CreditOrder) -> Result<Credit, Failure> {
+        match self {
+            Self::Files(files) => Ok(api::credit(&files.database, order)?),
+            Self::Server(server) => server.send(server.request(Method::POST, api::CREDITS_PATH).json(order)),
         }
     }
 
@@ -116,6 +162,21 @@ pub fn server(dir: &Path) -> Result<Server, Failure> {
         _ => {
             Err(anyhow::anyhow!("no server runs on {}; start one with `takt serve` or `takt up`", dir.display()).into())
         }
+    }
+}
+
+/// Has runs assessed. Like a query it needs the whole store.
+pub fn assess(
+    dir: &Path,
+    store: &StoreConfig,
+    accounting: &AccountingConfig,
+    question: &AssessQuestion,
+) -> Result<Assessed, Failure> {
+    match reach(dir)? {
+        Reached::Free(dir) => {
+            Ok(api::assess(&Store::open(dir, store, &mut Registry::default())?, question, accounting)?)
+        }
+        Reached::Held(server) => server.send(server.request(Method::POST, api::ASSESS_PATH).json(question)),
     }
 }
 

@@ -9,6 +9,7 @@ mod error_chain;
 
 pub mod accounting;
 pub mod api;
+pub mod assess;
 pub mod jobs;
 pub mod query;
 pub mod scrape;

@@ -1,17 +1,20 @@
 //! One file a command.
 
 mod alerts;
+mod assess;
 mod check_config;
+mod credit;
 mod import;
 mod jobs;
 mod promqltest;
 mod query;
 mod report;
+mod report_send;
 mod serve;
 mod sql;
 mod up;
 
-use crate::cli::{Cli, Command, Import, ListingFormat, Place, Report};
+use crate::cli::{Cli, Command, Import, ListingFormat, Place};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::output::Listing;
@@ -28,7 +31,9 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(serve) => serve::run(place, &serve),
         Command::Exporter(options) => Ok(one_thread()?.block_on(takt_exporter::run(options))?),
         Command::Import(Import::Sacct(import)) => import::sacct(place, &import),
-        Command::Report(Report::Usage(report)) => report::usage(place, &report),
+        Command::Report(asked) => report::run(place, &asked),
+        Command::Assess(asked) => assess::run(place, &asked),
+        Command::Credit(asked) => credit::run(place, &asked),
         Command::Jobs(jobs) => jobs::list(place, &jobs),
         Command::Job(job) => jobs::show(place, &job),
         Command::Sql(sql) => sql::run(place, &sql),

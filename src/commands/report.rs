@@ -1,14 +1,27 @@
-//! `takt report usage`.
+//! `takt report`.
 
-use super::source;
-use crate::cli::{Place, ReportUsage};
-use crate::failure::Failure;
-use crate::report;
+use super::{report_send, source};
+use crate::cli::{Place, Report, ReportSheet, ReportUsage};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::report::{self, View};
 use std::io::{BufWriter, Write};
-use takt_collector::api::UsageQuestion;
+use takt_collector::api::{SheetQuestion, UsageQuestion};
 
 /// Runs the command.
-pub fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
+pub fn run(place: &Place, asked: &Report) -> Result<(), Failure> {
+    match asked {
+        Report::Usage(asked) => usage(place, asked),
+        Report::Efficiency(asked) => sheet(place, asked, View::Efficiency),
+        Report::Waste(asked) => sheet(place, asked, View::Waste),
+        Report::Cluster(asked) => sheet(place, asked, View::Cluster),
+        Report::Account(asked) => sheet(place, asked, View::Account),
+        Report::User(asked) => sheet(place, asked, View::User),
+        Report::Send(asked) => report_send::run(place, asked),
+    }
+}
+
+fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
     let question = UsageQuestion {
         month: asked.month.clone(),
         from: asked.from.clone(),
@@ -21,4 +34,48 @@ pub fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     report::write_usage(&report, &asked.by, asked.format, &mut out)?;
     Ok(out.flush()?)
+}
+
+fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> {
+    let (mut user, mut account) = (asked.user.clone(), asked.account.clone());
+    match view {
+        View::User => user = user.or_else(|| Some(user_name())),
+        View::Account if account.is_none() => {
+            return Err(anyhow::anyhow!("whose sheet? (--account NAME; `takt report cluster` lists all accounts)"))
+                .usage();
+        }
+        View::Cluster => (user, account) = (None, None),
+        _ => {}
+    }
+    let question = SheetQuestion {
+        month: asked.month.clone(),
+        from: asked.from.clone(),
+        to: asked.to.clone(),
+        user,
+        account,
+        runs: asked.runs.unwrap_or(view.most_runs(asked.format)),
+        cluster: asked.cluster.clone(),
+        ..SheetQuestion::default()
+    };
+    let config = Config::load(place).usage()?;
+    let sheets = source(place)?.sheets(&question, &config.accounting())?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    for sheet in &sheets {
+        report::write_sheet(sheet, view, asked.format, &mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+/// The name of whoever runs this.
+pub fn user_name() -> String {
+    let id = rustix::process::getuid().as_raw();
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let of_id = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == id.to_string()).then(|| name.to_owned())
+    };
+    let known = passwd.lines().find_map(of_id);
+    // Users of a directory service are in no file.
+    known.or_else(|| std::env::var("USER").ok()).unwrap_or_else(|| id.to_string())
 }

@@ -1,6 +1,14 @@
 //! Reports as people read them: tables, CSV, Markdown, HTML. The numbers come ready from accounting.
 
+mod config;
 mod html;
+mod letters;
+mod sheet;
+mod words;
+
+pub use config::ReportsConfig;
+pub use letters::{Letter, due, in_short};
+pub use sheet::{View, write_sheet};
 
 use crate::cli::ReportFormat;
 use crate::output::{Column, Listing};

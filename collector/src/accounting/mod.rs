@@ -1,8 +1,18 @@
 //! Arithmetic over what jobs held: no I/O, no SQL, no clock.
 
+mod budget;
+mod credit;
+pub mod efficiency;
 pub mod fairshare;
 mod period;
+mod policy;
+mod rates;
+pub mod sheet;
 mod usage;
 
+pub use budget::{BudgetConfig, BudgetPeriod, BudgetUse};
+pub use credit::{Credit, in_force};
 pub use period::{Period, PeriodError};
+pub use policy::{Breach, PolicyWindow};
+pub use rates::{Cost, Held, RateCard, Rates, RatesConfig};
 pub use usage::{Figures, Group, GroupBy, Row, Usage, UsageReport, usage};

@@ -109,6 +109,56 @@ impl Period {
         rfc3339(&self.to)
     }
 
+    /// The zone.
+    pub fn zone(&self) -> TimeZone {
+        self.from.time_zone().clone()
+    }
+
+    /// The midnights of its days, and its end.
+    pub fn midnights(&self) -> Vec<i64> {
+        let days = (0..).map_while(|days| {
+            let date = self.from.date().checked_add(days.days()).ok()?;
+            let midnight = date.to_zoned(self.from.time_zone().clone()).ok()?.timestamp().as_second();
+            (midnight < self.to()).then_some(midnight)
+        });
+        days.chain([self.to()]).collect()
+    }
+
+    /// Its first day.
+    pub fn first_day(&self) -> Date {
+        self.from.date()
+    }
+
+    /// `2026-10` for a calendar month, else its days: `2026-10-01 to 2026-10-15`, the last one included.
+    pub fn label(&self) -> String {
+        let (first, next) = (self.from.date(), self.to.date());
+        let is_month = first.day() == 1 && first.checked_add(1.month()).ok() == Some(next);
+        match next.yesterday() {
+            _ if is_month => first.strftime("%Y-%m").to_string(),
+            Ok(last) if last != first => format!("{first} to {last}"),
+            _ => first.to_string(),
+        }
+    }
+
+    /// The period of the same kind before it: the month before a month, else as many days.
+    pub fn before(&self) -> Option<Self> {
+        let (first, next) = (self.from.date(), self.to.date());
+        let is_month = first.day() == 1 && first.checked_add(1.month()).ok() == Some(next);
+        let earlier = match is_month {
+            true => first.checked_sub(1.month()),
+            false => first.checked_sub((next - first).get_days().days()),
+        };
+        let midnight = |date: Date| date.to_zoned(self.from.time_zone().clone()).ok();
+        Some(Self { from: midnight(earlier.ok()?)?, to: self.from.clone() })
+    }
+
+    /// The calendar year that its first day lies in.
+    pub fn year(&self) -> Option<Self> {
+        let midnight = |year: i16| Date::new(year, 1, 1).ok()?.to_zoned(self.from.time_zone().clone()).ok();
+        let year = self.from.date().year();
+        Some(Self { from: midnight(year)?, to: midnight(year.checked_add(1)?)? })
+    }
+
     /// The zone's IANA name, or its offset where it has none.
     pub fn zone_name(&self) -> String {
         let zone = self.from.time_zone();
@@ -161,6 +211,23 @@ mod tests {
         // A day whose midnight the clock skips begins at the first instant that it has.
         let period = Period::days("2018-11-04", "2018-11-05", &zone("America/Sao_Paulo"), now()).unwrap();
         assert_eq!(period.from_text(), "2018-11-04T01:00:00-02:00");
+    }
+
+    #[test]
+    fn the_days_of_a_period_and_the_periods_around_it() {
+        let oslo = zone("Europe/Oslo");
+        let october = Period::month("2026-10", &oslo, now()).unwrap();
+        let midnights = october.midnights();
+        let hours: Vec<i64> = midnights.windows(2).map(|day| (day[1] - day[0]) / 3600).collect();
+        assert_eq!((hours.len(), hours.iter().sum::<i64>(), hours[24]), (31, 745, 25));
+        assert_eq!((october.label(), october.before().unwrap().label()), ("2026-10".into(), "2026-09".into()));
+        assert_eq!(october.before().unwrap().to(), october.from());
+        assert_eq!(october.year().unwrap().from_text(), "2026-01-01T00:00:00+01:00");
+        let week = Period::days("2026-10-24", "2026-10-31", &oslo, now()).unwrap();
+        assert_eq!(
+            (week.label(), week.before().unwrap().label()),
+            ("2026-10-24 to 2026-10-30".into(), "2026-10-17 to 2026-10-23".into())
+        );
     }
 
     #[test]

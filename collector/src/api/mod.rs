@@ -4,11 +4,16 @@ mod access;
 mod problem;
 mod prometheus;
 mod questions;
+mod sheets;
 
 pub use access::{Access, check};
 pub use problem::{Problem, ProblemKind};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping, query};
 pub use questions::{Counted, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, UsageQuestion, import_sacct, jobs, usage};
+pub use sheets::{
+    ASSESS_PATH, AccountingConfig, AssessQuestion, CREDITS_PATH, CreditOrder, SENT_PATH, SHEETS_PATH, SentQuestion,
+    SheetQuestion, assess, credit, credits, sent_reports, sheets,
+};
 
 use crate::accounting::UsageReport;
 use crate::jobs::JobRun;
@@ -44,6 +49,8 @@ pub struct App {
     pub registry: Arc<Registry>,
     /// What is scraped.
     pub scraping: Arc<dyn Scraping>,
+    /// How usage is priced and judged.
+    pub accounting: Arc<AccountingConfig>,
     /// When the server began.
     pub started: jiff::Timestamp,
 }
@@ -53,6 +60,10 @@ pub fn router(app: App) -> Router {
     Router::new()
         .route("/api/takt/v1/report/usage", get(get_usage))
         .route("/api/takt/v1/jobs", get(get_jobs))
+        .route(SHEETS_PATH, get(sheets::get_sheets))
+        .route(SENT_PATH, get(sheets::get_sent).post(sheets::post_sent))
+        .route(CREDITS_PATH, get(sheets::get_credits).post(sheets::post_credit))
+        .route(ASSESS_PATH, post(sheets::post_assess))
         .route(SQL_PATH, post(post_sql))
         .route(IMPORT_PATH, post(post_import))
         .route("/-/healthy", get(healthy))
@@ -125,6 +136,13 @@ async fn blocking<T: Send + 'static>(
     app: App,
     ask: impl FnOnce(&Database) -> Result<T, Problem> + Send + 'static,
 ) -> Result<Json<T>, Problem> {
-    let answer = tokio::task::spawn_blocking(move || ask(app.store.database())).await;
+    blocking_store(app, move |store| ask(store.database())).await
+}
+
+async fn blocking_store<T: Send + 'static>(
+    app: App,
+    ask: impl FnOnce(&Store) -> Result<T, Problem> + Send + 'static,
+) -> Result<Json<T>, Problem> {
+    let answer = tokio::task::spawn_blocking(move || ask(&app.store)).await;
     answer.map_err(Problem::failed)?.map(Json)
 }

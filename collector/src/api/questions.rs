@@ -77,18 +77,9 @@ pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageRepor
         by.push(GroupBy::User);
     }
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
-    let zone = match &cluster.timezone {
-        Some(name) => time_zone(name).map_err(Problem::failed)?,
-        None => TimeZone::system(),
-    };
+    let zone = the_zone(&cluster)?;
     let now = Timestamp::now();
-    let period = match (&question.month, &question.from, &question.to) {
-        (Some(month), None, None) => Period::month(month, &zone, now),
-        (None, Some(from), Some(to)) => Period::days(from, to, &zone, now),
-        (None, None, None) => Period::month(&now.to_zoned(zone.clone()).strftime("%Y-%m").to_string(), &zone, now),
-        _ => return Err(Problem::usage(io::Error::other("a period is a month, or from and to"))),
-    }
-    .map_err(Problem::usage)?;
+    let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
     let mut usage = Usage::new(&period, &by, now.as_second());
     records
         .held_runs(&cluster.cluster, period.from(), period.to(), |run| {
@@ -158,8 +149,33 @@ pub fn import_sacct(
     })
 }
 
+/// The zone whose months a cluster's are; the system's where nobody has said it.
+pub(super) fn the_zone(cluster: &KnownCluster) -> Result<TimeZone, Problem> {
+    match &cluster.timezone {
+        Some(name) => time_zone(name).map_err(Problem::failed),
+        None => Ok(TimeZone::system()),
+    }
+}
+
+/// The period that is meant: a month, the time between two days, or the month that `now` lies in.
+pub(super) fn the_period(
+    month: &Option<String>,
+    from: &Option<String>,
+    to: &Option<String>,
+    zone: &TimeZone,
+    now: Timestamp,
+) -> Result<Period, Problem> {
+    match (month, from, to) {
+        (Some(month), None, None) => Period::month(month, zone, now),
+        (None, Some(from), Some(to)) => Period::days(from, to, zone, now),
+        (None, None, None) => Period::month(&now.to_zoned(zone.clone()).strftime("%Y-%m").to_string(), zone, now),
+        _ => return Err(Problem::usage(io::Error::other("a period is a month, or from and to"))),
+    }
+    .map_err(Problem::usage)
+}
+
 /// The cluster that is meant: the one asked for, or the only one.
-fn the_cluster(records: &Records<'_>, asked: Option<&str>) -> Result<KnownCluster, Problem> {
+pub(super) fn the_cluster(records: &Records<'_>, asked: Option<&str>) -> Result<KnownCluster, Problem> {
     let mut known = records.clusters().map_err(Problem::failed)?;
     let names = || known.iter().map(|cluster| cluster.cluster.as_str()).collect::<Vec<_>>().join(", ");
     let found = match asked {

@@ -18,7 +18,11 @@ pub(crate) struct Schema {
 
 pub(crate) const RECORDS: Schema = Schema {
     catalog: "records",
-    migrations: &[include_str!("migrations/records/0001_jobs.sql"), include_str!("migrations/records/0002_alerts.sql")],
+    migrations: &[
+        include_str!("migrations/records/0001_jobs.sql"),
+        include_str!("migrations/records/0002_alerts.sql"),
+        include_str!("migrations/records/0003_efficiency.sql"),
+    ],
 };
 
 pub(crate) const HOT: Schema =

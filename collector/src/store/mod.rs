@@ -32,7 +32,7 @@ pub use hot::Health;
 pub use intake::{Committed, Group};
 pub use matcher::{MatchOp, Matcher, MatcherError};
 pub use open::Store;
-pub use records::{ImportError, ImportSummary, JobFilter, KnownCluster, OpenRun, Origin, Records};
+pub use records::{Due, ImportError, ImportSummary, JobFilter, KnownCluster, OpenRun, Origin, Records, SentReport};
 pub use select::{Sample, SeriesData};
 pub use series::SeriesId;
 pub use watermark::{ClockWentBack, Ticket};

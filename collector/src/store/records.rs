@@ -1,7 +1,11 @@
 //! Typed questions on the job records, and their import.
 
+mod credits;
+mod efficiency;
 mod import;
 
+pub use credits::SentReport;
+pub use efficiency::Due;
 pub use import::{ImportError, ImportSummary, Origin};
 
 use super::{Database, StoreError};

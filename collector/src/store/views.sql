@@ -18,3 +18,7 @@ SELECT id, channel, instead_of, group_key, reason, status, alerts, state, create
 FROM records.notifications;
 
 CREATE VIEW silences AS SELECT * EXCLUDE (body) FROM records.silences;
+
+CREATE VIEW run_efficiency AS SELECT * FROM records.run_efficiency;
+
+CREATE VIEW credits AS SELECT * FROM records.credits;

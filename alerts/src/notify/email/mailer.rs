@@ -226,6 +226,14 @@ impl Mailer {
         mailbox(to).map(drop)
     }
 
+    /// The bytes of a mail as they would be sent.
+    ///
+    /// # Errors
+    /// An address or a header that cannot be.
+    pub fn eml(&self, mail: &Mail) -> Result<Vec<u8>, MailError> {
+        self.compose(mail, mailbox(&mail.to)?)
+    }
+
     /// Sends a mail. When this returns, the server has taken it.
     ///
     /// # Errors

@@ -250,6 +250,7 @@ mod tests {
             limits: sql::Limits::default(),
             registry: Arc::new(registry),
             scraping: Arc::new(NoTargets),
+            accounting: Arc::default(),
             started: jiff::Timestamp::now(),
         };
         Api { app, queries: Arc::new(Semaphore::new(queries)) }

@@ -1,0 +1,258 @@
+//! Runs are assessed once they have ended: their nodes' samples are read, accounting judges, the store keeps the verdict.
+//!
+//! A pass takes what is due and may be repeated at any time; nothing depends on when it runs but how soon a verdict is
+//! there. Samples are asked of the store by node and for a few hours at a time, so a month on many nodes needs no more
+//! memory than an hour on one.
+
+use crate::accounting::efficiency::{
+    self, AssessedRun, Efficiency, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter,
+};
+use crate::error_chain;
+use crate::jobs::{JobRun, nodelist};
+use crate::store::{Due, MatchOp, Matcher, MatcherError, Records, Store, StoreError, is_stale};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use takt_model::{METRIC_NAME, Timestamp};
+use tokio::sync::watch;
+
+/// A run is assessed this long after its end: its last samples, and the records of what else ran, are there by then.
+pub const SETTLE_SECONDS: i64 = 120;
+
+/// Time between two passes.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Samples of so much time are read at once.
+const CHUNK: Duration = Duration::from_secs(6 * 3600);
+
+/// Runs whose verdicts are kept in one transaction.
+const BATCH: usize = 200;
+
+/// What a pass did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assessed {
+    /// Runs assessed.
+    pub runs: u64,
+    /// Those of them that were measured well enough for a verdict.
+    pub measured: u64,
+}
+
+/// Why a pass ended early. What it had kept by then is kept.
+#[derive(Debug, thiserror::Error)]
+pub enum AssessError {
+    /// The store did not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Cannot happen while the names of metrics are plain words.
+    #[error(transparent)]
+    Matcher(#[from] MatcherError),
+}
+
+/// Assesses what is due each minute until `stop` is true. Runs that ended more than `reach` ago are left alone: their
+/// samples are gone, and a history that was brought in never had any.
+pub async fn keep_assessing(
+    store: Arc<Store>,
+    cluster: String,
+    rules: EfficiencyConfig,
+    reach: Duration,
+    mut stop: watch::Receiver<bool>,
+) {
+    let rules = Arc::new(rules);
+    while !*stop.borrow() {
+        let (store, cluster, rules, asked) = (Arc::clone(&store), cluster.clone(), Arc::clone(&rules), stop.clone());
+        let pass = tokio::task::spawn_blocking(move || {
+            let now = now();
+            let period = (now.minus(reach).whole_seconds(), now.whole_seconds() - SETTLE_SECONDS);
+            pass(&store, &cluster, period, Due::New, &rules, |_| !*asked.borrow())
+        });
+        match pass.await {
+            Ok(Ok(done)) if done.runs > 0 => {
+                tracing::info!(runs = done.runs, measured = done.measured, "runs assessed")
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(error = %error_chain(&error), "runs could not be assessed"),
+            Err(error) => tracing::error!(error = %error, "assessing runs had panicked"),
+        }
+        // Only whether it is time to stop matters; a sender that is gone is a stop as well.
+        let _ = tokio::time::timeout(INTERVAL, stop.wait_for(|stop| *stop)).await;
+    }
+}
+
+/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds). `go_on` is asked after each run.
+///
+/// # Errors
+/// When the store does not answer.
+pub fn pass(
+    store: &Store,
+    cluster: &str,
+    (from, to): (i64, i64),
+    due: Due,
+    rules: &EfficiencyConfig,
+    mut go_on: impl FnMut(&Assessed) -> bool,
+) -> Result<Assessed, AssessError> {
+    let records = Records::of(store.database());
+    let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))?;
+    let runs = records.due(cluster, from, to, due, usize::MAX)?;
+    let mut done = Assessed::default();
+    for batch in runs.chunks(BATCH) {
+        let mut found = Vec::new();
+        for run in batch {
+            if let Some(efficiency) = assess(store, &metrics, run, rules)? {
+                done.runs += 1;
+                done.measured += u64::from(efficiency.is_measured(rules));
+                found.push(AssessedRun { run: run.clone(), efficiency });
+            }
+            if !go_on(&done) {
+                records.keep_efficiencies(&found, now().whole_seconds())?;
+                return Ok(done);
+            }
+        }
+        records.keep_efficiencies(&found, now().whole_seconds())?;
+    }
+    Ok(done)
+}
+
+fn assess(
+    store: &Store,
+    metrics: &Matcher,
+    run: &JobRun,
+    rules: &EfficiencyConfig,
+) -> Result<Option<Efficiency>, AssessError> {
+    // A list that cannot be expanded names no node that anybody scraped.
+    let names = run.node_list.as_deref().and_then(|list| nodelist::expand(list).ok()).unwrap_or_default();
+    let held = gpus_a_node(run, names.len());
+    let nodes: Result<Vec<NodeFigures>, AssessError> =
+        names.iter().map(|node| Ok(measure(store, metrics, run, node, rules)?.finish(held))).collect();
+    Ok(efficiency::assess(run, &nodes?, rules))
+}
+
+/// GPUs that the run held on each of its nodes, where that can be known.
+fn gpus_a_node(run: &JobRun, nodes: usize) -> Option<u64> {
+    let (gpus, nodes) = (run.gpus?, nodes as u64);
+    (nodes > 0 && gpus % nodes == 0).then(|| gpus / nodes)
+}
+
+/// Reads one node's samples of the time of a run, and those just outside by which its counters are cut.
+fn measure(
+    store: &Store,
+    metrics: &Matcher,
+    run: &JobRun,
+    node: &str,
+    rules: &EfficiencyConfig,
+) -> Result<NodeMeter, AssessError> {
+    let window = rules.window(run.start.unwrap_or(run.submit), run.end.unwrap_or(run.submit));
+    let mut meter = NodeMeter::new(node, run, window, rules);
+    let matchers = [metrics.clone(), Matcher::equal("cluster", &run.cluster), Matcher::equal("node", node)];
+    let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
+    let mut from = Timestamp(window.from_ms).minus(around);
+    let end = Timestamp(window.to_ms).plus(around);
+    while from <= end {
+        let to = from.plus(CHUNK).min(end);
+        for series in store.range(&matchers, from, to)? {
+            let samples: Vec<MeterSample> = series
+                .samples
+                .iter()
+                .map(|sample| (sample.at.0, (!is_stale(sample.value)).then_some(sample.value)))
+                .collect();
+            meter.add(&series.labels, &samples);
+        }
+        from = to.plus(Duration::from_millis(1));
+    }
+    Ok(meter)
+}
+
+fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::Entry;
+    use crate::store::{Column, DataDir, Origin, STALE, StoreConfig};
+    use prometheus_client::registry::Registry;
+    use std::convert::Infallible;
+    use takt_model::Labels;
+
+    const ORIGIN: Origin<'_> = Origin { source: "sacct", name: "test", timezone: None, told_until: None };
+
+    fn run(job_id: &str, start: i64, end: i64) -> JobRun {
+        JobRun {
+            cluster: "lab".into(),
+            job_id: job_id.into(),
+            submit: start,
+            start: Some(start),
+            end: Some(end),
+            state: "COMPLETED".into(),
+            user: "ann".into(),
+            nodes: Some(1),
+            cpus: Some(4),
+            gpus: Some(1),
+            node_list: Some("g1".into()),
+            ..JobRun::default()
+        }
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().copied().chain([("cluster", "lab"), ("node", "g1")]).collect()
+    }
+
+    /// An hour of a node with two GPUs: job 7 is on the first and works, job 8 has the second and does nothing.
+    fn tell(store: &Store, from: i64) {
+        let group = store.group();
+        let column = |pairs: &[(&str, &str)]| group.column(&labels(pairs)).unwrap();
+        let series: Vec<(Column, f64)> = ["a", "b"]
+            .into_iter()
+            .zip([("7", 0.9), ("8", 0.0)])
+            .flat_map(|(uuid, (job, work))| {
+                [
+                    (column(&[(METRIC_NAME, "takt_gpu_info"), ("uuid", uuid)]), 1.0),
+                    (column(&[(METRIC_NAME, "takt_gpu_utilization_ratio"), ("uuid", uuid)]), work),
+                    (column(&[(METRIC_NAME, "takt_gpu_job_info"), ("uuid", uuid), ("jobid", job)]), 1.0),
+                ]
+            })
+            .collect();
+        for at in (from..from + 3600).step_by(30) {
+            let mut row = vec![STALE; group.width()];
+            series.iter().for_each(|(column, value)| row[column.index()] = *value);
+            group.commit(group.ticket(Timestamp::from_seconds(at)).unwrap(), &row, &[]).unwrap();
+        }
+        store.flush();
+    }
+
+    #[test]
+    fn runs_are_judged_once_and_again_when_their_end_is_corrected() {
+        let root = tempfile::tempdir().unwrap();
+        let config = StoreConfig { min_free_bytes: 0, ..StoreConfig::default() };
+        let store = Store::open(DataDir::claim(root.path()).unwrap(), &config, &mut Registry::default()).unwrap();
+        let from = now().whole_seconds() - 7200;
+        let records = Records::of(store.database());
+        let import = |runs: &[JobRun]| {
+            records.import(&ORIGIN, runs.iter().cloned().map(|run| Ok::<_, Infallible>(Entry::Run(run)))).unwrap();
+        };
+        let unseen = JobRun { node_list: Some("elsewhere".into()), ..run("9", from, from + 60) };
+        let pending = JobRun { start: None, ..run("10", from, from + 60) };
+        import(&[run("7", from, from + 3600), run("8", from, from + 3600), unseen, pending]);
+        tell(&store, from);
+
+        let rules = EfficiencyConfig::default();
+        let pass = |due| pass(&store, "lab", (from, from + 7200), due, &rules, |_| true).unwrap();
+        assert_eq!(pass(Due::New), Assessed { runs: 3, measured: 2 });
+        assert_eq!(pass(Due::New), Assessed::default());
+        let mut found = records.assessed("lab", from, from + 7200).unwrap();
+        found.sort_by(|a, b| a.run.job_id.cmp(&b.run.job_id));
+        let wasted: Vec<f64> = found.iter().map(|found| found.efficiency.split().wasted()).collect();
+        assert_eq!(wasted.len(), 3);
+        assert!(wasted[0] == 0.0 && (wasted[1] - 3600.0).abs() < 60.0, "{wasted:?}");
+        assert_eq!((found[2].efficiency.coverage_ratio, found[2].efficiency.unmeasured_gpu_seconds), (0.0, 60.0));
+        assert!((found[0].efficiency.gpu_utilization_mean.unwrap() - 0.9).abs() < 1e-9);
+
+        assert_eq!(pass(Due::All), Assessed { runs: 3, measured: 2 });
+        assert_eq!(records.assessed("lab", from, from + 7200).unwrap().len(), 3, "one row a run");
+        import(&[run("8", from, from + 1800)]);
+        assert_eq!(pass(Due::New), Assessed { runs: 1, measured: 1 });
+        let corrected = records.assessed("lab", from, from + 7200).unwrap();
+        let of_8 = corrected.iter().find(|found| found.run.job_id == "8").unwrap();
+        assert_eq!(of_8.efficiency.held_seconds, 1800);
+    }
+}

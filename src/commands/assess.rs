@@ -1,0 +1,23 @@
+//! `takt assess`.
+
+use crate::cli::{Assess, Place};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::source;
+use std::io::Write;
+use takt_collector::api::AssessQuestion;
+
+/// Has runs assessed and says how many were.
+pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {
+    let config = Config::load(place).usage()?;
+    let question = AssessQuestion {
+        month: asked.month.clone(),
+        from: asked.from.clone(),
+        to: asked.to.clone(),
+        again: asked.again,
+        cluster: asked.cluster.clone(),
+    };
+    let done = source::assess(&config.data_dir(place), &config.store, &config.accounting(), &question)?;
+    let runs = if done.runs == 1 { "1 run".to_owned() } else { format!("{} runs", done.runs) };
+    Ok(writeln!(std::io::stdout(), "{runs} assessed, {} of them measured well enough", done.measured)?)
+}

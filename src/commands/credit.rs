@@ -1,0 +1,80 @@
+//! `takt credit`.
+
+use super::{print, source};
+use crate::cli::{Credit as Asked, Place};
+use crate::failure::Failure;
+use crate::output::{Column, Listing};
+use jiff::Timestamp;
+use std::io::Write;
+use takt_collector::accounting::Credit;
+use takt_collector::api::CreditOrder;
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
+    let order = match asked {
+        Asked::List(asked) => {
+            let ledger = source(place)?.credits()?;
+            return print(asked.format, &listing(&ledger), &ledger);
+        }
+        Asked::Job(asked) => CreditOrder {
+            job_id: Some(asked.id.clone()),
+            gpu_hours: asked.gpu_hours,
+            reason: asked.reason.clone(),
+            granted_by: operator(),
+            ..CreditOrder::default()
+        },
+        Asked::Revoke(asked) => CreditOrder {
+            revokes: Some(asked.id),
+            reason: asked.reason.clone(),
+            granted_by: operator(),
+            ..CreditOrder::default()
+        },
+    };
+    let done = source(place)?.credit(&order)?;
+    let (hours, user) = (done.gpu_seconds / 3600.0, &done.user);
+    let mut out = std::io::stdout();
+    Ok(match done.revokes {
+        None => writeln!(out, "credit {}: {hours:.2} GPU-hours given back to {user}", done.id)?,
+        Some(revoked) => {
+            writeln!(out, "credit {}: credit {revoked} of {hours:.2} GPU-hours for {user} revoked", done.id)?
+        }
+    })
+}
+
+/// Who runs this, as the system knows it: behind `sudo`, the person.
+fn operator() -> String {
+    let sudo = std::env::var("SUDO_USER").ok().filter(|name| !name.is_empty());
+    sudo.unwrap_or_else(crate::commands::report::user_name)
+}
+
+fn listing(ledger: &[Credit]) -> Listing {
+    use Column::{Number, Text};
+    let mut listing = Listing::new(&[
+        Number("id"),
+        Text("user"),
+        Text("account"),
+        Text("job_id"),
+        Number("gpu_hours"),
+        Number("cpu_hours"),
+        Text("granted_by"),
+        Text("granted_at"),
+        Text("reason"),
+        Text("revokes"),
+    ]);
+    for credit in ledger {
+        let sign = if credit.revokes.is_some() { -1.0 } else { 1.0 };
+        listing.push(vec![
+            credit.id.to_string(),
+            credit.user.clone(),
+            credit.account.clone(),
+            credit.job_id.clone().unwrap_or_default(),
+            format!("{:.2}", sign * credit.gpu_seconds / 3600.0),
+            format!("{:.2}", sign * credit.cpu_seconds / 3600.0),
+            credit.granted_by.clone(),
+            Timestamp::from_second(credit.granted_at).map_or_else(|_| String::new(), |at| at.to_string()),
+            credit.reason.clone(),
+            credit.revokes.map_or_else(String::new, |id| id.to_string()),
+        ]);
+    }
+    listing
+}

@@ -1,0 +1,536 @@
+//! What a sheet says, as lines and tables.
+
+use super::View;
+use crate::output::{Column, Listing};
+use crate::report::words::{amount, count, duration, known, money, month, percent};
+use takt_collector::accounting::BudgetPeriod;
+use takt_collector::accounting::efficiency::Split;
+use takt_collector::accounting::sheet::{Figures, Member, RunRow, Sheet};
+
+/// A piece of a report.
+pub(super) enum Block {
+    /// A title and its table.
+    Listing(&'static str, Listing),
+    /// A sentence.
+    Line(String),
+    /// A line to paste.
+    Code(String),
+}
+
+/// `alice on lab, October 2026`
+pub(super) fn heading(sheet: &Sheet, view: View) -> String {
+    let whose = match sheet.subject.kind() {
+        "user" => format!("{} on {}", sheet.subject.name(), sheet.cluster),
+        "account" => format!("Account {} on {}", sheet.subject.name(), sheet.cluster),
+        _ => sheet.cluster.clone(),
+    };
+    let what = match view {
+        View::Efficiency => "Efficiency of ",
+        View::Waste => "Waste of ",
+        _ => "",
+    };
+    format!("{what}{whose}, {}{}", month(&sheet.period), if sheet.is_open { " so far" } else { "" })
+}
+
+/// What a view shows, in order.
+pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
+    let mut blocks: Vec<Option<Block>> = Vec::new();
+    match view {
+        View::Efficiency => {
+            blocks.push(Some(summary(sheet)));
+            blocks.push(runs(sheet));
+            blocks.push(network(sheet));
+        }
+        View::Waste => {
+            blocks.push(Some(causes(sheet)));
+            blocks.push(wasters(sheet));
+            blocks.extend(fixes(sheet).into_iter().map(Some));
+            blocks.push(runs(sheet));
+            blocks.push(lost(sheet));
+        }
+        View::Cluster | View::Account | View::User => {
+            blocks.push(Some(summary(sheet)));
+            blocks.push(trend(sheet));
+            blocks.push(Some(causes(sheet)).filter(|_| sheet.figures.split_gpu_hours.held() > 0.0));
+            blocks.extend(fixes(sheet).into_iter().map(Some));
+            blocks.push(budgets(sheet));
+            blocks.push(members(sheet));
+            blocks.push(accounts(sheet));
+            blocks.push(runs(sheet));
+            blocks.push(network(sheet));
+            blocks.push(lost(sheet));
+            blocks.push(breaches(sheet));
+        }
+    }
+    let notes = sheet.notes.iter().cloned().map(Block::Line);
+    blocks.into_iter().flatten().chain(notes).collect()
+}
+
+/// The figures of the period, in words; also what HTML shows as tiles.
+pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
+    let Sheet { figures, currency, .. } = sheet;
+    let mut facts = vec![
+        ("GPU-hours", amount(figures.gpu_hours), change(sheet, |figures| figures.gpu_hours)),
+        ("CPU-hours", amount(figures.cpu_hours), change(sheet, |figures| figures.cpu_hours)),
+    ];
+    if let Some(share) = sheet.share.and_then(|share| share.gpu.or(share.cpu)) {
+        let rank = sheet.rank.as_ref().map(|rank| format!("place {} of {}", rank.place, rank.of));
+        facts.push(("of the cluster's", percent(share), rank.unwrap_or_default()));
+    }
+    if let Some(utilization) = figures.gpu_utilization {
+        let coverage = format!("{} of {} runs measured", figures.runs_measured, figures.runs_assessed);
+        facts.push(("GPU utilization", percent(utilization), coverage));
+    }
+    let (split, wasted) = (&figures.split_gpu_hours, figures.split_gpu_hours.wasted());
+    if split.held() > 0.0 {
+        let share = format!("{} of {} that were judged", percent(wasted / split.held()), amount(split.held()));
+        let cost = currency.as_ref().map(|currency| money(figures.split_money.wasted(), currency));
+        facts.push(("GPU-hours wasted", amount(wasted), cost.unwrap_or(share)));
+    }
+    if let Some(currency) = currency {
+        facts.push(("cost", money(figures.money, currency), change(sheet, |figures| figures.money)));
+    }
+    if figures.kwh > 0.0 {
+        let co2 = sheet.has_co2.then(|| format!("{} kg CO₂", amount(figures.co2_kg)));
+        facts.push(("kWh of the GPUs", amount(figures.kwh), co2.unwrap_or_default()));
+    }
+    if let Some(waiting) = sheet.waiting {
+        let others = format!("nine of ten under {}", duration(waiting.p90_seconds as f64 + 0.5));
+        facts.push(("median wait", duration(waiting.median_seconds as f64), others));
+    }
+    let failed = match figures.jobs_failed {
+        0 => String::new(),
+        failed => format!("{failed} of {} that ended failed", figures.jobs_ended),
+    };
+    facts.push(("runs started", count(figures.jobs_started), failed));
+    if figures.credited_gpu_hours > 0.0 {
+        facts.push(("GPU-hours credited", amount(figures.credited_gpu_hours), "for faults".to_owned()));
+    }
+    facts
+}
+
+/// `+23 % on the mean of the 3 months before`; empty where there is nothing to compare with.
+fn change(sheet: &Sheet, of: fn(&Figures) -> f64) -> String {
+    let before: Vec<f64> = sheet.before.iter().map(of).collect();
+    let mean = before.iter().sum::<f64>() / before.len().max(1) as f64;
+    if mean <= 0.0 || sheet.is_open {
+        return String::new();
+    }
+    let change = of(&sheet.figures) / mean - 1.0;
+    let sign = if change >= 0.0 { "+" } else { "−" };
+    format!("{sign}{} on the {} before", percent(change.abs()), before.len())
+}
+
+fn summary(sheet: &Sheet) -> Block {
+    let mut listing = Listing::new(&[Column::Text("figure"), Column::Number("value"), Column::Text("note")]);
+    for (name, value, note) in facts(sheet) {
+        listing.push(vec![name.to_owned(), value, note]);
+    }
+    Block::Listing("In short", listing)
+}
+
+fn trend(sheet: &Sheet) -> Option<Block> {
+    let mut listing = Listing::new(&[
+        Column::Text("month"),
+        Column::Number("gpu_hours"),
+        Column::Number("cpu_hours"),
+        Column::Number("runs"),
+        Column::Number("gpu_utilization"),
+        Column::Number("wasted"),
+    ]);
+    for figures in sheet.before.iter().chain([&sheet.figures]) {
+        listing.push(vec![
+            figures.period.clone(),
+            amount(figures.gpu_hours),
+            amount(figures.cpu_hours),
+            figures.jobs_started.to_string(),
+            known(figures.gpu_utilization, percent),
+            amount(figures.split_gpu_hours.wasted()),
+        ]);
+    }
+    let is_new = sheet.before.iter().all(|figures| figures.cpu_hours == 0.0);
+    (!is_new).then_some(Block::Listing("Trend", listing))
+}
+
+/// The headings of a split, with the class that HTML colours them by and what they mean.
+pub(super) const CAUSES: &[Cause] = &[
+    Cause { name: "used", class: "used", meaning: "a kernel ran, or nearly always did", of: |split| split.used },
+    Cause {
+        name: "low utilization",
+        class: "low",
+        meaning: "no kernel ran, on GPUs at work less than half of the time",
+        of: |split| split.low,
+    },
+    Cause {
+        name: "idle streaks",
+        class: "streak",
+        meaning: "a quarter of an hour or more without work on a GPU that worked at other times",
+        of: |split| split.streak,
+    },
+    Cause {
+        name: "did nothing",
+        class: "idle",
+        meaning: "GPUs that did nothing during the whole run",
+        of: |split| split.idle,
+    },
+    Cause {
+        name: "lost to faults",
+        class: "lost",
+        meaning: "held by runs that a broken node or GPU ended",
+        of: |split| split.lost,
+    },
+    Cause {
+        name: "not measured",
+        class: "unknown",
+        meaning: "nobody saw what the GPUs did",
+        of: |split| split.unmeasured,
+    },
+];
+
+/// A heading of a split.
+pub(super) struct Cause {
+    pub name: &'static str,
+    pub class: &'static str,
+    pub meaning: &'static str,
+    pub of: fn(&Split) -> f64,
+}
+
+fn causes(sheet: &Sheet) -> Block {
+    let columns = [Column::Text("where_gpu_hours_went"), Column::Number("gpu_hours"), Column::Number("share")];
+    let currency = sheet.currency.as_deref();
+    let columns: Vec<Column> = columns.into_iter().chain(currency.map(|_| Column::Number("money"))).collect();
+    let mut listing = Listing::new(&columns);
+    let (split, cost) = (&sheet.figures.split_gpu_hours, &sheet.figures.split_money);
+    let held = split.held().max(f64::MIN_POSITIVE);
+    for cause in CAUSES {
+        let hours = (cause.of)(split);
+        let row = [cause.name.to_owned(), amount(hours), percent(hours / held)];
+        let price = currency.map(|currency| money((cause.of)(cost), currency));
+        listing.push(row.into_iter().chain(price).collect());
+    }
+    Block::Listing("Where the GPU-hours of runs that ended went", listing)
+}
+
+fn wasters(sheet: &Sheet) -> Option<Block> {
+    let mut members: Vec<&Member> =
+        sheet.members.iter().filter(|member| member.figures.split_gpu_hours.wasted() > 0.0).collect();
+    let wasted = |member: &Member| member.figures.split_gpu_hours.wasted();
+    members.sort_by(|a, b| wasted(b).total_cmp(&wasted(a)));
+    let mut listing = Listing::new(&[
+        Column::Text("name"),
+        Column::Number("wasted"),
+        Column::Number("share"),
+        Column::Number("did_nothing"),
+        Column::Number("idle_streaks"),
+        Column::Number("low_utilization"),
+        Column::Number("over_limit"),
+    ]);
+    for member in members.iter().take(20) {
+        let split = &member.figures.split_gpu_hours;
+        listing.push(vec![
+            member.name.clone(),
+            amount(split.wasted()),
+            percent(split.wasted() / split.held()),
+            amount(split.idle),
+            amount(split.streak),
+            amount(split.low),
+            amount(member.figures.limit_excess_gpu_hours),
+        ]);
+    }
+    (!members.is_empty()).then_some(Block::Listing("Who could spare the most GPU-hours", listing))
+}
+
+fn fixes(sheet: &Sheet) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for fix in &sheet.fixes {
+        blocks.push(Block::Line(fix_words(sheet, fix)));
+        blocks.push(Block::Code(fix.line.clone()));
+    }
+    blocks
+}
+
+/// `train (3 runs): 1 of its 2 GPUs did nothing; would spare 12.5 GPU-hours`
+pub(super) fn fix_words(sheet: &Sheet, fix: &takt_collector::accounting::sheet::FixRow) -> String {
+    let runs = if fix.runs == 1 { "1 run".to_owned() } else { format!("{} runs", fix.runs) };
+    let whose = if sheet.subject.kind() == "user" { String::new() } else { format!("{}, ", fix.user) };
+    let spares = match (fix.gpu_hours >= 0.005, &sheet.currency) {
+        (false, _) => String::new(),
+        (true, Some(currency)) if fix.money > 0.0 => {
+            format!("; would spare {} GPU-hours ({})", amount(fix.gpu_hours), money(fix.money, currency))
+        }
+        _ => format!("; would spare {} GPU-hours", amount(fix.gpu_hours)),
+    };
+    format!("{whose}{} ({runs}): {}{spares}", fix.job, fix.why)
+}
+
+fn budgets(sheet: &Sheet) -> Option<Block> {
+    let mut listing = Listing::new(&[
+        Column::Text("budget"),
+        Column::Text("period"),
+        Column::Number("used"),
+        Column::Number("limit"),
+        Column::Text("unit"),
+        Column::Number("share"),
+        Column::Text("warning"),
+    ]);
+    for budget in &sheet.budgets {
+        listing.push(vec![
+            budget.name.clone(),
+            if budget.period == BudgetPeriod::Year { "year" } else { "month" }.to_owned(),
+            amount(budget.used),
+            amount(budget.limit),
+            budget.unit.clone(),
+            percent(budget.used / budget.limit),
+            budget.warning.map_or_else(String::new, |share| format!("{} reached", percent(share))),
+        ]);
+    }
+    (!sheet.budgets.is_empty()).then_some(Block::Listing("Budgets", listing))
+}
+
+fn people(title: &'static str, name: &'static str, members: &[Member]) -> Option<Block> {
+    let mut listing = Listing::new(&[
+        Column::Text(name),
+        Column::Number("gpu_hours"),
+        Column::Number("cpu_hours"),
+        Column::Number("runs"),
+        Column::Number("gpu_utilization"),
+        Column::Number("wasted"),
+        Column::Number("wait"),
+    ]);
+    for member in members {
+        listing.push(vec![
+            member.name.clone(),
+            amount(member.figures.gpu_hours),
+            amount(member.figures.cpu_hours),
+            member.figures.jobs_started.to_string(),
+            known(member.figures.gpu_utilization, percent),
+            amount(member.figures.split_gpu_hours.wasted()),
+            member.wait_mean_hours.map_or_else(String::new, |hours| duration(hours * 3600.0)),
+        ]);
+    }
+    (!members.is_empty()).then_some(Block::Listing(title, listing))
+}
+
+fn members(sheet: &Sheet) -> Option<Block> {
+    match sheet.subject.kind() {
+        "user" if sheet.members.len() < 2 => None,
+        "user" => people("By account", "account", &sheet.members),
+        _ => people("By user", "user", &sheet.members),
+    }
+}
+
+fn accounts(sheet: &Sheet) -> Option<Block> {
+    people("By account", "account", &sheet.accounts)
+}
+
+fn runs(sheet: &Sheet) -> Option<Block> {
+    let mut listing = Listing::new(&[
+        Column::Text("job_id"),
+        Column::Text("name"),
+        Column::Text("user"),
+        Column::Text("state"),
+        Column::Number("hours"),
+        Column::Number("gpus"),
+        Column::Number("measured"),
+        Column::Number("gpu_util"),
+        Column::Number("p95"),
+        Column::Number("gpu_mem"),
+        Column::Number("cpu"),
+        Column::Number("mem"),
+        Column::Number("kwh"),
+        Column::Number("wasted"),
+        Column::Text("cause"),
+    ]);
+    for run in &sheet.runs {
+        listing.push(vec![
+            run.job_id.clone(),
+            run.name.clone().unwrap_or_default(),
+            run.user.clone(),
+            run.state.clone(),
+            amount(run.hours),
+            run.gpus.map_or_else(|| "?".to_owned(), |gpus| gpus.to_string()),
+            percent(run.coverage),
+            known(run.gpu_utilization, percent),
+            known(run.gpu_utilization_p95, percent),
+            known(run.gpu_memory_peak_ratio, percent),
+            known(run.cpu_ratio, percent),
+            known(run.memory_ratio, percent),
+            known(run.kwh, amount),
+            amount(run.split_gpu_hours.wasted()),
+            run.cause.clone(),
+        ]);
+    }
+    (!sheet.runs.is_empty()).then_some(Block::Listing("Runs, the most wasted first", listing))
+}
+
+fn network(sheet: &Sheet) -> Option<Block> {
+    let mut listing = Listing::new(&[
+        Column::Text("job_id"),
+        Column::Text("user"),
+        Column::Number("nodes"),
+        Column::Number("waited_for_the_link"),
+        Column::Number("gpu_util"),
+        Column::Number("on_one_node"),
+    ]);
+    for run in &sheet.network_bound {
+        listing.push(vec![
+            run.job_id.clone(),
+            run.user.clone(),
+            run.nodes.to_string(),
+            percent(run.link_bound),
+            known(run.gpu_utilization, percent),
+            known(run.single_node_utilization, percent),
+        ]);
+    }
+    (!sheet.network_bound.is_empty()).then_some(Block::Listing("Runs whose GPUs waited for the network", listing))
+}
+
+fn lost(sheet: &Sheet) -> Option<Block> {
+    let mut listing = Listing::new(&[
+        Column::Text("job_id"),
+        Column::Text("user"),
+        Column::Text("fault"),
+        Column::Text("nodes"),
+        Column::Number("gpu_hours"),
+        Column::Number("cpu_hours"),
+        Column::Text("credited"),
+    ]);
+    for run in &sheet.lost {
+        listing.push(vec![
+            run.job_id.clone(),
+            run.user.clone(),
+            run.fault.clone(),
+            run.nodes.clone(),
+            amount(run.gpu_hours),
+            amount(run.cpu_hours),
+            if run.is_credited { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    (!sheet.lost.is_empty()).then_some(Block::Listing("Lost to faults of nodes and GPUs", listing))
+}
+
+fn breaches(sheet: &Sheet) -> Option<Block> {
+    let mut listing = Listing::new(&[
+        Column::Text("rule"),
+        Column::Text("job_id"),
+        Column::Text("user"),
+        Column::Text("nodes"),
+        Column::Text("time"),
+    ]);
+    for breach in &sheet.breaches {
+        listing.push(vec![
+            breach.window.clone(),
+            breach.job_id.clone(),
+            breach.user.clone(),
+            breach.nodes.join(","),
+            duration(breach.seconds as f64),
+        ]);
+    }
+    (!sheet.breaches.is_empty()).then_some(Block::Listing("Ran where it may not at that hour", listing))
+}
+
+/// The table that a view is about, exact.
+pub(super) fn exact(sheet: &Sheet, view: View) -> Listing {
+    match view {
+        View::Efficiency => exact_runs(&sheet.runs),
+        _ => exact_members(sheet),
+    }
+}
+
+fn exact_runs(runs: &[RunRow]) -> Listing {
+    let texts = ["job_id", "name", "user", "account", "state", "end", "gpu_model", "cause"].map(Column::Text);
+    let numbers = [
+        "hours",
+        "gpus",
+        "coverage_ratio",
+        "gpu_utilization_mean",
+        "gpu_utilization_p95",
+        "idle_longest_hours",
+        "gpu_memory_peak_ratio",
+        "gpu_sm_mean",
+        "cpu_ratio",
+        "memory_ratio",
+        "kwh",
+        "used_gpu_hours",
+        "low_gpu_hours",
+        "streak_gpu_hours",
+        "idle_gpu_hours",
+        "lost_gpu_hours",
+        "unmeasured_gpu_hours",
+    ];
+    let mut listing = Listing::new(&texts.into_iter().chain(numbers.map(Column::Number)).collect::<Vec<_>>());
+    for run in runs {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let mut row = vec![
+            run.job_id.clone(),
+            text(&run.name),
+            run.user.clone(),
+            run.account.clone(),
+            run.state.clone(),
+            run.end.clone(),
+            text(&run.gpu_model),
+            run.cause.clone(),
+            run.hours.to_string(),
+            run.gpus.map_or_else(String::new, |gpus| gpus.to_string()),
+            run.coverage.to_string(),
+            number(run.gpu_utilization),
+            number(run.gpu_utilization_p95),
+            number(run.idle_longest_hours),
+            number(run.gpu_memory_peak_ratio),
+            number(run.gpu_sm),
+            number(run.cpu_ratio),
+            number(run.memory_ratio),
+            number(run.kwh),
+        ];
+        row.extend(CAUSES.iter().map(|cause| (cause.of)(&run.split_gpu_hours).to_string()));
+        listing.push(row);
+    }
+    listing
+}
+
+fn exact_members(sheet: &Sheet) -> Listing {
+    let name = if sheet.subject.kind() == "user" { "account" } else { "user" };
+    let numbers = [
+        "gpu_hours",
+        "cpu_hours",
+        "mem_gib_hours",
+        "jobs_started",
+        "jobs_ended",
+        "jobs_failed",
+        "money",
+        "kwh",
+        "co2_kg",
+        "gpu_utilization_mean",
+        "limit_excess_gpu_hours",
+        "used_gpu_hours",
+        "low_gpu_hours",
+        "streak_gpu_hours",
+        "idle_gpu_hours",
+        "lost_gpu_hours",
+        "unmeasured_gpu_hours",
+        "wasted_money",
+    ];
+    let columns: Vec<Column> = [Column::Text(name)].into_iter().chain(numbers.map(Column::Number)).collect();
+    let mut listing = Listing::new(&columns);
+    for Member { name, figures, .. } in &sheet.members {
+        let mut row = vec![
+            name.clone(),
+            figures.gpu_hours.to_string(),
+            figures.cpu_hours.to_string(),
+            figures.mem_gib_hours.to_string(),
+            figures.jobs_started.to_string(),
+            figures.jobs_ended.to_string(),
+            figures.jobs_failed.to_string(),
+            figures.money.to_string(),
+            figures.kwh.to_string(),
+            figures.co2_kg.to_string(),
+            figures.gpu_utilization.map_or_else(String::new, |ratio| ratio.to_string()),
+            figures.limit_excess_gpu_hours.to_string(),
+        ];
+        row.extend(CAUSES.iter().map(|cause| (cause.of)(&figures.split_gpu_hours).to_string()));
+        row.push(figures.split_money.wasted().to_string());
+        listing.push(row);
+    }
+    listing
+}

@@ -1,0 +1,104 @@
+//! Numbers as people read them.
+
+/// `1,234` from a hundred on, `12.3` below, `0.12` below ten.
+pub fn amount(value: f64) -> String {
+    let magnitude = value.abs();
+    match magnitude {
+        m if m >= 99.95 => grouped(value.round()),
+        m if m >= 9.995 => format!("{value:.1}"),
+        m if m < 0.005 => "0".to_owned(),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// `76`, `1,234`
+pub fn count(value: u64) -> String {
+    grouped(value as f64)
+}
+
+/// `12 %`, `0.4 %`; a ratio is a share of 1.
+pub fn percent(ratio: f64) -> String {
+    match ratio * 100.0 {
+        value if value.abs() >= 9.95 || value == 0.0 => format!("{value:.0} %"),
+        value if value.abs() < 0.05 => "0 %".to_owned(),
+        value => format!("{value:.1} %"),
+    }
+}
+
+/// `–` where nobody knows.
+pub fn known(value: Option<f64>, write: fn(f64) -> String) -> String {
+    value.map_or_else(|| "–".to_owned(), write)
+}
+
+/// `45 s`, `12 min`, `3:05 h`, `2 d 4 h`.
+pub fn duration(seconds: f64) -> String {
+    let (minutes, hours) = ((seconds / 60.0).round() as u64, seconds / 3600.0);
+    match seconds {
+        s if s < 60.0 => format!("{s:.0} s"),
+        _ if minutes < 60 => format!("{minutes} min"),
+        _ if hours < 48.0 => format!("{}:{:02} h", minutes / 60, minutes % 60),
+        _ => format!("{} d {} h", minutes / 1440, minutes / 60 % 24),
+    }
+}
+
+/// `12.50 EUR`
+pub fn money(value: f64, currency: &str) -> String {
+    let whole = if value.abs() >= 999.995 { grouped(value.round()) } else { format!("{value:.2}") };
+    format!("{whole} {currency}")
+}
+
+/// `October 2026` for `2026-10`; other periods as they are.
+pub fn month(period: &str) -> String {
+    const NAMES: [&str; 12] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ];
+    let parts = period.split_once('-').filter(|(_, month)| month.len() == 2);
+    let named = parts.and_then(|(year, month)| Some((year, NAMES.get(month.parse::<usize>().ok()?.checked_sub(1)?)?)));
+    named.map_or_else(|| period.to_owned(), |(year, name)| format!("{name} {year}"))
+}
+
+fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut out = String::from(if value < 0.0 { "-" } else { "" });
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        let amounts = [0.0, 0.004, 0.124, 9.99, 9.996, 99.94, 99.96, 1234.4, 1_234_567.0, -1234.0].map(amount);
+        assert_eq!(amounts, ["0", "0", "0.12", "9.99", "10.0", "99.9", "100", "1,234", "1,234,567", "-1,234"]);
+        assert_eq!(
+            [0.0, 0.0004, 0.004, 0.0994, 0.5, 1.2].map(percent),
+            ["0 %", "0 %", "0.4 %", "9.9 %", "50 %", "120 %"]
+        );
+        let durations = [0.0, 59.0, 60.0, 3599.0, 3600.0, 11_100.0, 187_200.0].map(duration);
+        assert_eq!(durations, ["0 s", "59 s", "1 min", "1:00 h", "1:00 h", "3:05 h", "2 d 4 h"]);
+        assert_eq!((money(12.5, "EUR"), money(1234.6, "EUR")), ("12.50 EUR".into(), "1,235 EUR".into()));
+        assert_eq!(
+            (month("2026-10"), month("2026-10-01 to 2026-10-15")),
+            ("October 2026".into(), "2026-10-01 to 2026-10-15".into())
+        );
+        assert_eq!(month("2026-13"), "2026-13");
+    }
+}
