@@ -52,6 +52,7 @@ fn check(tree: &str) {
             "--path.kmsg=/nonexistent",
             "--collector.meminfo_numa",
             "--no-collector.links",
+            "--no-collector.nvme_health",
             "--collector.stat.softirq",
         ]
         .map(str::to_owned),

@@ -29,6 +29,7 @@ pub(crate) mod netstat;
 mod nfs;
 mod nfsd;
 mod nvme;
+mod nvme_health;
 pub(crate) mod nvml;
 mod os;
 pub(crate) mod powersupplyclass;
@@ -115,6 +116,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "nfs", about: "NFS client", by_default: true, reads: Reads::AtScrape, new: nfs::new },
     Entry { name: "nfsd", about: "NFS server", by_default: true, reads: Reads::AtScrape, new: nfsd::new },
     Entry { name: "nvme", about: "NVMe disks", by_default: true, reads: Reads::AtScrape, new: nvme::new },
+    Entry { name: "nvme_health", about: "Health of NVMe disks", by_default: true, reads: SOON, new: nvme_health::new },
     Entry { name: "nvml", about: "NVIDIA GPUs", by_default: true, reads: DRIVER, new: nvml::new },
     Entry { name: "os", about: "Distribution", by_default: true, reads: Reads::AtScrape, new: os::new },
     Entry { name: "powersupplyclass", about: "Power supplies and batteries", by_default: true, reads: SOON, new: powersupplyclass::new },
