@@ -307,6 +307,7 @@ def cycle(firing):
         def do_GET(self):
             page = pages.get(self.path)
             self.send_response(200 if page else 404)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.send_header("Content-Length", str(len(page or b"")))
             self.end_headers()
             self.wfile.write(page or b"")
