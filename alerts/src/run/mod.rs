@@ -76,9 +76,13 @@ pub enum ChangeError {
 
 type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
+type Look = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
+
+type Change = Box<dyn FnOnce(&mut Engine, Timestamp) -> (Batch, Done) + Send>;
+
 enum Work {
-    Read(Box<dyn FnOnce(&Engine, Timestamp) + Send>),
-    Change(Box<dyn FnOnce(&mut Engine, Timestamp) -> (Batch, Done) + Send>),
+    Read(Look),
+    Change(Change),
     Event(String, Event),
     Answered { row: Box<Row>, outcome: Outcome, pause: Duration },
     Channels(Arc<Channels>),
