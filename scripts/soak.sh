@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The long runs: the tests that kill and restart, again and again. SOAK_ROUNDS says how often (default 50).
+# The long runs: the tests that kill and restart, again and again (SOAK_ROUNDS says how often, default 50), and ten
+# minutes of broken queries (TAKT_FUZZ_SECONDS).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${SOAK_ROUNDS:-50}
@@ -12,3 +13,6 @@ for ((round = 1; round <= rounds; round++)); do
 	cargo test --release "${features[@]}" --locked -p takt-collector --test scrape
 	cargo test --release "${features[@]}" --locked -p takt --test serve
 done
+echo "== broken queries for ${TAKT_FUZZ_SECONDS:=600} seconds"
+export TAKT_FUZZ_SECONDS
+cargo test --release "${features[@]}" --locked -p takt-collector --test promql -- broken_queries --nocapture

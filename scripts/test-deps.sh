@@ -10,6 +10,8 @@ PACKAGES=(
 	slurmctld slurmd slurmdbd slurmrestd slurm-client
 	slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin
 	munge libnss-wrapper mariadb-server-core mariadb-client-core
+	# what speaks SQL to the server
+	postgresql-client python3-psycopg python3-psycopg2 python3-asyncpg python3-sqlalchemy openssl
 	# the peers, and what looks at pages
 	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq
 )

@@ -400,9 +400,20 @@ pub struct Query {
     /// Time between two instants of a range (15, 1m)
     #[arg(long, value_name = "DURATION", requires = "start")]
     pub step: Option<String>,
-    /// How it is printed
+    /// How it is printed; plot is for a range
     #[arg(long, value_enum, default_value_t)]
-    pub format: ListingFormat,
+    pub format: QueryFormat,
+}
+
+/// How the answer to a query is printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum QueryFormat {
+    #[default]
+    Table,
+    Json,
+    Csv,
+    /// Curves on a terminal
+    Plot,
 }
 
 #[derive(Debug, Args)]

@@ -11,8 +11,9 @@ use takt_alerts::config::AlertsConfig;
 use takt_alerts::notify::email::EmailConfig;
 use takt_collector::accounting::efficiency::EfficiencyConfig;
 use takt_collector::accounting::{BudgetConfig, PolicyWindow, RatesConfig};
-use takt_collector::api::AccountingConfig;
+use takt_collector::api::{AccountingConfig, SqlConfig};
 use takt_collector::jobs::{self, JobsConfig};
+use takt_collector::query::QueryConfig;
 use takt_collector::scrape::ScrapeConfig;
 use takt_collector::store::StoreConfig;
 
@@ -28,6 +29,10 @@ pub struct Config {
     pub timezone: Option<String>,
     /// The web page and the API.
     pub server: ServerConfig,
+    /// SQL, over HTTP and over PostgreSQL's protocol.
+    pub sql: SqlConfig,
+    /// How much one PromQL query may take. Prometheus' flag of the same meaning is in brackets.
+    pub query: QueryConfig,
     /// Which exporters are read, and how often.
     pub scrape: ScrapeConfig,
     /// How samples and records are kept.
@@ -59,20 +64,11 @@ pub struct ServerConfig {
     /// File with the token (one line) that writes, and every request from another machine, must carry. Not in the
     /// data directory.
     pub token_file: Option<PathBuf>,
-    /// Seconds after which a SQL statement is interrupted.
-    pub sql_timeout_seconds: u64,
-    /// Rows of a SQL answer; the rest is left out and the answer says so.
-    pub sql_max_rows: usize,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self {
-            listen_address: "127.0.0.1:9856".into(),
-            token_file: None,
-            sql_timeout_seconds: 30,
-            sql_max_rows: 100_000,
-        }
+        Self { listen_address: "127.0.0.1:9856".into(), token_file: None }
     }
 }
 
@@ -88,7 +84,7 @@ impl Config {
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let Self { data_dir, server, email, alerts, reports, .. } = &mut config;
+        let Self { data_dir, server, sql, email, alerts, reports, .. } = &mut config;
         let files = [data_dir, &mut server.token_file, &mut email.password_file, &mut email.ca_file];
         let of_alerts = [
             &mut alerts.slack_token_file,
@@ -97,7 +93,7 @@ impl Config {
             &mut alerts.alertmanager_file,
             &mut reports.slack_webhook_file,
         ];
-        let files = files.into_iter().chain(of_alerts).flatten();
+        let files = files.into_iter().chain(sql.files()).chain(of_alerts).flatten();
         for relative in files.chain(&mut alerts.rule_dirs) {
             *relative = base.join(&*relative);
         }
@@ -114,6 +110,8 @@ impl Config {
             jobs::time_zone(name).context("timezone")?;
         }
         self.server.validate().context("server")?;
+        self.sql.validate().context("sql")?;
+        self.query.validate().context("query")?;
         self.scrape.validate().context("scrape")?;
         self.store.validate().context("store")?;
         self.jobs.validate().context("jobs")?;
@@ -155,9 +153,6 @@ impl ServerConfig {
         })?;
         if !address.ip().is_loopback() && self.token_file.is_none() {
             bail!("listen_address: {} is reached from other machines, which needs a token_file", self.listen_address);
-        }
-        if self.sql_timeout_seconds == 0 || self.sql_max_rows == 0 {
-            bail!("sql_timeout_seconds and sql_max_rows: expected at least 1");
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The server: a store, what fills it, and the pages and routes that answer from it.
 
 use crate::alerting::Alerts;
-use crate::config::{Config, ServerConfig};
+use crate::config::Config;
 use crate::dispatch;
 use crate::failure::{Failure, OrUsage};
 use crate::page::{self, Surroundings};
@@ -18,11 +18,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_collector::api::{self, Access, App, Problem};
+use takt_collector::api::{self, Access, App, Problem, SqlServer};
 use takt_collector::assess;
 use takt_collector::jobs;
 use takt_collector::jobs::poll::{self, PollState, PollStatus, Poller};
-use takt_collector::query::sql::Limits;
 use takt_collector::scrape::ScrapeManager;
 use takt_collector::store::{DataDir, Health, Holder, Records, Store};
 use tokio::net::TcpListener;
@@ -129,6 +128,24 @@ impl Serving<'_> {
         })
     }
 
+    /// Starts to serve SQL over PostgreSQL's protocol. Where nobody chose its address and another has it, there is none.
+    async fn sql(&self, store: &Store) -> Result<Option<JoinHandle<()>>, Failure> {
+        let config = &self.config.sql;
+        let Some(address) = config.address() else { return Ok(None) };
+        let server = SqlServer::new(Arc::clone(store.database()), config).context("sql").usage()?;
+        match TcpListener::bind(address).await {
+            Ok(listener) => {
+                tracing::info!(address = %listener.local_addr()?, "serving SQL");
+                Ok(Some(tokio::spawn(server.serve(listener))))
+            }
+            Err(error) if config.listen_address.is_none() => {
+                tracing::warn!(address, %error, "SQL is not served; sql.listen_address chooses another address");
+                Ok(None)
+            }
+            Err(error) => Err(anyhow::Error::new(error).context(format!("cannot listen on {address} for SQL")).into()),
+        }
+    }
+
     async fn until(mut self, store: Arc<Store>, shutdown: &mut watch::Receiver<bool>) -> Result<End, Failure> {
         let zone = match &self.config.timezone {
             Some(name) => jobs::time_zone(name)?,
@@ -137,6 +154,7 @@ impl Serving<'_> {
         let scrape =
             ScrapeManager::start(Arc::clone(&store), self.config.scrape.clone(), self.cluster, &mut self.registry)?;
         let scrape = Arc::new(scrape);
+        let sql = self.sql(&store).await?;
         let alerts = Alerts::start(self.config, self.cluster, self.asked_at, &store, &scrape, &mut self.registry)?;
         let (poller, polls) = self.poll(&store, &zone).unzip();
         let page = PageState {
@@ -146,10 +164,10 @@ impl Serving<'_> {
             cluster: self.cluster.into(),
             zone: zone.clone(),
         };
-        let ServerConfig { sql_timeout_seconds, sql_max_rows, .. } = self.config.server;
         let app = App {
             store: Arc::clone(&store),
-            limits: Limits { timeout: Duration::from_secs(sql_timeout_seconds), max_rows: sql_max_rows },
+            limits: self.config.sql.limits(),
+            query: self.config.query.clone(),
             registry: Arc::new(self.registry),
             scraping: Arc::clone(&scrape) as Arc<dyn api::Scraping>,
             accounting: Arc::new(self.config.accounting()),
@@ -200,10 +218,10 @@ impl Serving<'_> {
         if let Err(error) = assessing.await {
             tracing::error!(error = %error, "assessing runs had panicked");
         }
-        if let Some(poller) = poller {
-            poller.abort();
+        for task in [poller, sql].into_iter().flatten() {
+            task.abort();
             // Only that it has ended matters; an abort is what we asked for.
-            let _ = poller.await;
+            let _ = task.await;
         }
         if let Some(scrape) = Arc::into_inner(scrape) {
             scrape.shutdown().await;

@@ -226,3 +226,64 @@ fn scripts_of_promql_are_run() {
     assert_eq!(run.stdout, "bad.test:4: failed: m: expected 3 for m, got 2\n1 passed, 1 failed\n");
     takt.run(["promqltest", "none.test"]).fails(2);
 }
+
+#[test]
+fn federation_is_the_same_page() {
+    let Some(both) = Both::start() else { return };
+    let query =
+        [("match[]", "node_uname_info"), ("match[]", "{__name__=~\"node_uname_info|node_memory_MemTotal_bytes\"}")];
+    // The instants of two scrapes differ, and 2.5e+10 is 25000000000.
+    let lines = |page: support::process::Page| -> Vec<String> {
+        assert_eq!(page.status, 200, "{}", page.body);
+        let same = |line: &str| match line.rsplitn(3, ' ').collect::<Vec<_>>()[..] {
+            [_, value, series] if !line.starts_with('#') => format!("{series} {}", value.parse::<f64>().unwrap()),
+            _ => line.to_owned(),
+        };
+        page.body.lines().map(same).collect()
+    };
+    let ours = lines(http_get_with(&format!("{}/federate", both.url), &query, &[]).unwrap());
+    assert_eq!(ours, lines(both.prometheus.get("/federate", &query)));
+    assert_eq!(ours.len(), 4, "{ours:?}");
+    assert_eq!(http_get_with(&format!("{}/federate", both.url), &[], &[]).unwrap().body, "");
+}
+
+#[test]
+fn an_answer_says_what_it_cost() {
+    let Some(both) = Both::start() else { return };
+    let query = [("query", "count(node_cpu_seconds_total)"), ("stats", "all")];
+    let [ours, theirs] = both.ask("/api/v1/query", &query).map(|(_, body)| body["data"]["stats"].clone());
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&ours), keys(&theirs));
+    assert_eq!(keys(&ours["timings"]), keys(&theirs["timings"]));
+    let read = &ours["samples"]["totalQueryableSamples"];
+    assert_eq!(read, &theirs["samples"]["totalQueryableSamples"]);
+    // There it takes a feature flag to have what each step has read.
+    assert_eq!(&ours["samples"]["totalQueryableSamplesPerStep"][0][1], read);
+}
+
+/// Work for minutes, over one series, which nobody scrapes.
+const LONG: &str = "sum_over_time(sum_over_time(vector(1)[40m:10ms])[2h:50ms])";
+
+#[test]
+fn a_query_ends_when_its_client_goes_away() {
+    use std::io::Write;
+    let takt = Takt::fresh();
+    let address = format!("127.0.0.1:{}", free_port());
+    takt.file("takt.toml", format!("[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n"));
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let limit = Duration::from_secs(60);
+    server.wait_until("serving", limit, || http_get(&format!("http://{address}/-/healthy")).ok());
+    let mut client = std::net::TcpStream::connect(&address).unwrap();
+    let form = format!("query={}", LONG.replace('[', "%5B").replace(']', "%5D"));
+    let request = format!(
+        "POST /api/v1/query HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: {}\r\n\r\n{form}",
+        form.len()
+    );
+    client.write_all(request.as_bytes()).unwrap();
+    wait_for("work", limit, || (server.load() > 0.3).then_some(()));
+    drop(client);
+    wait_for("the end of the work", limit, || (server.load() < 0.2).then_some(()));
+    let answer = http_get(&format!("http://{address}/api/v1/query?query=1")).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+}

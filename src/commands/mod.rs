@@ -6,6 +6,7 @@ mod check_config;
 mod credit;
 mod import;
 mod jobs;
+mod plot;
 mod promqltest;
 mod query;
 mod report;

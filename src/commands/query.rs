@@ -1,15 +1,17 @@
 //! `takt query`: a PromQL query, at one instant or over a range.
 
+use super::plot::plot;
 use super::print;
-use crate::cli::{Place, Query};
+use crate::cli::{ListingFormat, Place, Query, QueryFormat};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::output::Listing;
 use crate::source;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{Read, Write};
 use takt_collector::api::{QueryData, QueryQuestion};
+use terminal_size::terminal_size;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
@@ -30,7 +32,23 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
     for remark in answer.warnings.iter().chain(&answer.infos) {
         tracing::warn!(remark, "the query has an answer, with a remark");
     }
-    print(asked.format, &listing(&answer.data), &answer.data)
+    let format = match asked.format {
+        QueryFormat::Plot if answer.data.result_type == "matrix" => {
+            return show(&plot(&answer.data, terminal_size().map_or(100, |(width, _)| usize::from(width.0))));
+        }
+        QueryFormat::Plot => {
+            let error = "--format plot shows a range; give --start, --end and --step, or a query such as up[1h]";
+            return Err(anyhow::anyhow!(error)).usage();
+        }
+        QueryFormat::Table => ListingFormat::Table,
+        QueryFormat::Json => ListingFormat::Json,
+        QueryFormat::Csv => ListingFormat::Csv,
+    };
+    print(format, &listing(&answer.data), &answer.data)
+}
+
+fn show(picture: &str) -> Result<(), Failure> {
+    Ok(std::io::stdout().lock().write_all(picture.as_bytes())?)
 }
 
 /// One row a value: the time, the series' labels, the value.

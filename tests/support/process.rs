@@ -40,6 +40,19 @@ impl Daemon {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// How many cores it keeps busy, measured over half a second.
+    pub fn load(&self) -> f64 {
+        let ticks = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+            // User and system time are the 14th and 15th field; the second, the name, may have spaces in it.
+            let fields = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
+            fields.map(|field| field.parse::<f64>().unwrap()).sum::<f64>()
+        };
+        let (before, began) = (ticks(), Instant::now());
+        thread::sleep(Duration::from_millis(500));
+        (ticks() - before) / 100.0 / began.elapsed().as_secs_f64()
+    }
+
     /// What it has written so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()

@@ -1,12 +1,14 @@
 //! The HTTP API, and the questions behind it, which a command asks of the files directly when no server runs.
 
 mod access;
+mod postgres;
 mod problem;
 mod prometheus;
 mod questions;
 mod sheets;
 
 pub use access::{Access, check};
+pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlServer};
 pub use problem::{Problem, ProblemKind};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping, query};
 pub use questions::{Counted, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, UsageQuestion, import_sacct, jobs, usage};
@@ -17,6 +19,7 @@ pub use sheets::{
 
 use crate::accounting::UsageReport;
 use crate::jobs::JobRun;
+use crate::query::QueryConfig;
 use crate::query::sql::{self, Limits, Rows, SqlError};
 use crate::store::{Database, ImportSummary, Store};
 use axum::Router;
@@ -45,6 +48,8 @@ pub struct App {
     pub store: Arc<Store>,
     /// How much one SQL statement may take.
     pub limits: Limits,
+    /// How much one PromQL query may take.
+    pub query: QueryConfig,
     /// What the server says of itself on `/metrics`.
     pub registry: Arc<Registry>,
     /// What is scraped.
@@ -89,7 +94,7 @@ async fn post_sql(State(app): State<App>, statement: String) -> Result<Json<Rows
     blocking(app, move |database| {
         sql::run(database, &statement, limits).map_err(|error| match error {
             SqlError::Refused(_) | SqlError::Statement(_) => Problem::input(error),
-            SqlError::Timeout(_) | SqlError::Store(_) => Problem::failed(error),
+            _ => Problem::failed(error),
         })
     })
     .await

@@ -7,9 +7,10 @@ use takt_model::Timestamp;
 impl Source for Store {
     fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error> {
         budget.check()?;
+        // Before anything is read: what is far too much shall not be read first.
+        budget.series(self.count(selection.matchers))?;
         let (from, to) = (Timestamp(selection.from_ms), Timestamp(selection.to_ms));
         let found = self.range(selection.matchers, from, to).map_err(|error| SourceError(Box::new(error)))?;
-        budget.series(found.len())?;
         found.into_iter().map(|series| budget.check().map(|()| decoded(series))).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! One DuckDB instance: an in-memory catalog of views with the two files of a data directory attached.
 
+use super::metric_views::MetricViews;
 use super::migrate::{HOT, RECORDS, Schema, migrate};
 use super::{DataDir, StoreError};
 use duckdb::{Config, Connection};
@@ -40,6 +41,7 @@ pub struct Database {
     damaged: Vec<Damaged>,
     /// Held while job records are written.
     pub(super) writing: Mutex<()>,
+    pub(super) metric_views: Mutex<MetricViews>,
 }
 
 impl Database {
@@ -56,7 +58,9 @@ impl Database {
             attach_or_set_aside(&root, schema, &file, &mut damaged)?;
             migrate(&root, schema, &file)?;
         }
-        root.execute_batch(include_str!("views.sql")).map_err(StoreError::sql("make the views"))?;
+        for views in [include_str!("views.sql"), include_str!("postgres.sql")] {
+            root.execute_batch(views).map_err(StoreError::sql("make the views"))?;
+        }
         // From here on SQL that a user sends cannot leave the data directory, nor undo this. Which statements it may
         // hold at all is the query module's business.
         root.execute_batch(&format!(
@@ -64,7 +68,7 @@ impl Database {
             quoted(&dir.path().to_string_lossy())
         ))
         .map_err(StoreError::sql("lock the database's configuration"))?;
-        Ok(Self { root: Mutex::new(root), damaged, writing: Mutex::new(()) })
+        Ok(Self { root: Mutex::new(root), damaged, writing: Mutex::new(()), metric_views: Mutex::default() })
     }
 
     /// A new connection; unqualified names mean the views.

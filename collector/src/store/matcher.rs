@@ -1,5 +1,6 @@
 //! Conditions on labels, as PromQL writes them: `node="g01"`, `device!~"lo|veth.*"`.
 
+use super::go_regex;
 use regex::Regex;
 use std::fmt;
 use takt_model::{Labels, METRIC_NAME};
@@ -25,7 +26,26 @@ pub struct MatcherError {
     pub value: String,
     /// Why.
     #[source]
-    pub source: regex::Error,
+    pub source: RegexError,
+}
+
+/// What is wrong with a regular expression.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RegexError {
+    /// Prometheus would not read it.
+    #[error(transparent)]
+    Go(#[from] go_regex::GoRegexError),
+    /// It is none at all.
+    #[error(transparent)]
+    Regex(#[from] regex::Error),
+}
+
+/// An expression that must match a whole text, as Prometheus reads it: in Go's dialect, `.` matching a line feed too.
+///
+/// # Errors
+/// What Go does not read.
+pub fn whole(pattern: &str) -> Result<Regex, RegexError> {
+    Ok(Regex::new(&format!("^(?s:{})$", go_regex::translate(pattern)?))?)
 }
 
 /// One condition on one label. A label that a series lacks counts as empty.
@@ -45,10 +65,9 @@ impl Matcher {
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
         let regex = match op {
             MatchOp::Equal | MatchOp::NotEqual => None,
-            MatchOp::Regex | MatchOp::NotRegex => Some(
-                Regex::new(&format!("^(?s:{value})$"))
-                    .map_err(|source| MatcherError { value: value.to_owned(), source })?,
-            ),
+            MatchOp::Regex | MatchOp::NotRegex => {
+                Some(whole(value).map_err(|source| MatcherError { value: value.to_owned(), source })?)
+            }
         };
         Ok(Self { name: name.to_owned(), op, value: value.to_owned(), regex })
     }

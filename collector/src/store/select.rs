@@ -65,6 +65,11 @@ impl Store {
         Ok(found)
     }
 
+    /// How many series the matchers accept.
+    pub fn count(&self, matchers: &[Matcher]) -> usize {
+        self.matching(matchers).len()
+    }
+
     /// The labels of every series that the matchers accept.
     pub fn series(&self, matchers: &[Matcher]) -> Vec<Labels> {
         let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);

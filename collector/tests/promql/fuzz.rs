@@ -47,30 +47,79 @@ fn random_queries_stay_within_the_budget() {
     }
 }
 
-/// Takes a valid query and breaks it: pieces are left out, doubled, or exchanged for another query's.
+/// What is broken: what people write, what is odd, and what the grammar makes.
+const HAND_MADE: &[&str] = include!("hand_made.in");
+const ODD: &[&str] = include!("odd.in");
+
+/// Takes a query and breaks it: pieces are left out, doubled, or exchanged for something odd.
+fn broken(mut query: String, random: &mut Random) -> String {
+    let odd = [
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        "\"",
+        "`",
+        "\\",
+        "1e999",
+        "Inf",
+        "@",
+        "offset",
+        "-",
+        "0x",
+        "5m",
+        ":",
+        "#",
+        "é",
+        "\n",
+        "end()",
+        "__name__",
+        "=~",
+        "group_left",
+        "bool",
+        "9223372036854775807",
+    ];
+    for _ in 0..1 + random.below(4) {
+        let boundaries: Vec<usize> = query.char_indices().map(|(at, _)| at).chain([query.len()]).collect();
+        let (a, b) = (random.below(boundaries.len() as u64) as usize, random.below(boundaries.len() as u64) as usize);
+        let (a, b) = (boundaries[a.min(b)], boundaries[a.max(b)]);
+        match random.below(3) {
+            0 => query.replace_range(a..b, ""),
+            1 => query.insert_str(a, &query.clone()[a..b]),
+            _ => query.insert_str(a, random.pick(&odd)),
+        }
+    }
+    query
+}
+
+/// Some thousand queries, or as many as fit into `TAKT_FUZZ_SECONDS` (`make soak`), which begin elsewhere each time.
 #[test]
 fn broken_queries_are_refused_or_answered() {
+    let long = std::env::var("TAKT_FUZZ_SECONDS").ok().map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let (seed, began) = (if long.is_some() { clock } else { 4 }, Instant::now());
     let memory = common::memory();
-    let mut queries = Queries::new(3);
-    let mut random = Random::new(4);
-    let odd = [
-        "(", ")", "[", "]", "{", "}", "\"", "`", "\\", "1e999", "Inf", "@", "offset", "-", "0x", "5m", ":", "#", "é",
-        "\n",
-    ];
-    for _ in 0..QUERIES {
-        let mut query = queries.query();
-        for _ in 0..1 + random.below(4) {
-            let boundaries: Vec<usize> = query.char_indices().map(|(at, _)| at).chain([query.len()]).collect();
-            let (a, b) =
-                (random.below(boundaries.len() as u64) as usize, random.below(boundaries.len() as u64) as usize);
-            let (a, b) = (boundaries[a.min(b)], boundaries[a.max(b)]);
-            match random.below(3) {
-                0 => query.replace_range(a..b, ""),
-                1 => query.insert_str(a, &query.clone()[a..b]),
-                _ => query.insert_str(a, random.pick(&odd)),
-            }
-        }
-        evaluate(&memory, &query);
+    let (mut queries, mut random) = (Queries::new(seed.wrapping_add(1)), Random::new(seed));
+    let mut count = 0_u64;
+    while long.map_or(count < QUERIES, |long| began.elapsed() < long) {
+        let query = match random.below(3) {
+            0 => queries.query(),
+            1 => random.pick(HAND_MADE).to_owned(),
+            _ => random.pick(ODD).to_owned(),
+        };
+        evaluate(&memory, &broken(query, &mut random));
+        count += 1;
+    }
+    println!("{count} broken queries, seed {seed}");
+}
+
+#[test]
+fn odd_queries_are_refused_or_answered() {
+    let memory = common::memory();
+    for query in ODD {
+        evaluate(&memory, query);
     }
 }
 

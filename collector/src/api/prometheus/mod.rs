@@ -5,6 +5,7 @@
 //! when a data source is set up.
 
 mod answer;
+mod federate;
 mod labels;
 mod params;
 mod query;
@@ -21,9 +22,6 @@ use axum::Router;
 use axum::routing::get;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-
-/// Queries that are evaluated at one time; the others wait, and their timeout runs (`query.max-concurrency`).
-const MAX_CONCURRENT: usize = 20;
 
 const QUERY: &str = "/api/v1/query";
 const QUERY_RANGE: &str = "/api/v1/query_range";
@@ -42,12 +40,14 @@ pub(super) fn only_asks(path: &str) -> bool {
 #[derive(Debug, Clone)]
 struct Api {
     app: App,
+    /// A permit for each that may be evaluated; the others wait, and their timeout runs.
     queries: Arc<Semaphore>,
 }
 
 /// The routes.
 pub(super) fn router(app: App) -> Router {
-    let api = Api { app, queries: Arc::new(Semaphore::new(MAX_CONCURRENT)) };
+    let queries = Arc::new(Semaphore::new(app.query.max_concurrency));
+    let api = Api { app, queries };
     Router::new()
         .route(QUERY, get(query::instant).post(query::instant))
         .route(QUERY_RANGE, get(query::range).post(query::range))
@@ -57,6 +57,7 @@ pub(super) fn router(app: App) -> Router {
         .route(SERIES, get(labels::series).post(labels::series))
         .route(LABELS, get(labels::names).post(labels::names))
         .route("/api/v1/label/{name}/values", get(labels::values))
+        .route("/federate", get(federate::federate))
         .route("/api/v1/metadata", get(targets::metadata))
         .route("/api/v1/targets", get(targets::targets))
         .route("/api/v1/scrape_pools", get(targets::scrape_pools))

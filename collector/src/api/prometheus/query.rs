@@ -5,16 +5,15 @@ use super::params::Params;
 use super::write::write_value;
 use super::{Api, QUERY, QUERY_RANGE, Reply};
 use crate::api::Problem;
-use crate::query::promql::{self, Error, Limits, Options, Value};
+use crate::query::QueryConfig;
+use crate::query::promql::{self, Error, Options, Value};
 use crate::store::Store;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// The longest that a query may take (`query.timeout`).
-pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Points of a series in one answer; what a screen can show.
 const MAX_POINTS: i64 = 11_000;
@@ -80,10 +79,10 @@ impl QueryQuestion {
 /// # Errors
 /// A question that makes no sense, or one that the data do not fit.
 pub fn query(store: &Store, question: &QueryQuestion) -> Result<QueryAnswer, Problem> {
-    let params = question.params();
+    let (params, config) = (question.params(), QueryConfig::default());
     let evaluation = match question.start {
-        Some(_) => Evaluation::range(&params),
-        None => Evaluation::instant(&params),
+        Some(_) => Evaluation::range(&params, &config),
+        None => Evaluation::instant(&params, &config),
     };
     let answer = evaluation.and_then(|evaluation| evaluation.run(store)).map_err(ApiError::into_problem)?;
     serde_json::from_slice(&answer.into_body()).map_err(Problem::failed)
@@ -91,12 +90,12 @@ pub fn query(store: &Store, question: &QueryQuestion) -> Result<QueryAnswer, Pro
 
 /// `query` at one instant.
 pub(super) async fn instant(State(api): State<Api>, params: Params) -> Reply {
-    evaluate(&api, Evaluation::instant(&params)?).await
+    evaluate(&api, Evaluation::instant(&params, &api.app.query)?).await
 }
 
 /// `query_range`.
 pub(super) async fn range(State(api): State<Api>, params: Params) -> Reply {
-    evaluate(&api, Evaluation::range(&params)?).await
+    evaluate(&api, Evaluation::range(&params, &api.app.query)?).await
 }
 
 /// Exemplars there are none; a wrong query is told all the same.
@@ -145,6 +144,17 @@ struct Evaluation {
     timeout: Duration,
     /// Series in the answer.
     limit: usize,
+    /// Whether the answer says what it has cost.
+    stats: Option<Stats>,
+    since: Instant,
+}
+
+/// How much an answer says of its cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stats {
+    Sums,
+    /// Also what each step has read.
+    All,
 }
 
 enum When {
@@ -153,13 +163,13 @@ enum When {
 }
 
 impl Evaluation {
-    fn instant(params: &Params) -> Result<Self, ApiError> {
+    fn instant(params: &Params, config: &QueryConfig) -> Result<Self, ApiError> {
         let limit = params.limit()?;
         let at_ms = params.time_or_now("time")?;
-        Self::new(params, limit, When::Instant { at_ms })
+        Self::new(params, config, limit, When::Instant { at_ms })
     }
 
-    fn range(params: &Params) -> Result<Self, ApiError> {
+    fn range(params: &Params, config: &QueryConfig) -> Result<Self, ApiError> {
         let limit = params.limit()?;
         let (start_ms, end_ms) = (params.needed_time("start")?, params.needed_time("end")?);
         if end_ms < start_ms {
@@ -175,20 +185,22 @@ impl Evaluation {
                          resolution (?step=XX)";
             return Err(ApiError::bad_data(error));
         }
-        Self::new(params, limit, When::Range { start_ms, end_ms, step_ms })
+        Self::new(params, config, limit, When::Range { start_ms, end_ms, step_ms })
     }
 
-    fn new(params: &Params, limit: usize, when: When) -> Result<Self, ApiError> {
-        let timeout = params.timeout(TIMEOUT)?;
-        let limits = Limits { deadline: Some(Instant::now() + timeout), ..Limits::default() };
-        let mut options = Options { limits, ..Options::default() };
+    fn new(params: &Params, config: &QueryConfig, limit: usize, when: When) -> Result<Self, ApiError> {
+        let timeout = params.timeout(config.timeout())?;
+        let mut options = config.options(timeout);
         if let Some(lookback_ms) = params.duration("lookback_delta")?.filter(|&ms| ms > 0) {
             options.lookback_ms = lookback_ms;
         }
-        Ok(Self { query: params.text("query").to_owned(), when, options, timeout, limit })
+        let stats = params.get("stats").map(|asked| if asked == "all" { Stats::All } else { Stats::Sums });
+        let query = params.text("query").to_owned();
+        Ok(Self { query, when, options, timeout, limit, stats, since: Instant::now() })
     }
 
     fn run(&self, store: &Store) -> Result<Answer, ApiError> {
+        let began = Instant::now();
         let mut answer = match self.when {
             When::Instant { at_ms } => promql::instant(store, &self.query, at_ms, &self.options)?,
             When::Range { start_ms, end_ms, step_ms } => {
@@ -198,7 +210,40 @@ impl Evaluation {
         let truncated = truncate(&mut answer.value, self.limit);
         let mut data = Vec::new();
         write_value(&mut data, &answer.value);
+        if let Some(stats) = self.stats {
+            self.write_stats(&mut data, &answer, stats, began);
+        }
         Ok(Answer::json(data).annotated(answer.annotations).truncated(truncated))
+    }
+}
+
+impl Evaluation {
+    /// Puts `stats` into the data, in Prometheus' form (`util/stats/query_stats.go`).
+    fn write_stats(&self, data: &mut Vec<u8>, answer: &promql::Answer, stats: Stats, began: Instant) {
+        let (total, queued) = (self.since.elapsed().as_secs_f64(), began.duration_since(self.since).as_secs_f64());
+        let evaluated = began.elapsed().as_secs_f64();
+        let read: u64 = answer.samples_per_step.iter().sum();
+        let mut samples = json!({ "totalQueryableSamples": read, "peakSamples": answer.peak_samples });
+        if stats == Stats::All {
+            let (start_ms, step_ms) = match self.when {
+                When::Instant { at_ms } => (at_ms, 1),
+                When::Range { start_ms, step_ms, .. } => (start_ms, step_ms),
+            };
+            let at = |step: usize| start_ms.saturating_add(step_ms.saturating_mul(step as i64)) as f64 / 1e3;
+            let steps = answer.samples_per_step.iter().enumerate().map(|(step, count)| json!([at(step), count]));
+            samples["totalQueryableSamplesPerStep"] = steps.collect();
+        }
+        let timings = json!({
+            "evalTotalTime": evaluated,
+            "resultSortTime": 0.0,
+            "queryPreparationTime": 0.0,
+            "innerEvalTime": evaluated,
+            "execQueueTime": queued,
+            "execTotalTime": total,
+        });
+        // The data end with the brace of their object.
+        data.pop();
+        data.extend(format!(r#","stats":{}}}"#, json!({ "timings": timings, "samples": samples })).into_bytes());
     }
 }
 
@@ -248,6 +293,7 @@ mod tests {
         let app = App {
             store: Arc::new(store),
             limits: sql::Limits::default(),
+            query: QueryConfig::default(),
             registry: Arc::new(registry),
             scraping: Arc::new(NoTargets),
             accounting: Arc::default(),
@@ -261,7 +307,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         // No evaluation has its turn, so this one would wait for two minutes.
         let api = api(root.path(), 0);
-        let evaluation = || Evaluation::instant(&[("query", "up")].into_iter().collect()).unwrap();
+        let evaluation = || Evaluation::instant(&[("query", "up")].into_iter().collect(), &api.app.query).unwrap();
         let asked = evaluation();
         let canceled = Arc::clone(&asked.options.limits.canceled);
         let waited = tokio::time::timeout(Duration::from_millis(10), evaluate(&api, asked)).await;
@@ -278,7 +324,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let api = api(root.path(), 0);
         let params: Params = [("query", "1"), ("timeout", "10ms")].into_iter().collect();
-        let refused = evaluate(&api, Evaluation::instant(&params).unwrap()).await.unwrap_err();
+        let refused = evaluate(&api, Evaluation::instant(&params, &api.app.query).unwrap()).await.unwrap_err();
         assert_eq!(refused, ApiError::from(Error::Timeout));
     }
 
@@ -289,7 +335,7 @@ mod tests {
         let ask = |limit| {
             let question = "label_replace(vector(1), \"a\", \"b\", \"\", \"\") or vector(2)";
             let params: Params = [("query", question), ("limit", limit), ("time", "1")].into_iter().collect();
-            let body = Evaluation::instant(&params).unwrap().run(&api.app.store).unwrap().into_body();
+            let body = Evaluation::instant(&params, &api.app.query).unwrap().run(&api.app.store).unwrap().into_body();
             serde_json::from_slice::<QueryAnswer>(&body).unwrap()
         };
         assert_eq!(ask("1").data.result.as_array().unwrap().len(), 1);

@@ -2,10 +2,8 @@
 
 use super::answer::{Answer, ApiError};
 use super::params::Params;
-use super::query::TIMEOUT;
 use super::targets::{job, seconds};
-use super::{Api, MAX_CONCURRENT, Reply};
-use crate::query::promql::{Limits, Options};
+use super::{Api, Reply};
 use axum::extract::State;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,13 +75,13 @@ pub(super) async fn config(State(api): State<Api>) -> Reply {
 }
 
 /// What Prometheus would have been started with.
-pub(super) async fn flags() -> Reply {
-    let (limits, options) = (Limits::default(), Options::default());
+pub(super) async fn flags(State(api): State<Api>) -> Reply {
+    let query = &api.app.query;
     Answer::of(&json!({
-        "query.lookback-delta": seconds(options.lookback_ms as f64 / 1e3),
-        "query.max-concurrency": MAX_CONCURRENT.to_string(),
-        "query.max-samples": limits.max_samples.to_string(),
-        "query.timeout": seconds(TIMEOUT.as_secs_f64()),
+        "query.lookback-delta": seconds(query.lookback_seconds as f64),
+        "query.max-concurrency": query.max_concurrency.to_string(),
+        "query.max-samples": query.max_samples.to_string(),
+        "query.timeout": seconds(query.timeout().as_secs_f64()),
     }))
 }
 

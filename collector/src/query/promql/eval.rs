@@ -106,9 +106,38 @@ fn run(
     let context = Context { start_ms: grid.start_ms, end_ms: grid.last_ms(), experimental: options.experimental };
     let node = context.plan(&syntax::parse(query)?)?;
     let annotations = Annotations::default();
-    let mut evaluator = Evaluator { source, options, budget: &budget, annotations };
+    let samples = StepSamples { grid, counts: vec![0; grid.steps] };
+    let mut evaluator = Evaluator { source, options, budget: &budget, annotations, samples };
     let value = evaluate(&mut evaluator, &node)?;
-    Ok(Answer { value, annotations: evaluator.annotations, peak_samples: budget.peak() })
+    let Evaluator { annotations, samples, .. } = evaluator;
+    Ok(Answer { value, annotations, peak_samples: budget.peak(), samples_per_step: samples.counts })
+}
+
+/// What each step of a query has looked at.
+#[derive(Debug)]
+pub(crate) struct StepSamples {
+    grid: Grid,
+    counts: Vec<u64>,
+}
+
+impl StepSamples {
+    /// So many samples were looked at for each instant of a grid: the query's own, or a subquery's.
+    pub fn add(&mut self, grid: &Grid, counts: &[u64]) {
+        for (at_ms, count) in grid.times().zip(counts).filter(|(_, count)| **count > 0) {
+            self.add_at(at_ms, *count);
+        }
+    }
+
+    /// What is looked at between two steps belongs to the one that comes next.
+    fn add_at(&mut self, at_ms: i64, count: u64) {
+        let Grid { start_ms, step_ms, steps } = self.grid;
+        let after =
+            (i128::from(at_ms) - i128::from(start_ms) + i128::from(step_ms) - 1).div_euclid(i128::from(step_ms));
+        let step = usize::try_from(after.max(0)).unwrap_or(usize::MAX).min(steps.saturating_sub(1));
+        if let Some(counted) = self.counts.get_mut(step) {
+            *counted += count;
+        }
+    }
 }
 
 /// The instants of evaluation.
@@ -146,6 +175,7 @@ pub(crate) struct Evaluator<'a> {
     pub options: &'a Options,
     pub budget: &'a Budget,
     pub annotations: Annotations,
+    pub samples: StepSamples,
 }
 
 impl Evaluator<'_> {

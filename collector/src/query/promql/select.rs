@@ -16,6 +16,9 @@ const KEEPS_NAME: [&str; 2] = ["first_over_time", "last_over_time"];
 /// Ends of names that counters have.
 const COUNTER_SUFFIXES: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
 
+/// Samples that are looked at between two looks at the clock; some milliseconds' work.
+const UNCHECKED: usize = 1 << 20;
+
 type WindowFn = fn(&Slice<'_>) -> Option<f64>;
 
 impl Evaluator<'_> {
@@ -36,12 +39,19 @@ impl Evaluator<'_> {
         let last = selector.shift.apply(grid.last_ms());
         let series = self.select(selector, first, last, grid.step_ms, 0, "")?;
         let mut columns = Vec::with_capacity(series.len());
+        let mut looked_at = vec![0; grid.steps];
         for series in series {
             self.budget.hold(grid.steps)?;
             let mut latest = Latest::new(&series, lookback_ms);
-            let values = grid.times().map(|now_ms| latest.at(selector.shift.apply(now_ms)).map(pick)).collect();
+            let values = grid.times().zip(&mut looked_at).map(|(now_ms, count)| {
+                let point = latest.at(selector.shift.apply(now_ms));
+                *count += u64::from(point.is_some());
+                point.map(pick)
+            });
+            let values = values.collect();
             columns.extend(Column::new(series.labels, values));
         }
+        self.samples.add(grid, &looked_at);
         Ok(columns)
     }
 
@@ -98,20 +108,31 @@ impl Evaluator<'_> {
         let series = self.windowed(window, grid, name)?;
         let shift = window.shift();
         let mut columns = Vec::with_capacity(series.len());
+        let mut looked_at = vec![0; grid.steps];
         for SeriesData { labels, points, .. } in series {
             self.budget.hold(grid.steps)?;
             let mut bounds = Bounds::default();
-            let values = (0..grid.steps).map(|step| {
+            let mut values = Vec::with_capacity(grid.steps);
+            let mut unchecked = 0;
+            for (step, count) in looked_at.iter_mut().enumerate() {
                 let now_ms = grid.time(step);
                 let end_ms = shift.apply(now_ms);
                 let start_ms = end_ms.saturating_sub(window.range_ms);
                 let points = bounds.move_to(&points, start_ms, end_ms);
+                *count += points.len() as u64;
+                // One series can be most of the work: wide windows at many steps.
+                unchecked += points.len();
+                if unchecked > UNCHECKED {
+                    self.budget.check()?;
+                    unchecked = 0;
+                }
                 let scalars = scalars.get(step).map_or(&[][..], Vec::as_slice);
-                if points.is_empty() { None } else { body(&Slice { points, start_ms, end_ms, now_ms, scalars }) }
-            });
-            let values = values.collect();
+                let slice = Slice { points, start_ms, end_ms, now_ms, scalars };
+                values.push(if points.is_empty() { None } else { body(&slice) });
+            }
             columns.extend(Column::new(labels, values));
         }
+        self.samples.add(grid, &looked_at);
         Ok(columns)
     }
 
@@ -123,7 +144,9 @@ impl Evaluator<'_> {
             let points = Bounds::default().move_to(&series.points, start_ms, end_ms).to_vec();
             Series { labels: series.labels, points }
         });
-        Ok(series.filter(|series| !series.points.is_empty()).collect())
+        let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
+        self.samples.add(grid, &[series.iter().map(|series| series.points.len() as u64).sum()]);
+        Ok(series)
     }
 
     /// All samples that the windows of all steps may need.

@@ -13,6 +13,8 @@ pub struct Answer {
     pub annotations: Annotations,
     /// Most samples and points held at one time while evaluating.
     pub peak_samples: u64,
+    /// Samples that each step has looked at; a sample counts in each step that looks at it.
+    pub samples_per_step: Vec<u64>,
 }
 
 /// A result, one variant a `resultType` of Prometheus' HTTP API.

@@ -2,14 +2,14 @@
 
 use crate::query::promql::column::{Column, merge};
 use crate::query::promql::error::Error;
-use regex::Regex;
+use crate::store::whole;
 
 /// `label_replace(v, dst, replacement, src, regex)`: where the regex fits all of `src`, `dst` becomes the replacement.
 pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Column>, Error> {
     let [target, replacement, source, pattern] = *texts else {
         return Err(Error::Execution("label_replace() takes four strings".to_owned()));
     };
-    let regex = Regex::new(&format!("^(?s:{pattern})$"))
+    let regex = whole(pattern)
         .map_err(|_| Error::Execution(format!("invalid regular expression in label_replace(): {pattern}")))?;
     writable(target, "label_replace", "destination")?;
     for column in &mut columns {

@@ -1,0 +1,105 @@
+//! SQL over PostgreSQL's protocol: what psql, psycopg, Grafana's PostgreSQL data source and BI tools speak.
+//!
+//! [`token`] finds the statements in a message, [`command`] answers what is about the session, [`dialect`] puts the
+//! rest into DuckDB's words, [`crate::query::sql`] judges and runs it, [`encode`] writes the values. The catalog that
+//! clients ask for tables and columns is `store/postgres.sql`.
+
+mod auth;
+mod command;
+mod config;
+mod dialect;
+mod encode;
+mod parameter;
+mod session;
+mod token;
+
+pub use auth::{Passwords, PasswordsError};
+pub use config::{SqlConfig, SqlConfigError};
+
+use crate::query::sql::Limits;
+use crate::store::Database;
+use auth::Door;
+use pgwire::api::ConnectionManager;
+use pgwire::tokio::{TlsAcceptor, process_socket};
+use session::Sessions;
+use std::io;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// What clients take for the version of PostgreSQL: they leave out what a server of that age cannot.
+pub(crate) const SERVER_VERSION: &str = "16.0";
+
+/// How a server serves SQL.
+pub struct SqlServer {
+    database: Arc<Database>,
+    limits: Limits,
+    door: Arc<Door>,
+    tls: Option<TlsAcceptor>,
+    manager: Arc<ConnectionManager>,
+    connections: Arc<Semaphore>,
+}
+
+impl SqlServer {
+    /// A server over `database`, by its configuration.
+    ///
+    /// # Errors
+    /// Password, certificate and key files that cannot be read.
+    pub fn new(database: Arc<Database>, config: &SqlConfig) -> Result<Self, SqlConfigError> {
+        let certificate = config.certificate()?;
+        let manager = Arc::new(ConnectionManager::new());
+        let pem = certificate.as_ref().map(|certificate| certificate.pem.as_slice());
+        let door = Door::new(config.passwords()?, pem, Arc::clone(&manager));
+        Ok(Self {
+            database,
+            limits: config.limits(),
+            door: Arc::new(door),
+            tls: certificate.map(|certificate| TlsAcceptor::from(certificate.tls)),
+            manager,
+            connections: Arc::new(Semaphore::new(config.max_connections)),
+        })
+    }
+
+    /// Answers clients until it is dropped; their statements are interrupted then.
+    pub async fn serve(self, listener: TcpListener) {
+        let mut clients = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                Some(_) = clients.join_next() => continue,
+            };
+            let (socket, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a SQL connection");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            // One client too many is told so, and may still cancel a statement of an earlier one.
+            let permit = Arc::clone(&self.connections).try_acquire_owned().ok();
+            let door = if permit.is_some() { Arc::clone(&self.door) } else { Arc::new(Door::Closed) };
+            let served = self.client(socket, door);
+            clients.spawn(async move {
+                let _permit = permit;
+                if let Err(error) = served.await {
+                    tracing::debug!(%peer, %error, "a SQL connection broke off");
+                }
+            });
+        }
+    }
+
+    fn client(&self, socket: TcpStream, door: Arc<Door>) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        let (database, limits) = (Arc::clone(&self.database), self.limits);
+        let (manager, tls) = (Arc::clone(&self.manager), self.tls.clone());
+        async move {
+            let socket = socket.into_std()?;
+            let peer = Arc::new(TcpStream::from_std(socket.try_clone()?)?);
+            let socket = TcpStream::from_std(socket)?;
+            let sessions =
+                Sessions { database, limits, door, manager, peer, session: Arc::default(), settings: Arc::default() };
+            process_socket(socket, tls, sessions).await
+        }
+    }
+}

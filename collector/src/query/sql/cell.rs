@@ -1,0 +1,178 @@
+//! One value of an answer, whatever column of Arrow it stands in.
+
+use duckdb::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StructArray};
+use duckdb::arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    IntervalMonthDayNanoType, IntervalUnit, Schema, SchemaRef, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
+
+/// What a statement found.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    rows: usize,
+    truncated: bool,
+}
+
+impl Answer {
+    pub(super) fn new(schema: SchemaRef) -> Self {
+        Self { schema, batches: Vec::new(), rows: 0, truncated: false }
+    }
+
+    /// Adds rows as long as there are at most `max_rows`; whether more are wanted.
+    pub(super) fn take(&mut self, batch: &StructArray, max_rows: usize) -> bool {
+        let batch = RecordBatch::from(batch);
+        let fit = batch.num_rows().min(max_rows - self.rows);
+        self.truncated = fit < batch.num_rows();
+        self.rows += fit;
+        if fit > 0 {
+            self.batches.push(batch.slice(0, fit));
+        }
+        !self.truncated
+    }
+
+    /// Names and types of the columns.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there were more rows than were wanted.
+    pub fn truncated(&self) -> bool {
+        self.truncated
+    }
+
+    /// The rows, a batch at a time.
+    pub fn batches(&self) -> &[RecordBatch] {
+        &self.batches
+    }
+
+    /// The same rows to be taken away.
+    pub fn into_batches(self) -> Vec<RecordBatch> {
+        self.batches
+    }
+}
+
+/// A value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell<'a> {
+    /// None.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// Any integer.
+    Int(i128),
+    /// A number of `scale` decimal places, times ten to the power of that.
+    Decimal(i128, i8),
+    /// 32 bits of floating point.
+    Float(f32),
+    /// 64 bits of it.
+    Double(f64),
+    /// A text, an enumerated one or JSON.
+    Text(&'a str),
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// Microseconds since 1970, UTC.
+    Timestamp(i64),
+    /// Days since 1970.
+    Date(i32),
+    /// Microseconds since midnight.
+    Time(i64),
+    /// A span.
+    Interval {
+        /// Its months.
+        months: i32,
+        /// Its days.
+        days: i32,
+        /// The rest.
+        microseconds: i64,
+    },
+    /// Values of one type.
+    List(ArrayRef),
+    /// Named values.
+    Struct(Vec<(&'a str, Cell<'a>)>),
+    /// Keys with values.
+    Map(Vec<(Cell<'a>, Cell<'a>)>),
+    /// What we have no reading for, by its type.
+    Other(&'a DataType),
+}
+
+/// The value in a row of a column.
+pub fn cell(array: &dyn Array, row: usize) -> Cell<'_> {
+    if array.is_null(row) {
+        return Cell::Null;
+    }
+    macro_rules! value {
+        ($type:ty) => {
+            array.as_primitive::<$type>().value(row)
+        };
+    }
+    match array.data_type() {
+        DataType::Null => Cell::Null,
+        DataType::Boolean => Cell::Bool(array.as_boolean().value(row)),
+        DataType::Int8 => Cell::Int(value!(Int8Type).into()),
+        DataType::Int16 => Cell::Int(value!(Int16Type).into()),
+        DataType::Int32 => Cell::Int(value!(Int32Type).into()),
+        DataType::Int64 => Cell::Int(value!(Int64Type).into()),
+        DataType::UInt8 => Cell::Int(value!(UInt8Type).into()),
+        DataType::UInt16 => Cell::Int(value!(UInt16Type).into()),
+        DataType::UInt32 => Cell::Int(value!(UInt32Type).into()),
+        DataType::UInt64 => Cell::Int(value!(UInt64Type).into()),
+        DataType::Float32 => Cell::Float(value!(Float32Type)),
+        DataType::Float64 => Cell::Double(value!(Float64Type)),
+        DataType::Decimal128(_, 0) => Cell::Int(value!(Decimal128Type)),
+        DataType::Decimal128(_, scale) => Cell::Decimal(value!(Decimal128Type), *scale),
+        DataType::Utf8 => Cell::Text(array.as_string::<i32>().value(row)),
+        DataType::LargeUtf8 => Cell::Text(array.as_string::<i64>().value(row)),
+        DataType::Utf8View => Cell::Text(array.as_string_view().value(row)),
+        DataType::Binary => Cell::Bytes(array.as_binary::<i32>().value(row)),
+        DataType::LargeBinary => Cell::Bytes(array.as_binary::<i64>().value(row)),
+        DataType::Timestamp(TimeUnit::Second, _) => seconds(value!(TimestampSecondType), 1_000_000),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => seconds(value!(TimestampMillisecondType), 1_000),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => Cell::Timestamp(value!(TimestampMicrosecondType)),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            Cell::Timestamp(value!(TimestampNanosecondType).div_euclid(1_000))
+        }
+        DataType::Date32 => Cell::Date(value!(Date32Type)),
+        DataType::Time64(TimeUnit::Microsecond) => Cell::Time(value!(Time64MicrosecondType)),
+        DataType::Time64(TimeUnit::Nanosecond) => Cell::Time(value!(Time64NanosecondType) / 1_000),
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            let span = value!(IntervalMonthDayNanoType);
+            Cell::Interval { months: span.months, days: span.days, microseconds: span.nanoseconds / 1_000 }
+        }
+        DataType::Dictionary(_, _) => {
+            let dictionary = array.as_any_dictionary();
+            match dictionary.normalized_keys().get(row) {
+                Some(&key) => cell(dictionary.values().as_ref(), key),
+                None => Cell::Null,
+            }
+        }
+        DataType::List(_) => Cell::List(array.as_list::<i32>().value(row)),
+        DataType::LargeList(_) => Cell::List(array.as_list::<i64>().value(row)),
+        DataType::FixedSizeList(_, _) => Cell::List(array.as_fixed_size_list().value(row)),
+        DataType::Struct(fields) => {
+            let columns = array.as_struct().columns();
+            Cell::Struct(
+                fields.iter().zip(columns).map(|(field, column)| (field.name().as_str(), cell(column, row))).collect(),
+            )
+        }
+        DataType::Map(_, _) => {
+            let map = array.as_map();
+            let (from, to) = (map.value_offsets()[row] as usize, map.value_offsets()[row + 1] as usize);
+            Cell::Map((from..to).map(|at| (cell(map.keys().as_ref(), at), cell(map.values().as_ref(), at))).collect())
+        }
+        other => Cell::Other(other),
+    }
+}
+
+/// DuckDB's infinite instants are the ends of each unit's range.
+fn seconds(n: i64, microseconds: i64) -> Cell<'static> {
+    Cell::Timestamp(n.saturating_mul(microseconds))
+}

@@ -1,0 +1,171 @@
+//! Which statements are answered.
+//!
+//! DuckDB parses the statement for us: `json_serialize_sql` turns `SELECT`s into a tree and refuses everything else,
+//! so what is allowed is a short list and not a guess at what is dangerous. In the tree every table function must be
+//! on a list of harmless ones (`read_text`, `glob` and `query` are not), every table in a schema that we have, and no
+//! function may make much out of nothing. The instance itself cannot leave the data directory (`store::Database`).
+
+use super::{SqlError, first_line};
+use duckdb::Connection;
+use serde_json::{Map, Value};
+
+/// Table functions that read nothing but their arguments and the catalog.
+const TABLE_FUNCTIONS: &[&str] = &[
+    "range",
+    "generate_series",
+    "unnest",
+    "repeat",
+    "repeat_row",
+    "json_each",
+    "json_tree",
+    "pg_get_keywords",
+    "duckdb_columns",
+    "duckdb_functions",
+    "duckdb_keywords",
+    "duckdb_schemas",
+    "duckdb_tables",
+    "duckdb_types",
+    "duckdb_views",
+    "pragma_table_info",
+    "summary",
+];
+
+/// Where a table may be. DuckDB reads a table in any other schema, such as `"/etc/x".csv`, from a file of that name.
+const SCHEMAS: &[&str] =
+    &["", "memory", "main", "metrics", "pg", "information", "records", "hot", "information_schema", "pg_catalog"];
+
+/// Functions whose result is as large as an argument says, and which argument that is: DuckDB allocates the result at
+/// once and outside its memory limit.
+const GROWING: &[(&str, usize)] = &[
+    ("array_resize", 1),
+    ("bar", 3),
+    ("generate_series", 0),
+    ("generate_series", 1),
+    ("list_resize", 1),
+    ("lpad", 1),
+    ("range", 0),
+    ("range", 1),
+    ("repeat", 1),
+    ("rpad", 1),
+];
+
+/// So large may the argument of such a function be.
+const GROWTH_LIMIT: i64 = 1_000_000;
+
+/// Functions that do something besides computing a value.
+const EFFECTS: &[&str] = &["getenv", "nextval", "setseed", "write_log"];
+
+/// Refuses whatever is not one `SELECT` over tables and harmless functions, or an `EXPLAIN` of one.
+pub(super) fn admit(db: &Connection, sql: &str) -> Result<(), SqlError> {
+    let text: String = db
+        .query_row("SELECT json_serialize_sql(?::VARCHAR)", [explained(sql)], |row| row.get(0))
+        .map_err(|error| SqlError::Statement(first_line(&error)))?;
+    let tree: Value = serde_json::from_str(&text).map_err(|error| SqlError::Statement(error.to_string()))?;
+    if tree["error"] == true {
+        let message = tree["error_message"].as_str().unwrap_or_default();
+        return Err(match tree["error_type"].as_str() {
+            Some("not implemented") => SqlError::Refused("only SELECT statements are answered".into()),
+            _ => SqlError::Statement(format!("Parser Error: {}", message.lines().next().unwrap_or_default())),
+        });
+    }
+    match tree["statements"].as_array().map_or(0, Vec::len) {
+        1 => admit_tree(&tree),
+        count => Err(SqlError::Refused(format!("expected one statement, found {count}"))),
+    }
+}
+
+/// The statement that an `EXPLAIN` or `EXPLAIN ANALYZE` is about; any other as it is.
+fn explained(sql: &str) -> &str {
+    let after = |text: &'_ str, word: &str| -> Option<usize> {
+        let start = text.len() - text.trim_start().len();
+        let end = start + word.len();
+        let is_word = text.get(start..end)?.eq_ignore_ascii_case(word);
+        (is_word && text[end..].starts_with(char::is_whitespace)).then_some(end)
+    };
+    let Some(at) = after(sql, "explain") else { return sql };
+    let rest = &sql[at..];
+    after(rest, "analyze").map_or(rest, |at| &rest[at..])
+}
+
+fn admit_tree(node: &Value) -> Result<(), SqlError> {
+    match node {
+        Value::Array(nodes) => nodes.iter().try_for_each(admit_tree),
+        Value::Object(fields) => {
+            admit_node(fields)?;
+            // A table function's call is a FUNCTION node of its own; its size is a stream, not an allocation.
+            let of_table = fields.get("type").is_some_and(|kind| kind == "TABLE_FUNCTION");
+            let call = of_table.then(|| fields.get("function")).flatten();
+            fields.iter().try_for_each(|(name, value)| match call {
+                Some(call) if name == "function" => admit_tree(&call["children"]),
+                _ => admit_tree(value),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn admit_node(fields: &Map<String, Value>) -> Result<(), SqlError> {
+    let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
+    match text("type") {
+        "TABLE_FUNCTION" => {
+            let name = fields["function"]["function_name"].as_str().unwrap_or_default().to_lowercase();
+            match TABLE_FUNCTIONS.contains(&name.as_str()) {
+                true => Ok(()),
+                false => Err(SqlError::Refused(format!("the function {name} is not available here"))),
+            }
+        }
+        // DuckDB reads a table that is named like a file from that file.
+        "BASE_TABLE" => {
+            let (catalog, schema, table) = (text("catalog_name"), text("schema_name"), text("table_name"));
+            let known = |name: &str| SCHEMAS.contains(&name.to_lowercase().as_str());
+            if !known(catalog) || !known(schema) {
+                let name = [catalog, schema, table].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+                return Err(SqlError::Refused(format!("there is no schema for {}", name.join("."))));
+            }
+            match table.contains(['/', '.', '*', '\\', ':']) {
+                true => Err(SqlError::Refused(format!("{table:?} names a file, not a table"))),
+                false => Ok(()),
+            }
+        }
+        "FUNCTION" => admit_call(&text("function_name").to_lowercase(), &fields["children"]),
+        _ => Ok(()),
+    }
+}
+
+fn admit_call(name: &str, arguments: &Value) -> Result<(), SqlError> {
+    if EFFECTS.contains(&name) {
+        return Err(SqlError::Refused(format!("the function {name} is not available here")));
+    }
+    let arguments = arguments.as_array().map_or(&[][..], Vec::as_slice);
+    let too_large = match name {
+        // The width stands in the text.
+        "printf" | "format" | "fmt" => arguments.first().is_some_and(|first| !is_small_format(first)),
+        _ => GROWING.iter().any(|(grows, at)| *grows == name && arguments.get(*at).is_some_and(|size| !is_small(size))),
+    };
+    match too_large {
+        true => Err(SqlError::Refused(format!("{name} is answered for constants up to {GROWTH_LIMIT} only"))),
+        false => Ok(()),
+    }
+}
+
+/// Whether an argument is a number that is not large, or no number at all (`range` of instants ends by itself).
+fn is_small(argument: &Value) -> bool {
+    let value = &argument["value"]["value"];
+    match argument["class"].as_str() {
+        Some("CONSTANT") => match value {
+            Value::Number(number) => number.as_i64().is_some_and(|n| n.abs() <= GROWTH_LIMIT),
+            Value::String(text) => text.parse::<f64>().is_err(),
+            _ => true,
+        },
+        Some("CAST") => is_small(&argument["child"]),
+        _ => false,
+    }
+}
+
+/// Whether a format asks for widths of at most four digits, and none that an argument gives.
+fn is_small_format(argument: &Value) -> bool {
+    let Some(text) = argument["value"]["value"].as_str() else { return false };
+    let widest = text.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
+    let nested = text.split('{').skip(1).any(|spec| !spec.is_empty() && !spec.contains('}'));
+    widest <= 4 && !nested && !text.contains('*')
+}

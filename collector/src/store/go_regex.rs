@@ -1,0 +1,251 @@
+//! Regular expressions as Go's `regexp` reads them, for the crate `regex`.
+//!
+//! Both are RE2's dialect, with differences that give another answer without a word: in Go `\d`, `\w`, `\s` and `\b` mean
+//! ASCII, `\Q…\E` quotes, a class has no sets in it, and a repetition goes to 1000. What Rust has and Go has not is
+//! refused, as Prometheus refuses it.
+
+/// Go's greatest repetition.
+const MAX_REPEAT: u32 = 1000;
+
+/// Why Go would not compile an expression.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GoRegexError {
+    /// An escape that only Rust knows.
+    #[error("invalid escape sequence: `\\{0}`")]
+    Escape(String),
+    /// A repetition of more than 1000.
+    #[error("invalid repeat count: `{{{0}}}`")]
+    Repeat(String),
+    /// Flags that only Rust knows.
+    #[error("invalid or unsupported Perl syntax: `(?{0}`")]
+    Flags(String),
+}
+
+/// The same expression in Rust's dialect.
+///
+/// # Errors
+/// What Go does not know.
+pub(crate) fn translate(pattern: &str) -> Result<String, GoRegexError> {
+    let mut out = String::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '\\' if rest.starts_with('Q') => {
+                let (quoted, after) = rest[1..].split_once("\\E").unwrap_or((&rest[1..], ""));
+                out.push_str(&regex::escape(quoted));
+                rest = after;
+            }
+            '\\' => rest = escape(rest, false, &mut out)?,
+            '[' => rest = class(rest, &mut out)?,
+            '{' => {
+                check_repeat(rest)?;
+                out.push(c);
+            }
+            '(' if rest.starts_with('?') => {
+                check_flags(&rest[1..])?;
+                out.push(c);
+            }
+            // These mean themselves to both; in Rust's verbose mode, which Go has not, they would not.
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+/// What follows a backslash; what is left of the pattern.
+fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str, GoRegexError> {
+    let Some(c) = rest.chars().next() else {
+        out.push('\\');
+        return Ok(rest);
+    };
+    let after = &rest[c.len_utf8()..];
+    let ascii = match (c, in_class) {
+        ('d', false) => "[0-9]",
+        ('w', false) => "[0-9A-Za-z_]",
+        ('s', false) => "[\\t\\n\\x0c\\r ]",
+        ('d', true) => "0-9",
+        ('w', true) => "0-9A-Za-z_",
+        ('s', true) => "\\t\\n\\x0c\\r ",
+        ('D', _) => "[^0-9]",
+        ('W', _) => "[^0-9A-Za-z_]",
+        ('S', _) => "[^\\t\\n\\x0c\\r ]",
+        ('b', false) if !after.starts_with('{') => "(?-u:\\b)",
+        _ => "",
+    };
+    if c == 'B' && !in_class {
+        // Rust has ASCII's for bytes only, where it could split a character; this one differs beside letters beyond it.
+        out.push_str("\\B");
+        return Ok(after);
+    }
+    if !ascii.is_empty() {
+        out.push_str(ascii);
+        return Ok(after);
+    }
+    match c {
+        'a' | 'f' | 'n' | 'r' | 't' | 'v' | 'x' | 'p' | 'P' => {}
+        'A' | 'z' if !in_class => {}
+        // Octal, which Rust does not read: \0 to \377.
+        '0'..='7' => {
+            let digits = rest.len().min(3).min(rest.find(|c: char| !('0'..='7').contains(&c)).unwrap_or(rest.len()));
+            // One digit but 0 would be a reference to a group.
+            if digits == 1 && c != '0' {
+                return Err(GoRegexError::Escape(c.to_string()));
+            }
+            let value = u32::from_str_radix(&rest[..digits], 8).unwrap_or(0);
+            out.push_str(&format!("\\x{{{value:x}}}"));
+            return Ok(&rest[digits..]);
+        }
+        c if c.is_ascii_alphanumeric() => return Err(GoRegexError::Escape(c.to_string())),
+        // Any other character means itself.
+        c => {
+            out.push_str(&regex::escape(&c.to_string()));
+            return Ok(after);
+        }
+    }
+    out.push('\\');
+    out.push(c);
+    Ok(after)
+}
+
+/// A class, after its `[`: what is a set in Rust is a character in Go.
+fn class<'p>(mut rest: &'p str, out: &mut String) -> Result<&'p str, GoRegexError> {
+    out.push('[');
+    if let Some(after) = rest.strip_prefix('^') {
+        out.push('^');
+        rest = after;
+    }
+    let mut first = true;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        match c {
+            ']' if !first => {
+                out.push(']');
+                return Ok(after);
+            }
+            '[' if after.starts_with(':') && after.contains(":]") => {
+                let end = after.find(":]").map_or(after.len(), |at| at + 2);
+                out.push('[');
+                out.push_str(&after[..end]);
+                rest = &after[end..];
+                first = false;
+                continue;
+            }
+            '\\' => {
+                rest = escape(after, true, out)?;
+                first = false;
+                continue;
+            }
+            '[' | ']' | '&' | '~' => {
+                out.push('\\');
+                out.push(c);
+            }
+            // `--` would be a difference.
+            '-' if after.starts_with('-') => out.push_str("\\-"),
+            c => out.push(c),
+        }
+        first = false;
+        rest = after;
+    }
+    Ok(rest)
+}
+
+/// `{n,m}` goes to 1000 in Go; what is no repetition there means itself.
+fn check_repeat(rest: &str) -> Result<(), GoRegexError> {
+    let Some((inside, _)) = rest.split_once('}') else { return Ok(()) };
+    let is_count = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+    let mut counts = inside.split(',').filter(|text| is_count(text));
+    match counts.any(|text| text.parse::<u32>().map_or(true, |count| count > MAX_REPEAT)) {
+        true => Err(GoRegexError::Repeat(inside.to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// After `(?`: Go knows groups with and without names, and the flags i, m, s and U.
+fn check_flags(rest: &str) -> Result<(), GoRegexError> {
+    if rest.starts_with("P<") || (rest.starts_with('<') && !rest.starts_with("<=") && !rest.starts_with("<!")) {
+        return Ok(());
+    }
+    let end = rest.find([':', ')']).unwrap_or(rest.len());
+    match rest[..end].chars().all(|c| "imsU-".contains(c)) {
+        true => Ok(()),
+        false => Err(GoRegexError::Flags(rest[..end].to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use regex::Regex;
+
+    fn matches(pattern: &str, text: &str) -> bool {
+        Regex::new(&format!("^(?s:{})$", translate(pattern).unwrap())).unwrap().is_match(text)
+    }
+
+    #[test]
+    fn classes_are_ascii() {
+        for (pattern, text, is_match) in [
+            (r"\d", "7", true),
+            (r"\d", "٣", false),
+            (r"\w+", "naïve", false),
+            (r"[\w]+", "n_1", true),
+            (r"\D", "٣", true),
+            (r"[\D]", "٣", true),
+            (r"\s", "\u{a0}", false),
+            (r"\s", "\u{b}", false),
+            (r"[[:alpha:]]+", "abc", true),
+            (r"a\b.*", "aé", true),
+        ] {
+            assert_eq!(matches(pattern, text), is_match, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_special_to_one_of_them_only() {
+        for (pattern, text, is_match) in [
+            (r"\Qa.b[\E.", "a.b[x", true),
+            (r"\Qa.b", "axb", false),
+            ("[a[b]", "[", true),
+            ("[a&&b]+", "a&b", true),
+            ("[a~~b]+", "~", true),
+            ("[]a]", "]", true),
+            ("[^]a]", "b", true),
+            ("[+--]", "-", true),
+            (r"\/\:\ ", "/: ", true),
+            (r"\101", "A", true),
+            (r"\x{41}\x41", "AA", true),
+            (r"\pL+", "é", true),
+            ("(?i:ab)", "AB", true),
+            ("(?P<n>a)(?<m>b)", "ab", true),
+            ("a{1,2}", "aa", true),
+        ] {
+            assert_eq!(matches(pattern, text), is_match, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn what_go_does_not_know_is_refused() {
+        for (pattern, said) in [
+            (r"\<a", None),
+            (r"\G", Some("invalid escape sequence: `\\G`")),
+            (r"\1", Some("invalid escape sequence: `\\1`")),
+            (r"\u0041", Some("invalid escape sequence: `\\u`")),
+            ("a{1001}", Some("invalid repeat count: `{1001}`")),
+            ("a{1,2000}", Some("invalid repeat count: `{1,2000}`")),
+            ("(?x)a", Some("invalid or unsupported Perl syntax: `(?x`")),
+            ("(?=a)", Some("invalid or unsupported Perl syntax: `(?=a`")),
+            ("(?<=a)", Some("invalid or unsupported Perl syntax: `(?<=a`")),
+        ] {
+            assert_eq!(translate(pattern).err().map(|error| error.to_string()).as_deref(), said, "{pattern}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_translated(pattern in "[a-z\\[\\]\\\\(){}?*+|&~^$.:<>=!0-9QEdwsbB-]*|\\PC*") {
+            // Whatever comes out is an expression, or the crate says what is wrong.
+            let _ = translate(&pattern).map(|text| Regex::new(&text));
+        }
+    }
+}
