@@ -22,6 +22,10 @@ const SCRIPT: &str = "NVML_STAND_IN_SCRIPT";
 /// stand-in takes must not drown the reader's own.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
+/// How often somebody who waits for an event looks: NVML sleeps until there is one, and a stand-in shall not cost the
+/// reader more than that.
+const LOOK_FOR_EVENTS: Duration = Duration::from_millis(50);
+
 /// Handles are this plus the GPU's slot: no address, so a handle that somebody made up is told from ours. Those of parts
 /// (MIG) have the part's place, counted from 1, above that.
 const FIRST_HANDLE: usize = 0x4e56_0000;
@@ -128,7 +132,7 @@ pub fn wait_for_event(set: usize, timeout: Duration) -> Answer<(nvmlDevice_t, Ev
         }
         drop(world);
         match deadline.checked_duration_since(Instant::now()) {
-            Some(left) if !left.is_zero() => thread::sleep(left.min(LOOK_AGAIN / 2)),
+            Some(left) if !left.is_zero() => thread::sleep(left.min(LOOK_FOR_EVENTS)),
             _ => return Err(code::TIMEOUT),
         }
     }
