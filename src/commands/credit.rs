@@ -33,12 +33,13 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
     let done = source(place)?.credit(&order)?;
     let (hours, user) = (done.gpu_seconds / 3600.0, &done.user);
     let mut out = std::io::stdout();
-    Ok(match done.revokes {
+    match done.revokes {
         None => writeln!(out, "credit {}: {hours:.2} GPU-hours given back to {user}", done.id)?,
         Some(revoked) => {
             writeln!(out, "credit {}: credit {revoked} of {hours:.2} GPU-hours for {user} revoked", done.id)?
         }
-    })
+    }
+    Ok(())
 }
 
 /// Who runs this, as the system knows it: behind `sudo`, the person.

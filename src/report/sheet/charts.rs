@@ -97,7 +97,7 @@ pub(super) fn days(sheet: &Sheet) -> Option<(&'static str, Chart)> {
             width: round(step * 0.76),
             height,
             class: "used",
-            name: if sheet.days.len() <= 16 || at % 5 == 0 { day } else { String::new() },
+            name: if sheet.days.len() <= 16 || at.is_multiple_of(5) { day } else { String::new() },
             value: String::new(),
             title: format!("{date}: {} {unit}", amount(value)),
         }
@@ -127,25 +127,25 @@ pub(super) fn months(sheet: &Sheet) -> Option<(&'static str, Chart)> {
         return None;
     }
     let mut bars = Vec::new();
-    for at in 0..months.len() {
+    for (at, month) in months.iter().enumerate() {
         let (y, width) = (at as f64 * 30.0, hours(at) / longest * 470.0);
-        let wasted = if by_gpu { months[at].split_gpu_hours.wasted().min(hours(at)) } else { 0.0 };
-        let utilization = months[at].gpu_utilization.map(|ratio| format!(", {} utilization", percent(ratio)));
+        let wasted = if by_gpu { month.split_gpu_hours.wasted().min(hours(at)) } else { 0.0 };
+        let utilization = month.gpu_utilization.map(|ratio| format!(", {} utilization", percent(ratio)));
         let bar = |x: f64, width: f64, class: &'static str, value: String, title: String| Bar {
             x: round(x),
             y,
             width: round(width),
             height: 20.0,
             class,
-            name: if class == "used" { months[at].period.chars().take(10).collect() } else { String::new() },
+            name: if class == "used" { month.period.chars().take(10).collect() } else { String::new() },
             value,
             title,
         };
         let words = format!("{}{}", amount(hours(at)), utilization.unwrap_or_default());
-        bars.push(bar(90.0, width, "used", words.clone(), format!("{}: {words}", months[at].period)));
+        bars.push(bar(90.0, width, "used", words.clone(), format!("{}: {words}", month.period)));
         let part = wasted / longest * 470.0;
         if part >= 1.0 {
-            let title = format!("{}: {} GPU-hours wasted", months[at].period, amount(wasted));
+            let title = format!("{}: {} GPU-hours wasted", month.period, amount(wasted));
             bars.push(bar(90.0 + width - part, part, "idle", String::new(), title));
         }
     }
