@@ -56,6 +56,9 @@ pub enum Command {
     /// Alerts: what fires, what was told, rules, silences
     #[command(subcommand)]
     Alerts(Alerts),
+    /// Look after the samples on disk
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Check the configuration and print what is in force
     CheckConfig(CheckConfig),
 }
@@ -421,6 +424,41 @@ pub struct Promqltest {
     /// Scripts
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// List the blocks: time, series, rows, bytes
+    Stat(StoreListing),
+    /// Read every block to its end; exit code 1 where one is damaged
+    Verify(StoreListing),
+    /// Seal all hot samples into blocks now
+    Seal(StoreListing),
+    /// Delete the samples of a node, or of the series that a selector matches
+    Delete(StoreDelete),
+}
+
+#[derive(Debug, Args)]
+pub struct StoreListing {
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct StoreDelete {
+    /// The node
+    #[arg(long, value_name = "NAME", conflicts_with = "selector")]
+    pub node: Option<String>,
+    /// A PromQL selector: 'power_watts{gpu="3"}'
+    #[arg(long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Yes, delete them
+    #[arg(long)]
+    pub yes: bool,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
 }
 
 #[derive(Debug, Args)]

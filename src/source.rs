@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use takt_collector::accounting::sheet::Sheet;
 use takt_collector::accounting::{Credit, UsageReport};
 use takt_collector::api::{
-    self, AccountingConfig, AssessQuestion, CreditOrder, ImportQuestion, JobsQuestion, Problem, ProblemKind,
-    QueryAnswer, QueryQuestion, SentQuestion, SheetQuestion, UsageQuestion,
+    self, AccountingConfig, AssessQuestion, CreditOrder, DeleteQuestion, ImportQuestion, JobsQuestion, Problem,
+    ProblemKind, QueryAnswer, QueryQuestion, SentQuestion, SheetQuestion, UsageQuestion,
 };
 use takt_collector::assess::Assessed;
 use takt_collector::jobs::JobRun;
 use takt_collector::query::sql::{self, Limits, Rows};
 use takt_collector::store::{
-    DataDir, Database, Holder, ImportSummary, Records, SentReport, Settings, Store, StoreConfig, StoreError,
+    DataDir, Database, Holder, ImportSummary, Kept, Records, SentReport, Settings, Stat, Store, StoreConfig, StoreError,
 };
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
@@ -118,6 +118,22 @@ impl Source {
         }
     }
 
+    /// What samples there are on disk.
+    pub fn stat(&self) -> Result<Stat, Failure> {
+        match self {
+            Self::Files(files) => Ok(files.database.stat()?),
+            Self::Server(server) => server.get(api::STAT_PATH, &()),
+        }
+    }
+
+    /// What is wrong with the blocks, a line each.
+    pub fn verify(&self) -> Result<Vec<String>, Failure> {
+        match self {
+            Self::Files(files) => Ok(files.database.verify_blocks()?),
+            Self::Server(server) => server.get(api::VERIFY_PATH, &()),
+        }
+    }
+
     /// The answer to a read-only statement.
     pub fn sql(&self, statement: &str) -> Result<Rows, Failure> {
         match self {
@@ -143,6 +159,40 @@ impl Source {
                 Ok(api::import_sacct(&files.database, reader, question)?)
             }
             Self::Server(server) => server.upload(file, question, progress),
+        }
+    }
+}
+
+/// Who can change what samples there are: this process with the whole store, or the server.
+pub enum SampleKeeper {
+    /// Nobody holds the directory.
+    Files(Box<Store>),
+    /// A server holds it and is asked.
+    Server(Server),
+}
+
+impl SampleKeeper {
+    /// Asks the server that holds `dir`, or opens its files.
+    pub fn open(dir: &Path, config: &StoreConfig) -> Result<Self, Failure> {
+        Ok(match reach(dir)? {
+            Reached::Free(dir) => Self::Files(Box::new(Store::open(dir, config, &mut Registry::default())?)),
+            Reached::Held(server) => Self::Server(server),
+        })
+    }
+
+    /// Seals what is hot.
+    pub fn seal(&self) -> Result<Kept, Failure> {
+        match self {
+            Self::Files(store) => Ok(store.seal()?),
+            Self::Server(server) => server.send(server.request(Method::POST, api::SEAL_PATH)),
+        }
+    }
+
+    /// Deletes series.
+    pub fn delete(&self, question: &DeleteQuestion) -> Result<Kept, Failure> {
+        match self {
+            Self::Files(store) => Ok(api::delete_samples(store, question)?),
+            Self::Server(server) => server.send(server.request(Method::POST, api::DELETE_PATH).query(question)),
         }
     }
 }

@@ -13,6 +13,7 @@ mod report;
 mod report_send;
 mod serve;
 mod sql;
+mod store;
 mod up;
 
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
@@ -41,6 +42,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Query(query) => query::run(place, &query),
         Command::Promqltest(asked) => promqltest::run(&asked.files),
         Command::Alerts(asked) => alerts::run(place, &asked),
+        Command::Store(asked) => store::run(place, &asked),
         Command::CheckConfig(asked) => check_config::run(place, &asked),
     }
 }

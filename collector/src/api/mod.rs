@@ -5,6 +5,7 @@ mod postgres;
 mod problem;
 mod prometheus;
 mod questions;
+mod samples;
 mod sheets;
 
 pub use access::{Access, check};
@@ -12,6 +13,7 @@ pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlServ
 pub use problem::{Problem, ProblemKind};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping, query};
 pub use questions::{Counted, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, UsageQuestion, import_sacct, jobs, usage};
+pub use samples::{DELETE_PATH, DeleteQuestion, SEAL_PATH, STAT_PATH, VERIFY_PATH, delete_samples};
 pub use sheets::{
     ASSESS_PATH, AccountingConfig, AssessQuestion, CREDITS_PATH, CreditOrder, SENT_PATH, SHEETS_PATH, SentQuestion,
     SheetQuestion, assess, credit, credits, sent_reports, sheets,
@@ -75,6 +77,7 @@ pub fn router(app: App) -> Router {
         .route("/-/ready", get(healthy))
         .route("/metrics", get(metrics))
         .with_state(app.clone())
+        .merge(samples::router(app.clone()))
         .merge(prometheus::router(app))
 }
 

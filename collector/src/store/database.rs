@@ -1,12 +1,14 @@
 //! One DuckDB instance: an in-memory catalog of views with the two files of a data directory attached.
 
+use super::layout::{Layout, write_for_others};
 use super::metric_views::MetricViews;
 use super::migrate::{HOT, RECORDS, Schema, migrate};
-use super::{DataDir, StoreError};
+use super::tally::LogCopy;
+use super::{DataDir, StoreError, block};
 use duckdb::{Config, Connection};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What DuckDB may use.
@@ -38,6 +40,8 @@ pub struct Damaged {
 #[derive(Debug)]
 pub struct Database {
     root: Mutex<Connection>,
+    path: PathBuf,
+    pub(super) layout: RwLock<Arc<Layout>>,
     damaged: Vec<Damaged>,
     /// Held while job records are written.
     pub(super) writing: Mutex<()>,
@@ -53,14 +57,23 @@ impl Database {
         let open = |source| StoreError::Open { path: dir.path().to_owned(), source };
         let root = Connection::open_in_memory_with_flags(config(settings, dir.path()).map_err(open)?).map_err(open)?;
         let mut damaged = Vec::new();
+        let log = LogCopy::take(dir.path());
         for schema in [&RECORDS, &HOT] {
             let file = dir.path().join(format!("{}.duckdb", schema.catalog));
             attach_or_set_aside(&root, schema, &file, &mut damaged)?;
             migrate(&root, schema, &file)?;
         }
+        block::register(&root)?;
+        // A block never changes, so what its footer says need not be read again.
+        root.execute_batch("SET parquet_metadata_cache = true").map_err(open)?;
+        let layout = Layout::open(&root, dir.path(), &mut damaged)?;
+        let is_told = damaged.iter().any(|damaged| damaged.moved_to.to_string_lossy().contains("hot.duckdb"));
+        damaged.extend(log.check(&root, dir.path(), &layout, is_told)?);
+        root.execute_batch(&layout.views()).map_err(StoreError::sql("make the views of samples"))?;
         for views in [include_str!("views.sql"), include_str!("postgres.sql")] {
             root.execute_batch(views).map_err(StoreError::sql("make the views"))?;
         }
+        write_for_others(dir.path(), &layout);
         // From here on SQL that a user sends cannot leave the data directory, nor undo this. Which statements it may
         // hold at all is the query module's business.
         root.execute_batch(&format!(
@@ -68,7 +81,9 @@ impl Database {
             quoted(&dir.path().to_string_lossy())
         ))
         .map_err(StoreError::sql("lock the database's configuration"))?;
-        Ok(Self { root: Mutex::new(root), damaged, writing: Mutex::new(()), metric_views: Mutex::default() })
+        let layout = RwLock::new(Arc::new(layout));
+        let (path, metric_views) = (dir.path().to_owned(), Mutex::default());
+        Ok(Self { root: Mutex::new(root), path, layout, damaged, writing: Mutex::new(()), metric_views })
     }
 
     /// A new connection; unqualified names mean the views.
@@ -76,8 +91,17 @@ impl Database {
     /// # Errors
     /// When DuckDB refuses, which it does once the instance is invalid.
     pub fn connect(&self) -> Result<Connection, StoreError> {
-        let root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
-        root.try_clone().map_err(StoreError::sql("open a connection"))
+        self.root().try_clone().map_err(StoreError::sql("open a connection"))
+    }
+
+    /// The first connection, for statements that take no time.
+    pub(super) fn root(&self) -> MutexGuard<'_, Connection> {
+        self.root.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The data directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// What was set aside while opening.
@@ -112,19 +136,33 @@ fn attach_or_set_aside(
         let Some(path) = suspect else {
             return Err(StoreError::Open { path: file.to_owned(), source });
         };
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let moved_to = with_suffix(path, &format!(".damaged-{seconds}"));
-        fs::rename(path, &moved_to).map_err(|source| StoreError::Directory { path: path.clone(), source })?;
-        tracing::error!(file = %path.display(), moved_to = %moved_to.display(), error = %source, "set a damaged file aside");
-        damaged.push(Damaged { moved_to, reason: source.to_string() });
+        damaged.push(set_aside(path, &source.to_string())?);
     }
     Ok(())
 }
 
+/// Gives a damaged file or folder another name, with the time in it, and says so.
+pub(super) fn set_aside(path: &Path, reason: &str) -> Result<Damaged, StoreError> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let moved_to = with_suffix(path, &format!(".damaged-{seconds}"));
+    fs::rename(path, &moved_to).map_err(|source| StoreError::Directory { path: path.to_owned(), source })?;
+    tracing::error!(file = %path.display(), moved_to = %moved_to.display(), error = reason, "set a damaged file aside");
+    Ok(Damaged { moved_to, reason: reason.to_owned() })
+}
+
 /// Whether DuckDB says that the bytes are wrong, rather than that it may not have them.
 fn is_damage(error: &duckdb::Error) -> bool {
-    const ACCESS: &[&str] =
-        &["Permission denied", "No space left", "Read-only file system", "Could not set lock", "Too many open files"];
+    const ACCESS: &[&str] = &[
+        "Permission denied",
+        "No space left",
+        "File too large",
+        "Disk quota exceeded",
+        "Input/output error",
+        "Read-only file system",
+        "Could not set lock",
+        "Too many open files",
+        "Out of Memory",
+    ];
     let text = error.to_string();
     !ACCESS.iter().any(|cause| text.contains(cause))
 }

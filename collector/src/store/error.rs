@@ -70,6 +70,25 @@ pub enum StoreError {
         /// What must stay free.
         floor: u64,
     },
+    /// A block's file is missing, shorter than it was, or has other bytes.
+    #[error("{path} is damaged: {reason}")]
+    DamagedBlock {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Samples could not be sealed into a block; they stay where they are.
+    #[error("cannot seal {what}: {reason}")]
+    Unsealed {
+        /// The segment or the blocks.
+        what: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The thread that keeps the blocks has ended.
+    #[error("the store is closing")]
+    Closing,
     /// A stored series has labels that are no JSON object.
     #[error("series {id} in hot.duckdb has unreadable labels")]
     SeriesLabels {

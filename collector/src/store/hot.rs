@@ -1,24 +1,29 @@
 //! `hot.duckdb`: the one writer of samples, and reading them back.
 //!
-//! A commit costs one fsync whatever it holds, so all targets' samples of about a second go into one transaction, new
+//! Samples go into the newest segment; once that is old or large enough a new one is begun, and the keeper seals the
+//! one before. A commit costs one fsync whatever it holds, so all targets' samples of about a second go into one transaction, new
 //! series before the samples that carry their numbers. What a commit cannot write stays in the queue.
 
+use super::block::{Block, Resolution, Wanted, collect, list_of, metric_hash, read_blocks};
 use super::intake::Shared;
+use super::keeper::Bell;
+use super::layout::Layout;
 use super::metrics::Dropped;
 use super::queue::{Batch, Work};
+use super::segment::Segment;
 use super::series::{SeriesTable, from_columns};
-use super::{STALE, Sample, SeriesId, StoreConfig, StoreError, is_stale};
+use super::tally::Tally;
+use super::{Clock, Database, Sample, SeriesId, StoreConfig, StoreError, is_stale};
 use crate::error_chain;
-use duckdb::arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Int32Array, RecordBatch, TimestampMillisecondArray,
-};
-use duckdb::arrow::datatypes::{DataType, Field, Float64Type, Int32Type, Schema, TimeUnit, TimestampMillisecondType};
+use duckdb::arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, RecordBatch, TimestampMillisecondArray};
+use duckdb::arrow::datatypes::{DataType, Field, Int32Type, Schema, TimeUnit, TimestampMillisecondType};
 use duckdb::{Connection, params};
 use hashbrown::HashMap;
+use roaring::RoaringBitmap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 use takt_model::Timestamp;
 use tokio::sync::watch;
 
@@ -34,20 +39,33 @@ pub enum Health {
     Invalidated(String),
 }
 
-/// How often old samples are looked for.
-const RETENTION_INTERVAL: Duration = Duration::from_secs(3600);
-
 /// After a failed commit the next one is tried this many commit intervals later.
 const RETRY_INTERVALS: u32 = 3;
 
 /// The thread that commits samples.
 pub(crate) struct Writer {
     pub db: Connection,
+    pub database: Arc<Database>,
     pub directory: PathBuf,
     pub config: StoreConfig,
     pub shared: Arc<Shared>,
     pub health: watch::Sender<Health>,
+    pub clock: Clock,
+    /// Rings when a segment is complete.
+    pub bell: Arc<Bell>,
+    pub segment: Open,
+    pub tally: Tally,
     pub state: Written,
+}
+
+/// The segment that is written to.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub segment: Segment,
+    /// How many samples it has.
+    pub samples: u64,
+    /// When the first of them came.
+    pub since: Option<Timestamp>,
 }
 
 /// What the database has.
@@ -57,18 +75,17 @@ pub(crate) struct Written {
     pub series: u32,
     /// The newest sample.
     pub newest: Option<Timestamp>,
-    /// The newest samples of series that may be given once more: those with timestamps of their own, and those
-    /// that were already ahead of the clock when the database was opened.
+    /// The newest samples with timestamps of their own, which pages repeat.
     pub last: HashMap<u32, Timestamp>,
-    /// Up to here a sample may repeat one of `last`.
-    pub ahead_until: Option<Timestamp>,
+    /// Which series had a sample at instants that were ahead of the clock when the database was opened: the clock had
+    /// been wrong, and the instants come again.
+    pub ahead: HashMap<Timestamp, RoaringBitmap>,
 }
 
 impl Writer {
     /// Commits until the queue is closed, then once more.
     pub fn run(mut self) {
         let mut next = Instant::now() + self.config.commit_interval();
-        let mut next_retention = Instant::now();
         loop {
             let Work { batches, flush, is_closing } = self.shared.queue.wait(next);
             let began = Instant::now();
@@ -78,15 +95,21 @@ impl Writer {
                 let samples: usize = left.iter().map(Batch::samples).sum();
                 tracing::error!(samples, "samples could not be written before the end");
             }
+            if !is_failing && !is_closing && self.segment.since.is_some() {
+                let is_wished = self.bell.take_wish();
+                if is_wished {
+                    // Whoever wished for it asks the keeper, too, and wants to hear what became of it.
+                    self.begin_segment();
+                } else if self.is_complete() {
+                    self.begin_segment();
+                    self.bell.ring();
+                }
+            }
             let dropped = self.shared.queue.done(flush, left);
             self.shared.metrics.drop_samples(Dropped::QueueFull, dropped);
             self.shared.metrics.watermark_seconds.set(self.shared.watermark.get().as_seconds());
             if is_closing {
                 return;
-            }
-            if began >= next_retention && !is_failing {
-                next_retention = began + RETENTION_INTERVAL;
-                self.drop_old();
             }
             next = began + self.config.commit_interval() * if is_failing { RETRY_INTERVALS } else { 1 };
         }
@@ -98,7 +121,8 @@ impl Writer {
             return batches;
         }
         let began = Instant::now();
-        let result = self.check_room().and_then(|()| self.commit(&batches));
+        let room = check_room(&self.directory, self.config.min_free_bytes);
+        let result = room.and_then(|()| self.commit(&batches));
         self.shared.metrics.commit(result.is_ok());
         match result {
             Ok(samples) => {
@@ -135,16 +159,6 @@ impl Writer {
         }
     }
 
-    fn check_room(&self) -> Result<(), StoreError> {
-        let failed = |source| StoreError::Directory { path: self.directory.clone(), source };
-        let disk = rustix::fs::statvfs(&self.directory).map_err(|error| failed(error.into()))?;
-        let (free, floor) = (disk.f_bavail * disk.f_frsize, self.config.min_free_bytes);
-        match free < floor {
-            true => Err(StoreError::DiskLow { path: self.directory.clone(), free, floor }),
-            false => Ok(()),
-        }
-    }
-
     fn commit(&mut self, batches: &[Batch]) -> Result<usize, StoreError> {
         let mut transaction = || {
             self.db.execute_batch("BEGIN TRANSACTION")?;
@@ -154,6 +168,11 @@ impl Writer {
             self.db.execute_batch("COMMIT")?;
             self.state.series = series;
             self.state.last.extend(last);
+            self.segment.samples += samples as u64;
+            self.tally.note(self.segment.segment, self.segment.samples);
+            if samples > 0 && self.segment.since.is_none() {
+                self.segment.since = Some(self.clock.now());
+            }
             Ok(samples)
         };
         transaction().map_err(|error| {
@@ -173,7 +192,7 @@ impl Writer {
         let Some(&(newest, _)) = new.last() else { return Ok(self.state.series) };
         let mut appender = self.db.appender_to_catalog_and_db("series", "hot", "main")?;
         for (id, (metric, labels)) in &new {
-            appender.append_row(params![id.cast_signed(), metric, labels])?;
+            appender.append_row(params![id.cast_signed(), metric, labels, metric_hash(metric)])?;
         }
         appender.flush()?;
         Ok(newest + 1)
@@ -185,9 +204,9 @@ impl Writer {
         let mut repeated = 0;
         for batch in batches {
             let at = batch.ticket.at();
-            let may_repeat = self.state.ahead_until.is_some_and(|until| at <= until);
+            let taken = self.state.ahead.get(&at);
             for (&series, &value) in batch.series.iter().zip(&batch.values) {
-                if may_repeat && self.state.last.get(&series).is_some_and(|&last| last >= at) {
+                if taken.is_some_and(|taken| taken.contains(series)) {
                     repeated += 1;
                 } else {
                     columns.push(series, Sample { at, value });
@@ -204,7 +223,8 @@ impl Writer {
             }
         }
         let samples = columns.series.len();
-        let mut appender = self.db.appender_to_catalog_and_db("samples", "hot", "main")?;
+        let table = self.segment.segment.table();
+        let mut appender = self.db.appender_to_catalog_and_db(&table, "hot", "main")?;
         appender.append_record_batch(columns.into_record_batch())?;
         // Dropping an appender hides its errors.
         appender.flush()?;
@@ -220,24 +240,44 @@ impl Writer {
         let unknown: Vec<(SeriesId, Timestamp)> = unknown.map(|&(series, sample)| (series, sample.at)).collect();
         let Some(oldest) = unknown.iter().map(|&(_, at)| at).min() else { return Ok(()) };
         let ids: Vec<SeriesId> = unknown.iter().map(|&(series, _)| series).collect();
-        let sql = format!(
-            "SELECT series, max(ts) FROM hot.samples WHERE ts >= {} AND series IN ({}) GROUP BY series",
-            instant(oldest),
-            list(&ids)
-        );
-        last.extend(read_newest(&self.db, &sql)?);
+        let only = format!(" AND series IN ({})", list(&ids));
+        for sql in newest_since(&self.database.layout(), oldest, &only) {
+            for (series, at) in read_pairs(&self.db, &sql)? {
+                let known = last.entry(series).or_insert(at);
+                *known = at.max(*known);
+            }
+        }
         Ok(())
     }
 
-    /// Deletes samples older than the retention. The table is in order of time, so whole row groups go. Once samples
-    /// are sealed into blocks, the sealer deletes here what it has verified, and retention unlinks blocks.
-    fn drop_old(&self) {
-        let before = Timestamp::from(SystemTime::now()).minus(self.config.retention());
-        let deleted = self.db.execute(&format!("DELETE FROM hot.samples WHERE ts < {}", instant(before)), []);
-        match deleted {
-            Ok(0) => {}
-            Ok(samples) => tracing::info!(samples, "deleted samples past their retention"),
-            Err(error) => tracing::warn!(%error, "cannot delete old samples"),
+    /// Whether the segment is old or large enough.
+    fn is_complete(&self) -> bool {
+        let Open { samples, since, .. } = self.segment;
+        let is_old = since.is_some_and(|since| self.clock.now() >= since.plus(self.config.seal_interval()));
+        is_old || samples >= self.config.segment_samples()
+    }
+
+    /// What was committed so far is complete; what comes goes into the next segment.
+    fn begin_segment(&mut self) {
+        let next = Segment(self.segment.segment.0 + 1);
+        let made = self.db.execute_batch(&next.create()).map_err(StoreError::sql("begin a table of samples"));
+        let made = made.and_then(|()| {
+            self.database.set_layout(|layout| {
+                let mut layout = layout.clone();
+                layout.segments.push(next);
+                layout
+            })
+        });
+        if let Err(error) = made {
+            // It is tried again after the next commit; until then the table just grows.
+            tracing::warn!(error = %error_chain(&error), "cannot begin a segment");
+            return;
+        }
+        self.segment = Open { segment: next, samples: 0, since: None };
+        self.tally.note(next, 0);
+        // A new table in the log is what DuckDB is worst at reading back. Where a reader is in the way there is no harm.
+        if let Err(error) = self.db.execute_batch("CHECKPOINT hot") {
+            tracing::debug!(%error, "no checkpoint after a new segment");
         }
     }
 }
@@ -287,8 +327,18 @@ impl Columns {
     }
 }
 
+/// Whether the disk has more free than the floor.
+pub(crate) fn check_room(directory: &Path, floor: u64) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Directory { path: directory.to_owned(), source };
+    let disk = rustix::fs::statvfs(directory).map_err(|error| failed(error.into()))?;
+    match disk.f_bavail * disk.f_frsize {
+        free if free < floor => Err(StoreError::DiskLow { path: directory.to_owned(), free, floor }),
+        _ => Ok(()),
+    }
+}
+
 /// Reads the series table, and up to where samples go.
-pub(crate) fn load(db: &Connection, now: Timestamp) -> Result<(SeriesTable, Written), StoreError> {
+pub(crate) fn load(db: &Connection, layout: &Layout, now: Timestamp) -> Result<(SeriesTable, Written), StoreError> {
     let failed = || StoreError::sql("read the stored series");
     let mut table = SeriesTable::default();
     let mut statement = db.prepare("SELECT id, metric, labels FROM hot.series ORDER BY id").map_err(failed())?;
@@ -300,54 +350,96 @@ pub(crate) fn load(db: &Connection, now: Timestamp) -> Result<(SeriesTable, Writ
             from_columns(&metric, &labels).map_err(|source| StoreError::SeriesLabels { id: i64::from(id), source })?;
         table.restore(SeriesId(id), &labels);
     }
-    let newest: Option<i64> =
-        db.query_row("SELECT epoch_ms(max(ts)) FROM hot.samples", [], |row| row.get(0)).map_err(failed())?;
-    let newest = newest.map(Timestamp);
-    let ahead_until = newest.filter(|&newest| newest > now);
-    let mut last = HashMap::new();
-    if let Some(until) = ahead_until {
-        tracing::warn!(%now, newest = %until, "the store has samples that are ahead of the clock");
-        let sql = format!("SELECT series, max(ts) FROM hot.samples WHERE ts > {} GROUP BY series", instant(now));
-        last.extend(read_newest(db, &sql).map_err(failed())?);
+    let mut newest = layout.of(Resolution::Raw).map(|block| Timestamp(block.facts.to_ms)).max();
+    for segment in &layout.segments {
+        let sql = format!("SELECT epoch_ms(max(ts)) FROM hot.{}", segment.table());
+        let found: Option<i64> = db.query_row(&sql, [], |row| row.get(0)).map_err(failed())?;
+        newest = newest.max(found.map(Timestamp));
+    }
+    let mut ahead: HashMap<Timestamp, RoaringBitmap> = HashMap::new();
+    if let Some(newest) = newest.filter(|&newest| newest > now) {
+        tracing::warn!(%now, %newest, "the store has samples that are ahead of the clock");
+        for sql in all_after(layout, now) {
+            for (series, at) in read_pairs(db, &sql).map_err(failed())? {
+                ahead.entry(at).or_default().insert(series);
+            }
+        }
     }
     let series = u32::try_from(table.len()).expect("the table checks its numbers");
-    Ok((table, Written { series, newest, last, ahead_until }))
+    Ok((table, Written { series, newest, last: HashMap::new(), ahead }))
 }
 
-/// The stored samples of `ids` in `[from, to]`, in order of series and time.
+/// The segment that is written to, as it was left.
+pub(crate) fn open_segment(db: &Connection, segment: Segment) -> Result<Open, StoreError> {
+    let sql = format!("SELECT count(*), epoch_ms(min(ts)) FROM hot.{}", segment.table());
+    let (samples, oldest): (i64, Option<i64>) =
+        db.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(StoreError::sql("count samples"))?;
+    Ok(Open { segment, samples: samples.cast_unsigned(), since: oldest.map(Timestamp) })
+}
+
+/// Statements that give the newest sample of each series that has one since `from`, wherever it is.
+fn newest_since(layout: &Layout, from: Timestamp, only: &str) -> Vec<String> {
+    let segments = layout.segments.iter().map(|segment| {
+        let (table, from) = (segment.table(), instant(from));
+        format!("SELECT series, max(ts) FROM hot.{table} WHERE ts >= {from}{only} GROUP BY series")
+    });
+    let blocks: Vec<String> = layout
+        .of(Resolution::Raw)
+        .filter(|block| block.facts.to_ms >= from.0)
+        .map(|block| block.series_file())
+        .collect();
+    let sealed = (!blocks.is_empty()).then(|| {
+        let (files, from) = (list_of(blocks.into_iter()), instant(from));
+        format!("SELECT series, max(last_ts)::TIMESTAMP_MS FROM read_parquet({files}) WHERE last_ts >= {from}{only} GROUP BY series")
+    });
+    segments.chain(sealed).collect()
+}
+
+/// Statements that give the series and the instant of every sample after `now`.
+fn all_after(layout: &Layout, now: Timestamp) -> Vec<String> {
+    let tables = layout.segments.iter().map(|segment| format!("hot.{}", segment.table()));
+    let blocks = layout.of(Resolution::Raw).filter(|block| block.facts.to_ms > now.0);
+    let files = blocks.map(|block| format!("read_parquet({})", block.samples()));
+    let select = |rows| format!("SELECT series, ts::TIMESTAMP_MS FROM {rows} WHERE ts > {}", instant(now));
+    tables.chain(files).map(select).collect()
+}
+
+/// The samples of `wanted` from everywhere on disk, each series in order of time.
 pub(crate) fn read_range(
     db: &Connection,
-    ids: &[SeriesId],
-    from: Timestamp,
-    to: Timestamp,
-) -> Result<Vec<(SeriesId, Sample)>, StoreError> {
-    let failed = StoreError::sql("read samples");
-    if ids.is_empty() || from > to {
-        return Ok(Vec::new());
+    layout: &Layout,
+    wanted: &Wanted,
+) -> Result<HashMap<u32, Vec<Sample>>, StoreError> {
+    let mut found = HashMap::new();
+    if wanted.series.is_empty() || wanted.from > wanted.to {
+        return Ok(found);
     }
-    let sql = format!(
-        "SELECT series, ts, value FROM hot.samples WHERE ts >= {} AND ts <= {} AND series IN ({}) ORDER BY series, ts",
-        instant(from),
-        instant(to),
-        list(ids)
-    );
-    (|| {
-        let mut found = Vec::new();
-        for batch in db.prepare(&sql)?.query_arrow([])? {
-            let series = batch.column(0).as_primitive::<Int32Type>().values();
-            let at = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
-            let values = batch.column(2).as_primitive::<Float64Type>();
-            found.extend((0..batch.num_rows()).map(|row| {
-                let value = if values.is_null(row) { STALE } else { values.value(row) };
-                (SeriesId(series[row].cast_unsigned()), Sample { at: Timestamp(at[row]), value })
-            }));
+    for resolution in Resolution::ALL {
+        let is_asked =
+            |block: &&Arc<Block>| block.overlaps(wanted.from, wanted.to) && !block.series.is_disjoint(&wanted.series);
+        let blocks: Vec<_> = layout.answering(resolution).filter(is_asked).collect();
+        read_blocks(db, &blocks, wanted, &mut found)?;
+    }
+    for segment in &layout.segments {
+        let sql = format!("SELECT series, ts, value FROM hot.{} WHERE {}", segment.table(), wanted.hot_condition());
+        collect(db, &sql, &wanted.series, &mut found).map_err(StoreError::sql("read samples"))?;
+    }
+    for samples in found.values_mut() {
+        if !samples.is_sorted_by(|one, next| one.at < next.at) {
+            samples.sort_by_key(|sample| sample.at);
+            // Of two rows of one interval the later one, at its end in the later block, knows the last sample.
+            samples.dedup_by(|next, kept| {
+                next.at == kept.at && {
+                    kept.value = next.value;
+                    true
+                }
+            });
         }
-        Ok(found)
-    })()
-    .map_err(failed)
+    }
+    Ok(found)
 }
 
-fn read_newest(db: &Connection, sql: &str) -> Result<Vec<(u32, Timestamp)>, duckdb::Error> {
+fn read_pairs(db: &Connection, sql: &str) -> Result<Vec<(u32, Timestamp)>, duckdb::Error> {
     let mut newest = Vec::new();
     for batch in db.prepare(sql)?.query_arrow([])? {
         let series = batch.column(0).as_primitive::<Int32Type>().values();
@@ -358,7 +450,7 @@ fn read_newest(db: &Connection, sql: &str) -> Result<Vec<(u32, Timestamp)>, duck
 }
 
 /// An instant as a literal of the column's own type, so that DuckDB can leave out row groups.
-fn instant(at: Timestamp) -> String {
+pub(crate) fn instant(at: Timestamp) -> String {
     // What DuckDB's epoch_ms takes: about the years -290,000 to 290,000.
     const LIMIT: i64 = 9_000_000_000_000_000;
     format!("epoch_ms({})::TIMESTAMP_MS", at.0.clamp(-LIMIT, LIMIT))

@@ -31,7 +31,7 @@ struct Outcome {
     success: &'static str,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct StoreMetrics {
     pub samples: Counter,
     dropped: Family<Reason, Counter>,
@@ -40,6 +40,24 @@ pub(crate) struct StoreMetrics {
     pub watermark_seconds: Gauge<f64, AtomicU64>,
     pub series: Gauge,
     pub queue_bytes: Gauge,
+    pub blocks: Family<ByResolution, Gauge>,
+    pub block_bytes: Family<ByResolution, Gauge>,
+    pub unsealed_segments: Gauge,
+    pub sealed_samples: Counter,
+    pub seal_seconds: Histogram,
+    pub keeper_failures: Family<Task, Counter>,
+    pub damaged_files: Gauge,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ByResolution {
+    pub resolution: &'static str,
+}
+
+/// What the keeper was doing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Task {
+    pub task: &'static str,
 }
 
 impl StoreMetrics {
@@ -52,8 +70,15 @@ impl StoreMetrics {
             watermark_seconds: Gauge::default(),
             series: Gauge::default(),
             queue_bytes: Gauge::default(),
+            blocks: Family::default(),
+            block_bytes: Family::default(),
+            unsealed_segments: Gauge::default(),
+            sealed_samples: Counter::default(),
+            seal_seconds: Histogram::new(exponential_buckets(0.05, 2.0, 14)),
+            keeper_failures: Family::default(),
+            damaged_files: Gauge::default(),
         };
-        let Self { samples, dropped, commits, commit_seconds, watermark_seconds, series, queue_bytes } = &metrics;
+        let Self { samples, dropped, commits, commit_seconds, watermark_seconds, series, queue_bytes, .. } = &metrics;
         let registry = registry.sub_registry_with_prefix("takt_store");
         registry.register("samples", "Samples committed to the database", samples.clone());
         registry.register("dropped_samples", "Samples that were not stored, by reason", dropped.clone());
@@ -70,7 +95,30 @@ impl StoreMetrics {
         );
         registry.register("series", "Series that were ever stored", series.clone());
         registry.register("queue_bytes", "Bytes of samples that wait for the next transaction", queue_bytes.clone());
+        metrics.register_blocks(registry);
         metrics
+    }
+
+    fn register_blocks(&self, registry: &mut Registry) {
+        registry.register("blocks", "Sealed blocks, by resolution", self.blocks.clone());
+        registry.register("block_bytes", "Bytes of the sealed blocks, by resolution", self.block_bytes.clone());
+        registry.register(
+            "unsealed_segments",
+            "Tables of hot samples that are complete and wait to be sealed",
+            self.unsealed_segments.clone(),
+        );
+        registry.register("sealed_samples", "Samples that were sealed into blocks", self.sealed_samples.clone());
+        registry.register("seal_duration_seconds", "Time to seal a segment into a block", self.seal_seconds.clone());
+        registry.register(
+            "keeper_failures",
+            "Times that sealing, merging or removing blocks failed; each is tried again",
+            self.keeper_failures.clone(),
+        );
+        registry.register(
+            "damaged_files",
+            "Files that were found damaged and set aside since the start",
+            self.damaged_files.clone(),
+        );
     }
 
     pub fn drop_samples(&self, reason: Dropped, count: usize) {

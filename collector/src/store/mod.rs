@@ -5,7 +5,10 @@
 //! so that neither a stall nor a damage of samples reaches the records.
 
 mod alerts;
+mod block;
+mod clock;
 mod config;
+mod crash;
 mod database;
 mod directory;
 mod error;
@@ -13,6 +16,8 @@ mod go_regex;
 mod head;
 mod hot;
 mod intake;
+mod keeper;
+mod layout;
 mod matcher;
 mod metric_views;
 mod metrics;
@@ -20,11 +25,15 @@ mod migrate;
 mod open;
 mod queue;
 mod records;
+mod segment;
 mod select;
 mod series;
+mod tally;
 mod watermark;
 
 pub use alerts::{AlertChanges, AlertRecords, NotificationRecord, SilenceRecord, TransitionRecord};
+pub use block::Resolution;
+pub use clock::Clock;
 pub use config::StoreConfig;
 pub use database::{Damaged, Database, Settings};
 pub(crate) use database::{microseconds_now, quoted};
@@ -34,6 +43,7 @@ pub use go_regex::GoRegexError;
 pub use head::{Column, STALE, is_stale};
 pub use hot::Health;
 pub use intake::{Committed, Group};
+pub use keeper::{Kept, Stat, StatBlock};
 pub use matcher::{MatchOp, Matcher, MatcherError, RegexError, whole};
 pub use open::Store;
 pub use records::{Due, ImportError, ImportSummary, JobFilter, KnownCluster, OpenRun, Origin, Records, SentReport};

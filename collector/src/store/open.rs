@@ -3,15 +3,17 @@
 use super::head::Head;
 use super::hot::{self, Writer};
 use super::intake::Shared;
+use super::keeper::{Bell, Keeper, set_damaged_aside};
 use super::metrics::StoreMetrics;
 use super::queue::Queue;
+use super::tally::Tally;
 use super::watermark::Watermark;
-use super::{DataDir, Database, Group, Health, Holder, StoreConfig, StoreError};
+use super::{Clock, DataDir, Database, Group, Health, Holder, Kept, Matcher, StoreConfig, StoreError};
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use takt_model::Timestamp;
 use tokio::sync::watch;
 
@@ -22,7 +24,10 @@ pub struct Store {
     database: Arc<Database>,
     directory: Mutex<DataDir>,
     health: watch::Receiver<Health>,
+    clock: Clock,
+    bell: Arc<Bell>,
     writer: Option<JoinHandle<()>>,
+    keeper: Option<JoinHandle<()>>,
 }
 
 impl Store {
@@ -31,36 +36,70 @@ impl Store {
     /// # Errors
     /// What [`Database::open`] refuses, and series that cannot be read.
     pub fn open(directory: DataDir, config: &StoreConfig, registry: &mut Registry) -> Result<Self, StoreError> {
-        let now = Timestamp::from(SystemTime::now());
+        Self::open_at(directory, config, registry, Clock::default())
+    }
+
+    /// The same by another clock than the system's.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_at(
+        directory: DataDir,
+        config: &StoreConfig,
+        registry: &mut Registry,
+        clock: Clock,
+    ) -> Result<Self, StoreError> {
+        let now = clock.now();
         let database = Arc::new(Database::open(&directory, &config.settings())?);
         let db = database.connect()?;
-        let (series, state) = hot::load(&db, now)?;
+        let layout = database.layout();
+        let (series, state) = hot::load(&db, &layout, now)?;
         let watermark = state.newest.map_or(Timestamp(i64::MIN), |newest| newest.min(now));
         let metrics = StoreMetrics::register(registry);
         metrics.series.set(series.len() as i64);
+        metrics.damaged_files.set(database.damaged().len() as i64);
         let queue_limit = usize::try_from(config.queue_limit_mib << 20).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             series: RwLock::new(series),
             head: Head::new(config.head_window(), state.newest.unwrap_or(now).plus(Duration::from_millis(1))),
             watermark: Arc::new(Watermark::new(watermark)),
             queue: Queue::new(queue_limit),
-            metrics,
+            metrics: metrics.clone(),
             retention: config.retention(),
         });
+        let bell = Arc::new(Bell::default());
         let (health_sender, health) = watch::channel(Health::default());
         let writer = Writer {
+            tally: Tally::open(directory.path()),
+            segment: hot::open_segment(&db, layout.current())?,
             db,
+            database: Arc::clone(&database),
             directory: directory.path().to_owned(),
             config: config.clone(),
             shared: Arc::clone(&shared),
             health: health_sender,
+            clock: clock.clone(),
+            bell: Arc::clone(&bell),
             state,
         };
-        let thread = std::thread::Builder::new()
-            .name("takt-samples".to_owned())
-            .spawn(move || writer.run())
-            .map_err(|source| StoreError::Directory { path: directory.path().to_owned(), source })?;
-        Ok(Self { shared, database, directory: Mutex::new(directory), health, writer: Some(thread) })
+        let keeper = Keeper {
+            database: Arc::clone(&database),
+            config: config.clone(),
+            clock: clock.clone(),
+            metrics,
+            bell: Arc::clone(&bell),
+            replaced: Vec::new(),
+        };
+        let failed = |source| StoreError::Directory { path: directory.path().to_owned(), source };
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(failed)
+        };
+        let writer = Some(spawn("takt-samples", Box::new(move || writer.run()))?);
+        let keeper = Some(spawn("takt-keeper", Box::new(move || keeper.run()))?);
+        if !layout.frozen().is_empty() {
+            bell.ring();
+        }
+        Ok(Self { shared, database, directory: Mutex::new(directory), health, clock, bell, writer, keeper })
     }
 
     /// The database, for records and SQL.
@@ -75,7 +114,7 @@ impl Store {
 
     /// A new group of series that are written together.
     pub fn group(&self) -> Group {
-        Group::open(Arc::clone(&self.shared), Timestamp::from(SystemTime::now()))
+        Group::open(Arc::clone(&self.shared), self.clock.now())
     }
 
     /// Every scrape up to this instant is durable, or was counted as failed or dropped.
@@ -93,6 +132,52 @@ impl Store {
         self.shared.queue.flush();
     }
 
+    /// Seals every sample that was given so far, merges and removes what is due, and returns when that is done. Blocks.
+    ///
+    /// # Errors
+    /// The first thing that failed; it is tried again later.
+    pub fn seal(&self) -> Result<Kept, StoreError> {
+        self.bell.wish();
+        self.flush();
+        self.bell.round()
+    }
+
+    /// Does what is due: seals segments that are complete, merges days, removes what is too old. The store does so by
+    /// itself once a minute; this is for those whose clock runs faster. Blocks.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal).
+    pub fn keep(&self) -> Result<Kept, StoreError> {
+        self.flush();
+        self.bell.round()
+    }
+
+    /// Deletes every sample on disk of the series that the matchers accept. The labels stay known, and the head keeps
+    /// the last minutes of a series that is still scraped. Blocks.
+    ///
+    /// # Errors
+    /// The first thing that failed; what was deleted before stays deleted, so it can be asked again.
+    pub fn delete(&self, matchers: &[Matcher]) -> Result<Kept, StoreError> {
+        let series = {
+            let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
+            table.matching(matchers)
+        };
+        // What is in a segment that is complete can go; what comes from now on was not meant.
+        self.bell.wish();
+        self.flush();
+        match series.is_empty() {
+            true => Ok(Kept::default()),
+            false => self.bell.delete(series),
+        }
+    }
+
+    /// Sets blocks aside that have samples of that time and are damaged. Whether there were any.
+    pub(super) fn set_damaged_aside(&self, from: Timestamp, to: Timestamp) -> bool {
+        let layout = self.database.layout();
+        let suspects: Vec<_> = layout.blocks.iter().filter(|block| block.overlaps(from, to)).cloned().collect();
+        set_damaged_aside(&self.database, &self.shared.metrics, &suspects)
+    }
+
     /// Writes into the lock file where this process answers.
     ///
     /// # Errors
@@ -105,10 +190,12 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.shared.queue.close();
-        if let Some(thread) = self.writer.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the writer of samples had panicked");
+        self.bell.close();
+        for thread in [self.writer.take(), self.keeper.take()].into_iter().flatten() {
+            let name = thread.thread().name().unwrap_or_default().to_owned();
+            if thread.join().is_err() {
+                tracing::error!(thread = name, "a thread of the store had panicked");
+            }
         }
     }
 }
@@ -118,7 +205,7 @@ mod tests {
     use super::*;
     use crate::store::{Column, Matcher, Sample};
     use std::path::Path;
-    use std::time::Instant;
+    use std::time::SystemTime;
     use takt_model::{Labels, METRIC_NAME};
 
     fn config() -> StoreConfig {
@@ -144,15 +231,7 @@ mod tests {
 
     fn rows(store: &Store) -> i64 {
         let db = store.database().connect().unwrap();
-        db.query_row("SELECT count(*) FROM hot.samples", [], |row| row.get(0)).unwrap()
-    }
-
-    fn wait_until(mut is_so: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !is_so() {
-            assert!(Instant::now() < deadline, "waited in vain");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        db.query_row("SELECT count(*) FROM samples", [], |row| row.get(0)).unwrap()
     }
 
     #[test]
@@ -241,23 +320,5 @@ mod tests {
         assert_eq!(rows(&store), 1);
         // It holds nothing back either.
         assert!(store.watermark() > now());
-    }
-
-    #[test]
-    fn a_sample_older_than_the_retention_goes() {
-        let root = tempfile::tempdir().unwrap();
-        let day = Duration::from_secs(86_400);
-        {
-            let store = open(root.path(), &config());
-            let group = store.group();
-            let (ticket, a) = (group.ticket(now()).unwrap(), column(&group, "a"));
-            let old = Sample { at: now().minus(day * 3), value: 1.0 };
-            group.commit(ticket, &[2.0], &[(a, old)]).unwrap();
-            store.flush();
-            assert_eq!(rows(&store), 2);
-        }
-        let store = open(root.path(), &StoreConfig { retention_days: 2, ..config() });
-        wait_until(|| rows(&store) == 1);
-        assert_eq!(samples(&store, "a").len(), 1);
     }
 }

@@ -1,10 +1,12 @@
 //! Reading samples, wherever they are.
 //!
-//! The head answers from the instant on since which it has everything, the hot database before that. Sealed blocks
-//! will answer for what is older still; callers ask the same questions then.
+//! The head answers from the instant on since which it has everything; before that the segments of the hot database,
+//! the blocks, and where those are gone the down-sampled ones. Callers need not know which.
 
+use super::block::Wanted;
 use super::hot::read_range;
 use super::{Matcher, SeriesId, Store, StoreError, head, is_stale};
+use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -103,27 +105,43 @@ impl Store {
         to: Timestamp,
     ) -> Result<Vec<SeriesData>, StoreError> {
         let is_older = |recent: &head::Recent| recent.complete_from > from;
-        let older: Vec<SeriesId> =
-            ids.iter().zip(&recent).filter(|(_, recent)| is_older(recent)).map(|(&id, _)| id).collect();
-        let stored = match older.is_empty() {
-            true => Vec::new(),
-            false => read_range(&self.database().connect()?, &older, from, to)?,
-        };
-        let mut stored = stored.into_iter().peekable();
+        let older: RoaringBitmap =
+            ids.iter().zip(&recent).filter(|(_, recent)| is_older(recent)).map(|(&id, _)| id.0).collect();
+        let mut stored = self.stored(older, from, to)?;
         let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = Vec::new();
         for (&id, recent) in ids.iter().zip(recent) {
-            let mut before = Vec::new();
-            while let Some((_, sample)) = stored.next_if(|(of, _)| *of == id) {
-                if sample.at < recent.complete_from {
-                    before.push(sample);
-                }
-            }
+            let mut before = stored.remove(&id.0).unwrap_or_default();
+            before.truncate(before.partition_point(|sample| sample.at < recent.complete_from));
             let samples = head::merge(before, recent.samples);
             if !samples.is_empty() {
                 found.push(SeriesData { id, labels: table.labels(id), samples });
             }
         }
         Ok(found)
+    }
+
+    /// What the disk has of these series. A block that turns out to be damaged is set aside, and the rest answers.
+    fn stored(
+        &self,
+        series: RoaringBitmap,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<HashMap<u32, Vec<Sample>>, StoreError> {
+        if series.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let wanted = {
+            let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
+            Wanted::new(&series, table.metrics(&series), from, to)
+        };
+        let db = self.database().connect()?;
+        let layout = self.database().layout();
+        match read_range(&db, &layout, &wanted) {
+            Err(StoreError::Sql { .. }) if self.set_damaged_aside(from, to) => {
+                read_range(&db, &self.database().layout(), &wanted)
+            }
+            answer => answer,
+        }
     }
 }

@@ -6,6 +6,7 @@
 use super::{MatchOp, Matcher};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use roaring::RoaringBitmap;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hash};
 use takt_model::{Labels, METRIC_NAME};
 
@@ -137,6 +138,17 @@ impl SeriesTable {
     pub fn columns(&self, id: SeriesId) -> (String, String) {
         let labels = self.labels(id);
         (labels.metric().to_owned(), to_json(&labels))
+    }
+
+    /// The names of the metrics of these series.
+    pub fn metrics(&self, ids: &RoaringBitmap) -> impl Iterator<Item = &str> {
+        let name = self.symbols.find(METRIC_NAME);
+        let metrics = ids.iter().filter_map(|id| {
+            let (_, metric) = self.pairs_of(id).iter().find(|(label, _)| Some(*label) == name)?;
+            Some(*metric)
+        });
+        // Many series have one metric.
+        metrics.collect::<BTreeSet<Symbol>>().into_iter().map(|metric| self.symbols.text(metric))
     }
 
     fn all(&self) -> RoaringBitmap {

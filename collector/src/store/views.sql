@@ -6,10 +6,8 @@ CREATE SCHEMA metrics;
 
 CREATE VIEW series AS SELECT id, metric, labels FROM hot.series;
 
--- Every sample there is. All other views go through this one and the next.
-CREATE VIEW samples AS
-SELECT s.metric, s.labels, h.ts, h.value
-FROM hot.samples AS h JOIN hot.series AS s ON s.id = h.series;
+-- `samples` and `recent` (those of the last hours), samples_5m and samples_1h follow the blocks (layout.rs). All other views
+-- go through them.
 
 CREATE VIEW alert_transitions AS SELECT * FROM records.alert_transitions;
 
@@ -22,9 +20,6 @@ CREATE VIEW silences AS SELECT * EXCLUDE (body) FROM records.silences;
 CREATE VIEW run_efficiency AS SELECT * FROM records.run_efficiency;
 
 CREATE VIEW credits AS SELECT * FROM records.credits;
-
--- Those of the last hours.
-CREATE VIEW recent AS SELECT * FROM samples;
 
 CREATE VIEW rejects AS SELECT * FROM records.rejects;
 

@@ -95,9 +95,10 @@ fn check(store: &Store, must_have: &BTreeSet<u64>, kill: usize) {
     assert!(missing.len() <= failed, "kill {kill}: scrapes {missing:?} were durable and are gone, {failed} failed");
     let torn: Vec<_> = stored.iter().filter(|(_, counts)| **counts != (SERIES, 1)).collect();
     assert!(torn.is_empty(), "kill {kill}: scrapes in part or twice: {torn:?}");
-    let doubled: i64 =
-        db.query_row("SELECT count(*) - count(DISTINCT (series, ts)) FROM hot.samples", [], |row| row.get(0)).unwrap();
+    let doubled: i64 = db
+        .query_row("SELECT count(*) - count(DISTINCT (metric, labels, ts)) FROM samples", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(doubled, 0, "kill {kill}");
-    let newest: Option<i64> = db.query_row("SELECT epoch_ms(max(ts)) FROM hot.samples", [], |row| row.get(0)).unwrap();
+    let newest: Option<i64> = db.query_row("SELECT epoch_ms(max(ts)) FROM samples", [], |row| row.get(0)).unwrap();
     assert!(newest.is_none_or(|newest| store.watermark() >= Timestamp(newest)), "kill {kill}");
 }

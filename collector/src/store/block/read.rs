@@ -1,0 +1,150 @@
+//! Reading samples from blocks.
+
+use super::{Block, Resolution, list_of, metric_hash};
+use crate::store::hot::instant;
+use crate::store::{STALE, Sample, StoreError};
+use duckdb::Connection;
+use duckdb::arrow::array::{Array, AsArray};
+use duckdb::arrow::datatypes::{Float64Type, Int32Type, TimestampMillisecondType};
+use hashbrown::HashMap;
+use roaring::RoaringBitmap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use takt_model::Timestamp;
+
+/// So many numbers may stand in a condition; more are told apart here, after DuckDB has left out what it can.
+const LISTED: u64 = 64;
+
+/// Which samples are wanted.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub series: RoaringBitmap,
+    pub from: Timestamp,
+    pub to: Timestamp,
+    /// The hashes of those series' metrics.
+    metric_hashes: BTreeSet<i32>,
+    /// Those of them that are counters by their names.
+    counters: BTreeSet<i32>,
+}
+
+impl Wanted {
+    pub fn new<'m>(
+        series: &RoaringBitmap,
+        metrics: impl Iterator<Item = &'m str>,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Self {
+        let (mut metric_hashes, mut counters) = (BTreeSet::new(), BTreeSet::new());
+        for metric in metrics {
+            metric_hashes.insert(metric_hash(metric));
+            if ["_total", "_count", "_sum", "_bucket"].iter().any(|suffix| metric.ends_with(suffix)) {
+                counters.insert(metric_hash(metric));
+            }
+        }
+        Self { series: series.clone(), from, to, metric_hashes, counters }
+    }
+
+    /// A condition that no wanted row fails; rows that pass it may still not be wanted.
+    fn condition(&self, to: Timestamp) -> String {
+        let mut sql = format!("{} AND {}", self.times(to), self.hot_series());
+        if self.metric_hashes.len() as u64 <= LISTED {
+            sql += &format!(" AND metric_hash IN ({})", list(self.metric_hashes.iter()));
+        }
+        sql
+    }
+
+    /// The same for a table that does not have the metric's hash.
+    pub fn hot_condition(&self) -> String {
+        format!("{} AND {}", self.times(self.to), self.hot_series())
+    }
+
+    fn times(&self, to: Timestamp) -> String {
+        format!("ts >= {} AND ts <= {}", instant(self.from), instant(to))
+    }
+
+    fn hot_series(&self) -> String {
+        let series = &self.series;
+        match (series.min(), series.max()) {
+            (Some(min), Some(max)) if series.len() > LISTED => format!("series BETWEEN {min} AND {max}"),
+            _ => format!("series IN ({})", list(series.iter())),
+        }
+    }
+
+    /// What a statement over files of a resolution selects.
+    ///
+    /// A query looks back five minutes for a value, so an hour is told twelve times: of a counter on the line between its
+    /// two ends, of anything else as the mean.
+    fn select(&self, resolution: Resolution, files: &str) -> String {
+        let condition = self.condition(self.to);
+        match resolution {
+            Resolution::Raw => format!(
+                "SELECT series, ts::TIMESTAMP_MS, coalesce(mantissa / divisor, exact) FROM read_parquet({files})
+                 WHERE {condition}"
+            ),
+            Resolution::FiveMinutes => {
+                format!("SELECT series, ts::TIMESTAMP_MS, last FROM read_parquet({files}) WHERE {condition}")
+            }
+            Resolution::Hour => {
+                let counters = match self.counters.is_empty() {
+                    true => "false".to_owned(),
+                    false => format!("metric_hash IN ({})", list(self.counters.iter())),
+                };
+                format!(
+                    "SELECT series, ts::TIMESTAMP_MS, value FROM (
+                         SELECT series, ts - to_minutes(5 * step) AS ts,
+                             CASE WHEN {counters} THEN greatest(last - increase * step / 12, 0) ELSE avg END AS value
+                         FROM read_parquet({files}), range(12) AS steps(step) WHERE {}
+                     ) WHERE {}",
+                    self.condition(self.to.plus(Duration::from_secs(3600))),
+                    self.times(self.to)
+                )
+            }
+        }
+    }
+}
+
+fn list(numbers: impl Iterator<Item = impl ToString>) -> String {
+    numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// Adds the wanted samples of some blocks of one resolution to those of their series, in no particular order.
+pub(crate) fn read_blocks(
+    db: &Connection,
+    blocks: &[&Arc<Block>],
+    wanted: &Wanted,
+    found: &mut HashMap<u32, Vec<Sample>>,
+) -> Result<(), StoreError> {
+    let Some(first) = blocks.first() else { return Ok(()) };
+    let sql = wanted.select(first.resolution, &list_of(blocks.iter().map(|block| block.samples())));
+    collect(db, &sql, &wanted.series, found).map_err(StoreError::sql("read samples from blocks"))
+}
+
+/// Adds the rows (series, ts, value) of a statement to the samples of their series.
+pub(crate) fn collect(
+    db: &Connection,
+    sql: &str,
+    wanted: &RoaringBitmap,
+    found: &mut HashMap<u32, Vec<Sample>>,
+) -> Result<(), duckdb::Error> {
+    for batch in db.prepare(sql)?.query_arrow([])? {
+        let series = batch.column(0).as_primitive::<Int32Type>().values();
+        let at = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
+        let values = batch.column(2).as_primitive::<Float64Type>();
+        let mut row = 0;
+        while row < batch.num_rows() {
+            // Rows of one series follow each other in a block.
+            let id = series[row];
+            let end = row + series[row..].iter().take_while(|&&other| other == id).count();
+            if wanted.contains(id.cast_unsigned()) {
+                let samples = found.entry(id.cast_unsigned()).or_default();
+                samples.extend((row..end).map(|row| Sample {
+                    at: Timestamp(at[row]),
+                    value: if values.is_null(row) { STALE } else { values.value(row) },
+                }));
+            }
+            row = end;
+        }
+    }
+    Ok(())
+}

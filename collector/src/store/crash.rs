@@ -1,0 +1,12 @@
+//! Dying at a chosen step, so that a test can see what the next start finds.
+
+use std::sync::OnceLock;
+
+/// Ends the process as `kill -9` would, if `TAKT_CRASH_AT` names this step.
+pub(crate) fn crash_point(step: &str) {
+    static AT: OnceLock<Option<String>> = OnceLock::new();
+    if AT.get_or_init(|| std::env::var("TAKT_CRASH_AT").ok()).as_deref() == Some(step) {
+        tracing::error!(step, "ending here, as TAKT_CRASH_AT asks");
+        std::process::abort();
+    }
+}

@@ -1,0 +1,301 @@
+//! Where all samples are now: the blocks and the segments, and the views over them.
+
+use super::block::{self, BLOCKS, Block, Name, Resolution, SEALING, folder, list_of, metric_hash, sync_directory};
+use super::database::{Damaged, quoted, set_aside};
+use super::segment::Segment;
+use super::{Database, StoreError};
+use duckdb::{Connection, params};
+use roaring::RoaringBitmap;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The views over the blocks for others, in the data directory.
+const BLOCKS_SQL: &str = "blocks.sql";
+
+/// All that has samples. A reader takes one and keeps it: what it names stays until the last reader is done.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Layout {
+    /// Ascending; samples are written to the last one, the others wait to be sealed.
+    pub segments: Vec<Segment>,
+    /// By resolution, then by their segments.
+    pub blocks: Vec<Arc<Block>>,
+}
+
+impl Layout {
+    /// Finds what there is. What a crash left behind is cleared away, what is damaged is set aside, and the tables are
+    /// made to fit the blocks.
+    pub fn open(db: &Connection, data: &Path, damaged: &mut Vec<Damaged>) -> Result<Self, StoreError> {
+        let failed = |source| StoreError::Directory { path: data.to_owned(), source };
+        remove_if_there(&data.join(SEALING)).map_err(failed)?;
+        let mut layout = Self::default();
+        for resolution in Resolution::ALL {
+            layout.blocks.extend(load_blocks(db, data, resolution, damaged)?);
+        }
+        layout.fit_segments(db)?;
+        layout.fit_series(db)?;
+        Ok(layout)
+    }
+
+    /// The segment that is written to.
+    pub fn current(&self) -> Segment {
+        *self.segments.last().expect("there is a segment to write to from the start")
+    }
+
+    /// The segments that wait to be sealed.
+    pub fn frozen(&self) -> &[Segment] {
+        &self.segments[..self.segments.len() - 1]
+    }
+
+    /// The blocks of a resolution, in the order of their segments.
+    pub fn of(&self, resolution: Resolution) -> impl Iterator<Item = &Arc<Block>> {
+        self.blocks.iter().filter(move |block| block.resolution == resolution)
+    }
+
+    /// The blocks that answer for samples, each with the finest resolution that is still there.
+    pub fn answering(&self, resolution: Resolution) -> impl Iterator<Item = &Arc<Block>> {
+        let has_finer = move |block: &Block| {
+            let finer = self.blocks.iter().filter(|other| other.resolution < resolution);
+            finer.into_iter().any(|other| other.name.first <= block.name.last && block.name.first <= other.name.last)
+        };
+        self.of(resolution).filter(move |block| !has_finer(block))
+    }
+
+    /// The layout with other blocks.
+    pub fn with(&self, gone: &[Arc<Block>], new: impl IntoIterator<Item = Arc<Block>>) -> Self {
+        let stays = |block: &&Arc<Block>| !gone.iter().any(|gone| Arc::ptr_eq(gone, block));
+        let mut blocks: Vec<_> = self.blocks.iter().filter(stays).cloned().chain(new).collect();
+        blocks.sort_by_key(|block| (block.resolution, block.name.first));
+        Self { segments: self.segments.clone(), blocks }
+    }
+
+    /// Drops the tables that are sealed already and makes one to write to.
+    fn fit_segments(&mut self, db: &Connection) -> Result<(), StoreError> {
+        let tables = || -> Result<Vec<Segment>, duckdb::Error> {
+            let mut statement = db.prepare("SELECT table_name FROM duckdb_tables() WHERE database_name = 'hot'")?;
+            let names = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+            Ok(names.iter().filter_map(|name| Segment::of(name)).collect())
+        };
+        let is_sealed = |segment: &Segment| {
+            self.of(Resolution::Raw).any(|block| (block.name.first..=block.name.last).contains(&segment.0))
+        };
+        let found = tables().map_err(StoreError::sql("list the tables of samples"))?;
+        let (sealed, mut left): (Vec<_>, Vec<_>) = found.into_iter().partition(is_sealed);
+        left.sort_unstable();
+        let newest_sealed = self.blocks.iter().map(|block| block.name.last).max();
+        let mut statements: Vec<String> =
+            sealed.iter().map(|segment| format!("DROP TABLE hot.{}", segment.table())).collect();
+        if left.last().is_none_or(|last| newest_sealed.is_some_and(|sealed| last.0 < sealed)) {
+            let used = left.last().map(|segment| segment.0).max(newest_sealed);
+            let next = Segment(used.map_or(1, |used| used + 1));
+            statements.push(next.create());
+            left.push(next);
+        }
+        if !statements.is_empty() {
+            let failed = StoreError::sql("put the tables of samples in order");
+            db.execute_batch(&statements.join("; ")).map_err(failed)?;
+        }
+        self.segments = left;
+        Ok(())
+    }
+
+    /// A block tells its series, so those that the database lost (or never had) come back with it.
+    fn fit_series(&self, db: &Connection) -> Result<(), StoreError> {
+        let fit = || -> Result<u64, duckdb::Error> {
+            let mut statement = db.prepare("SELECT DISTINCT metric FROM hot.series WHERE metric_hash IS NULL")?;
+            let metrics = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+            for metric in metrics {
+                let sql = "UPDATE hot.series SET metric_hash = ? WHERE metric = ?";
+                db.execute(sql, params![metric_hash(&metric), metric])?;
+            }
+            let mut statement = db.prepare("SELECT id FROM hot.series")?;
+            let known: RoaringBitmap =
+                statement.query_map([], |row| row.get::<_, u32>(0))?.collect::<Result<_, _>>()?;
+            let telling: Vec<_> = self.blocks.iter().filter(|block| !block.series.is_subset(&known)).collect();
+            if telling.is_empty() {
+                return Ok(0);
+            }
+            let sql = format!(
+                "INSERT INTO hot.series (id, metric, labels, metric_hash)
+                 SELECT series, any_value(metric), any_value(labels), any_value(metric_hash) FROM read_parquet({})
+                 WHERE series NOT IN (SELECT id FROM hot.series) GROUP BY series ORDER BY series",
+                list_of(telling.iter().map(|block| block.series_file()))
+            );
+            db.execute(&sql, []).map(|rows| rows as u64)
+        };
+        let restored = fit().map_err(StoreError::sql("complete the series"))?;
+        if restored > 0 {
+            tracing::warn!(series = restored, "took series from the blocks that the database did not have");
+        }
+        Ok(())
+    }
+
+    /// The views of the server's own SQL, which see hot samples too.
+    pub fn views(&self) -> String {
+        let hot = |segment: &Segment| {
+            let table = segment.table();
+            format!(
+                "SELECT s.metric, s.labels, h.ts::TIMESTAMP AS ts, h.value FROM hot.{table} AS h
+                 JOIN hot.series AS s ON s.id = h.series"
+            )
+        };
+        let path = |block: &Block, file: &str| quoted(&block.path.join(file).to_string_lossy());
+        let raw: Vec<_> = self.of(Resolution::Raw).collect();
+        let newest = raw.iter().map(|block| block.facts.to_ms).max().unwrap_or(0);
+        let last: Vec<_> = raw.iter().copied().filter(|block| block.facts.to_ms > newest - RECENT).collect();
+        let mut sql = String::new();
+        for (view, blocks) in [("samples", raw), ("recent", last)] {
+            let sealed = (!blocks.is_empty()).then(|| rows("hot.series", &blocks, RAW_VALUES, &path));
+            let all: Vec<String> = self.segments.iter().map(hot).chain(sealed).collect();
+            sql += &format!("CREATE OR REPLACE VIEW memory.{view} AS\n{};\n", all.join("\nUNION ALL\n"));
+        }
+        self.write_rollups(&mut sql, "memory.", "hot.series", &path);
+        sql
+    }
+
+    /// The views for anybody's `duckdb`, over the blocks alone.
+    fn views_for_others(&self) -> String {
+        let path =
+            |block: &Block, file: &str| quoted(&format!("{BLOCKS}/{}/{}/{file}", block.resolution.name(), block.name));
+        let mut sql = String::from(
+            "-- Views over takt's blocks, for DuckDB 1.2 or newer; written anew whenever the blocks change.\n\
+             -- In this directory: duckdb -init blocks.sql\n\
+             -- (samples that are not sealed yet are not in them: ask the server, or `takt store seal` first)\n",
+        );
+        if self.blocks.is_empty() {
+            sql += "-- No block has been sealed yet.\n";
+            return sql;
+        }
+        let files = list_of(self.blocks.iter().map(|block| path(block, block::SERIES)));
+        sql += &format!(
+            "CREATE OR REPLACE VIEW series AS\nSELECT series AS id, any_value(metric) AS metric, any_value(labels) AS labels, \
+             any_value(metric_hash) AS metric_hash\nFROM read_parquet({files}) GROUP BY series;\n"
+        );
+        let raw: Vec<_> = self.of(Resolution::Raw).collect();
+        if !raw.is_empty() {
+            let rows = rows("series", &raw, RAW_VALUES, &path);
+            sql += &format!("CREATE OR REPLACE VIEW samples AS\n{rows};\n");
+        }
+        self.write_rollups(&mut sql, "", "series", &path);
+        sql
+    }
+
+    fn write_rollups(&self, sql: &mut String, catalog: &str, series: &str, path: &dyn Fn(&Block, &str) -> String) {
+        for resolution in [Resolution::FiveMinutes, Resolution::Hour] {
+            let blocks: Vec<_> = self.of(resolution).collect();
+            let rows = match blocks.is_empty() {
+                false => rows(series, &blocks, ROLLUP_VALUES, path),
+                true => NO_ROLLUPS.to_owned(),
+            };
+            *sql += &format!("CREATE OR REPLACE VIEW {catalog}samples_{} AS\n{rows};\n", resolution.name());
+        }
+    }
+}
+
+/// Milliseconds of sealed samples that `recent` has besides the hot ones.
+const RECENT: i64 = 7_200_000;
+
+const RAW_VALUES: &str = "coalesce(b.mantissa / b.divisor, b.exact) AS value";
+
+const ROLLUP_VALUES: &str = "b.samples, b.min, b.max, b.avg, b.last, b.increase";
+
+/// What the views of lower resolutions are before there is such a block.
+const NO_ROLLUPS: &str = "SELECT ''::VARCHAR AS metric, ''::VARCHAR AS labels, NULL::TIMESTAMP AS ts, 0::INTEGER AS samples, \
+    0::DOUBLE AS min, 0::DOUBLE AS max, 0::DOUBLE AS avg, 0::DOUBLE AS last, 0::DOUBLE AS increase WHERE false";
+
+/// The rows of some blocks with their labels. The metric's hash is in the join because files are sorted by it: what is
+/// asked of one metric then skips nearly every row group.
+fn rows(series: &str, blocks: &[&Arc<Block>], values: &str, path: &dyn Fn(&Block, &str) -> String) -> String {
+    let files = list_of(blocks.iter().map(|block| path(block, block::SAMPLES)));
+    format!(
+        "SELECT s.metric, s.labels, b.ts, {values}\nFROM read_parquet({files}) AS b\n\
+         JOIN {series} AS s ON s.id = b.series AND s.metric_hash = b.metric_hash"
+    )
+}
+
+impl Database {
+    /// What has samples now.
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        Arc::clone(&self.layout.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Lets queries see another layout from now on. What it no longer names must still be there for those that began
+    /// before.
+    pub(crate) fn set_layout(&self, change: impl FnOnce(&Layout) -> Layout) -> Result<(), StoreError> {
+        let mut current = self.layout.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let layout = change(&current);
+        self.root().execute_batch(&layout.views()).map_err(StoreError::sql("renew the views of samples"))?;
+        let has_new_blocks = current.blocks.len() != layout.blocks.len()
+            || !current.blocks.iter().zip(&layout.blocks).all(|(one, other)| Arc::ptr_eq(one, other));
+        if has_new_blocks {
+            write_for_others(self.path(), &layout);
+        }
+        *current = Arc::new(layout);
+        Ok(())
+    }
+}
+
+/// Writes `blocks.sql`, whole or not at all. That a full disk does not take it must not keep a server from starting.
+pub(crate) fn write_for_others(data: &Path, layout: &Layout) {
+    let (aside, path) = (data.join(format!("{BLOCKS_SQL}.new")), data.join(BLOCKS_SQL));
+    let written = fs::write(&aside, layout.views_for_others()).and_then(|()| fs::rename(aside, &path));
+    if let Err(error) = written {
+        tracing::warn!(file = %path.display(), %error, "cannot write the views for others");
+    }
+}
+
+/// Removes a folder and what is in it.
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Takes a block out of its place at once; its files may go slowly then.
+pub(crate) fn remove_block(data: &Path, block: &Block) -> io::Result<()> {
+    let trash = data.join(SEALING).join("trash");
+    fs::create_dir_all(data.join(SEALING))?;
+    remove_if_there(&trash)?;
+    match fs::rename(&block.path, &trash) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        done => done?,
+    }
+    sync_directory(&folder(data, block.resolution))?;
+    remove_if_there(&trash)
+}
+
+/// The blocks of a resolution in the order of their segments, without those that another one has replaced.
+fn load_blocks(
+    db: &Connection,
+    data: &Path,
+    resolution: Resolution,
+    damaged: &mut Vec<Damaged>,
+) -> Result<Vec<Arc<Block>>, StoreError> {
+    let path = folder(data, resolution);
+    let failed = |source| StoreError::Directory { path: path.clone(), source };
+    let entries = match fs::read_dir(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?,
+    };
+    let mut blocks: Vec<Block> = Vec::new();
+    for entry in entries {
+        let Some(name) = entry.file_name().to_str().and_then(|name| name.parse::<Name>().ok()) else { continue };
+        match Block::load(db, &entry.path(), name, resolution) {
+            Ok(block) => blocks.push(block),
+            Err(StoreError::DamagedBlock { reason, .. }) => damaged.push(set_aside(&entry.path(), &reason)?),
+            Err(other) => return Err(other),
+        }
+    }
+    let is_replaced = |block: &Block| blocks.iter().any(|other| other.name.replaces(&block.name));
+    let (old, _): (Vec<_>, Vec<_>) = blocks.iter().partition(|block| is_replaced(block));
+    for block in &old {
+        tracing::info!(block = %block.title(), "removing a block that another one has replaced");
+        remove_block(data, block).map_err(failed)?;
+    }
+    let old: Vec<Name> = old.into_iter().map(|block| block.name.clone()).collect();
+    blocks.retain(|block| !old.contains(&block.name));
+    blocks.sort_by_key(|block| block.name.first);
+    Ok(blocks.into_iter().map(Arc::new).collect())
+}

@@ -1,0 +1,90 @@
+//! `takt store`: the samples on disk.
+
+use super::{print, source};
+use crate::cli::{ListingFormat, Place, StoreCommand, StoreDelete};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::output::{Column, Listing};
+use crate::source::SampleKeeper;
+use anyhow::anyhow;
+use takt_collector::api::DeleteQuestion;
+use takt_collector::store::{Kept, Stat};
+
+/// Runs the command.
+pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
+    match command {
+        StoreCommand::Stat(asked) => {
+            let stat = source(place)?.stat()?;
+            print(asked.format, &stat_listing(&stat), &stat)
+        }
+        StoreCommand::Verify(asked) => {
+            let damaged = source(place)?.verify()?;
+            let cells = damaged.iter().map(|line| vec![line.clone()]).collect();
+            print(asked.format, &Listing::of(&["damaged".to_owned()], cells), &damaged)?;
+            match damaged.len() {
+                0 => Ok(()),
+                count => Err(anyhow!("{count} damaged blocks; a query that meets one sets it aside by itself").into()),
+            }
+        }
+        StoreCommand::Seal(asked) => print_kept(asked.format, &keeper(place)?.seal()?),
+        StoreCommand::Delete(asked) => delete(place, asked),
+    }
+}
+
+fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
+    let selector = match (&asked.node, &asked.selector) {
+        (Some(node), _) => format!("{{node={}}}", serde_json::to_string(node)?),
+        (None, Some(selector)) => selector.clone(),
+        (None, None) => {
+            return Err(anyhow!("say what to delete: --node NAME, or --selector '{{node=\"g01\"}}'")).usage();
+        }
+    };
+    if !asked.yes {
+        let error = anyhow!("this deletes every stored sample of {selector} for good; say --yes if that is meant");
+        return Err(error).usage();
+    }
+    print_kept(asked.format, &keeper(place)?.delete(&DeleteQuestion { selector })?)
+}
+
+fn keeper(place: &Place) -> Result<SampleKeeper, Failure> {
+    let config = Config::load(place).usage()?;
+    SampleKeeper::open(&config.data_dir(place), &config.store)
+}
+
+fn stat_listing(stat: &Stat) -> Listing {
+    let mut listing = Listing::new(&[
+        Column::Text("resolution"),
+        Column::Text("block"),
+        Column::Text("from"),
+        Column::Text("to"),
+        Column::Number("series"),
+        Column::Number("rows"),
+        Column::Number("bytes"),
+        Column::Number("bytes a row"),
+    ]);
+    let instant = |ms: i64| jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |at| at.to_string());
+    for block in &stat.blocks {
+        listing.push(vec![
+            block.resolution.clone(),
+            block.name.clone(),
+            instant(block.from_ms),
+            instant(block.to_ms),
+            block.series.to_string(),
+            block.rows.to_string(),
+            block.bytes.to_string(),
+            format!("{:.2}", block.bytes as f64 / block.rows.max(1) as f64),
+        ]);
+    }
+    let (rows, bytes) = (stat.hot_samples, stat.hot_bytes);
+    let cells = ["hot", "hot.duckdb", "", "", &stat.series.to_string(), &rows.to_string(), &bytes.to_string(), ""];
+    listing.push(cells.map(str::to_owned).to_vec());
+    listing
+}
+
+fn print_kept(format: ListingFormat, kept: &Kept) -> Result<(), Failure> {
+    let mut listing = Listing::new(&[Column::Text("block"), Column::Text("what")]);
+    for (names, what) in [(&kept.written, "written"), (&kept.removed, "removed")] {
+        names.iter().for_each(|name| listing.push(vec![name.clone(), what.to_owned()]));
+    }
+    print(format, &listing, kept)
+}
