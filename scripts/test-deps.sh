@@ -13,7 +13,7 @@ PACKAGES=(
 	# what speaks SQL to the server
 	postgresql-client python3-psycopg python3-psycopg2 python3-asyncpg python3-sqlalchemy openssl
 	# the peers, and what looks at pages
-	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq
+	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq victoria-metrics
 )
 
 if ! command -v dpkg-query >/dev/null; then
