@@ -50,7 +50,7 @@ check: library ## format, lints, banned crates, the SQL lint
 	scripts/check-bans.sh
 	scripts/check-sql.sh
 
-soak: build ## the tests that kill and restart, again and again (SOAK_ROUNDS)
+soak: build ## a week at an accelerated clock, then tests that kill and restart (SOAK_DAYS, SOAK_ROUNDS)
 	scripts/soak.sh
 
 bench: build ## ours and the peers' side by side; figures go to docs/performance.md

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The long runs: the tests that kill and restart, again and again (SOAK_ROUNDS says how often, default 50), and ten
-# minutes of broken queries (TAKT_FUZZ_SECONDS).
+# The long runs: a week of ingest at an accelerated clock (SOAK_DAYS, default 7; SOAK_SERIES, default 2000), the tests that
+# kill and restart, again and again (SOAK_ROUNDS says how often, default 50), and ten minutes of broken queries
+# (TAKT_FUZZ_SECONDS).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${SOAK_ROUNDS:-50}
@@ -8,9 +9,10 @@ rounds=${SOAK_ROUNDS:-50}
 bench/alerts.py soak "$((rounds * 20))"
 features=()
 [ -z "${DUCKDB_LIB_DIR:-}" ] || features=(--no-default-features)
+cargo run --release "${features[@]}" --locked -q -p takt-collector --example soak -- "${SOAK_DAYS:-7}" "${SOAK_SERIES:-2000}"
 for ((round = 1; round <= rounds; round++)); do
 	echo "== round $round of $rounds"
-	cargo test --release "${features[@]}" --locked -p takt-collector --test scrape
+	cargo test --release "${features[@]}" --locked -p takt-collector --test scrape --test blocks
 	cargo test --release "${features[@]}" --locked -p takt --test serve
 done
 echo "== broken queries for ${TAKT_FUZZ_SECONDS:=600} seconds"

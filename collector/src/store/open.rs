@@ -203,7 +203,7 @@ impl Drop for Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Column, Matcher, Sample};
+    use crate::store::{Column, Matcher};
     use std::path::Path;
     use std::time::SystemTime;
     use takt_model::{Labels, METRIC_NAME};
