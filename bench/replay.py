@@ -73,7 +73,11 @@ async def main():
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                number = int(head.split(b"/", 2)[1])
+                path = head.split(b" ", 2)[1]
+                if not path.endswith(b"/metrics"):
+                    writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                    continue
+                number = int(path.split(b"/")[1])
                 if number not in nodes:
                     nodes[number] = Node(number, captures[number % len(captures)], seconds)
                 page = nodes[number].render(int(time.time() - began))

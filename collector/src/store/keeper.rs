@@ -32,6 +32,11 @@ const DAY_IS_OVER: i64 = 600_000;
 
 const DAY: i64 = 86_400_000;
 
+/// What a round consists of; what goes makes room for what comes.
+const TASKS: [(&str, Chore); 3] = [("expire", Keeper::expire), ("seal", Keeper::seal), ("merge", Keeper::merge)];
+
+type Chore = fn(&mut Keeper) -> Result<Kept, StoreError>;
+
 /// What a round of the keeper did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
@@ -169,9 +174,8 @@ impl Keeper {
                 None => drop(self.round()),
                 Some((Request::Round, reply)) => drop(reply.send(self.round())),
                 Some((Request::Delete(series), reply)) => {
-                    let done = self.attempt("delete", |keeper| keeper.delete(&series)).map_err(|error| {
-                        tracing::error!(error = %error_chain(&error), "series could not be deleted everywhere");
-                        error
+                    let done = self.attempt("delete", |keeper| keeper.delete(&series)).inspect_err(|error| {
+                        tracing::error!(error = %error_chain(error), "series could not be deleted everywhere");
                     });
                     // Whoever asked may be gone.
                     drop(reply.send(done));
@@ -185,9 +189,7 @@ impl Keeper {
     fn round(&mut self) -> Result<Kept, StoreError> {
         let mut kept = Kept::default();
         let mut first_error = None;
-        let tasks: [(&'static str, fn(&mut Self) -> Result<Kept, StoreError>); 3] =
-            [("expire", Self::expire), ("seal", Self::seal), ("merge", Self::merge)];
-        for (name, task) in tasks {
+        for (name, task) in TASKS {
             match self.attempt(name, task) {
                 Ok(done) => kept.add(done),
                 Err(error) => {

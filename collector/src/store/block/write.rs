@@ -140,14 +140,14 @@ impl Summary {
 
 /// Rows on their way into the file of one resolution.
 enum Columns {
-    Raw(RawColumns),
+    Raw(Box<RawColumns>),
     Rollup(RollupColumns),
 }
 
 impl Columns {
     fn new(resolution: Resolution) -> Self {
         match resolution {
-            Resolution::Raw => Self::Raw(RawColumns::default()),
+            Resolution::Raw => Self::Raw(Box::default()),
             coarse => Self::Rollup(RollupColumns::new(coarse)),
         }
     }
