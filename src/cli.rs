@@ -165,7 +165,7 @@ pub struct AlertsTestSend {
     pub channel: Option<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(mut_arg("listen_address", |arg| arg.default_value("127.0.0.1:9855").help("Address of the exporter, HOST:PORT")))]
 pub struct Up {
     /// Address of the web page and the API
@@ -178,7 +178,7 @@ pub struct Up {
     pub exporter: takt_exporter::Options,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Serve {
     /// Address of the web page and the API; else the configuration's
     #[arg(long, value_name = "ADDRESS")]

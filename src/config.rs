@@ -97,6 +97,7 @@ impl Config {
         for relative in files.chain(&mut alerts.rule_dirs) {
             *relative = base.join(&*relative);
         }
+        config.scrape.resolve_paths(base);
         config.validate().with_context(|| format!("{}", path.display()))?;
         Ok(config)
     }

@@ -36,7 +36,7 @@ fn section(root: &Value, table: &Value, defaults: &Value, path: &str, out: &mut 
     if !keys.is_empty() {
         out.push_str("\n| key | default | meaning |\n| --- | --- | --- |\n");
         for (name, property) in keys {
-            let default = match &defaults[name] {
+            let default = match Some(&defaults[name]).filter(|value| !value.is_null()).unwrap_or(&property["default"]) {
                 Value::Null => "–".to_owned(),
                 value => format!("`{value}`"),
             };
@@ -57,6 +57,10 @@ fn section(root: &Value, table: &Value, defaults: &Value, path: &str, out: &mut 
 fn resolve<'s>(root: &'s Value, property: &'s Value) -> (&'s Value, bool) {
     if let Some(items) = property.get("items") {
         return (resolve(root, items).0, true);
+    }
+    // An `Option` of a table: that or null.
+    if let Some(table) = property["anyOf"].get(0) {
+        return resolve(root, table);
     }
     match property["$ref"].as_str().and_then(|path| root.pointer(path.trim_start_matches('#'))) {
         Some(target) => (target, false),

@@ -9,7 +9,7 @@ use anyhow::Context;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Router, middleware};
 use jiff::tz::TimeZone;
 use prometheus_client::registry::Registry;
@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_collector::api::{self, Access, App, Problem, SqlServer};
+use takt_collector::api::{self, Access, App, Problem, ProblemKind, SqlServer};
 use takt_collector::assess;
 use takt_collector::jobs;
 use takt_collector::jobs::poll::{self, PollState, PollStatus, Poller};
@@ -42,21 +42,25 @@ enum End {
     Invalidated,
 }
 
+/// Where the configuration is from: asked at the start, and again at every reload.
+pub type Source = Arc<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
+
 /// Serves `dir` until `shutdown` says so. `ready` is called once, with the address, when the first request can be
 /// answered.
 pub async fn run(
-    config: &Config,
+    source: Source,
     dir: &Path,
     mut shutdown: watch::Receiver<bool>,
     ready: impl FnOnce(SocketAddr, &str),
 ) -> Result<(), Failure> {
-    let address = &config.server.listen_address;
+    let mut config = source().usage()?;
     let token = config.server.token().context("server").usage()?;
     let mut ready = Some(ready);
     loop {
+        let address = &config.server.listen_address;
         let mut registry = Registry::default();
         let store = Arc::new(Store::open(DataDir::claim(dir)?, &config.store, &mut registry)?);
-        let cluster = cluster(config, &store).await?;
+        let cluster = cluster(&config, &store).await?;
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
         let bound = listener.local_addr()?;
         let asked_at =
@@ -66,7 +70,15 @@ pub async fn run(
             address: Some(asked_at.to_string()),
             token: Some(token.clone()),
         })?;
-        let serving = Serving { config, cluster: &cluster, token: &token, registry, listener, asked_at };
+        let serving = Serving {
+            config: &config,
+            source: Arc::clone(&source),
+            cluster: &cluster,
+            token: &token,
+            registry,
+            listener,
+            asked_at,
+        };
         if let Some(ready) = ready.take() {
             ready(asked_at, &cluster);
         }
@@ -75,6 +87,8 @@ pub async fn run(
             End::Invalidated => {
                 tracing::error!("the database became invalid and is opened anew");
                 tokio::time::sleep(REOPEN_PAUSE).await;
+                // What was reloaded meanwhile.
+                config.scrape = source().map_or(config.scrape, |reloaded| reloaded.scrape);
             }
         }
     }
@@ -98,6 +112,7 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
 /// One opening of the data directory.
 struct Serving<'c> {
     config: &'c Config,
+    source: Source,
     cluster: &'c str,
     token: &'c str,
     registry: Registry,
@@ -156,6 +171,8 @@ impl Serving<'_> {
         let scrape = Arc::new(scrape);
         let sql = self.sql(&store).await?;
         let alerts = Alerts::start(self.config, self.cluster, self.asked_at, &store, &scrape, &mut self.registry)?;
+        let reload = Reload { source: Arc::clone(&self.source), scrape: Arc::clone(&scrape) };
+        let hangups = tokio::spawn(reload.clone().at_hangups());
         let (poller, polls) = self.poll(&store, &zone).unzip();
         let page = PageState {
             store: Arc::clone(&store),
@@ -175,6 +192,7 @@ impl Serving<'_> {
         };
         let routes = Router::new()
             .route("/", get(show_page).with_state(page))
+            .route("/-/reload", post(reload_now).with_state(reload))
             .merge(api::router(app))
             .merge(alerts.router())
             .layer(middleware::from_fn_with_state(Access::new(self.token), api::check))
@@ -218,7 +236,7 @@ impl Serving<'_> {
         if let Err(error) = assessing.await {
             tracing::error!(error = %error, "assessing runs had panicked");
         }
-        for task in [poller, sql].into_iter().flatten() {
+        for task in [poller, sql].into_iter().flatten().chain([hangups]) {
             task.abort();
             // Only that it has ended matters; an abort is what we asked for.
             let _ = task.await;
@@ -229,6 +247,43 @@ impl Serving<'_> {
         // The last one to hold the store closes it; closing writes what waits and blocks.
         tokio::task::spawn_blocking(move || drop(store)).await?;
         Ok(end)
+    }
+}
+
+/// Reads the configuration anew, while the server serves.
+#[derive(Clone)]
+struct Reload {
+    source: Source,
+    scrape: Arc<ScrapeManager>,
+}
+
+impl Reload {
+    /// Follows the new `[scrape]`; what cannot be followed changes nothing.
+    fn now(&self) -> anyhow::Result<()> {
+        let config = (self.source)()?;
+        self.scrape.reload(&config.scrape)?;
+        tracing::info!("the configuration was read anew; [scrape] is in force, other sections need a restart");
+        Ok(())
+    }
+
+    async fn at_hangups(self) {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
+        while hangups.recv().await.is_some() {
+            if let Err(error) = self.now() {
+                tracing::error!(error = format!("{error:#}"), "cannot read the configuration anew; the old one stays");
+            }
+        }
+    }
+}
+
+async fn reload_now(State(reload): State<Reload>) -> Response {
+    match reload.now() {
+        Ok(()) => "reloaded\n".into_response(),
+        Err(error) => {
+            let error = format!("{error:#}; the old configuration stays");
+            Problem { kind: ProblemKind::Failed, error }.into_response()
+        }
     }
 }
 

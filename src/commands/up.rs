@@ -8,6 +8,7 @@ use crate::server;
 use anyhow::Context;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
 use takt_collector::scrape::TargetConfig;
 use takt_exporter::Exporter;
 use tokio::sync::watch;
@@ -17,33 +18,42 @@ const INTERVAL_SECONDS: f64 = 5.0;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
-    let mut config = Config::load(place).usage()?;
-    config.server.listen_address.clone_from(&asked.server_address);
-    if place.config.is_none() || asked.interval_seconds.is_some() {
-        config.scrape.interval_seconds = asked.interval_seconds.unwrap_or(INTERVAL_SECONDS);
-        config.scrape.timeout_seconds = config.scrape.timeout_seconds.min(config.scrape.interval_seconds);
-    }
     let address =
         asked.exporter.web.listen_address.first().context("--web.listen-address: expected HOST:PORT").usage()?;
+    let dir = Config::load(place).usage()?.data_dir(place);
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address} for the exporter"))?;
     let exporter_address = listener.local_addr()?;
-    let node = rustix::system::uname().nodename().to_string_lossy().split('.').next().unwrap_or("localhost").to_owned();
-    config.scrape.targets.push(TargetConfig { address: exporter_address.to_string(), node, ..TargetConfig::default() });
-    config.validate().usage()?;
-
-    let dir = config.data_dir(place);
+    let source: server::Source = {
+        let (place, asked) = (place.clone(), asked.clone());
+        Arc::new(move || configuration(&place, &asked, &exporter_address.to_string()))
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
         let exporter = spawn_exporter(&asked.exporter, listener, shutdown.clone())?;
-        let served = server::run(&config, &dir, shutdown, |address, cluster| {
+        let served = server::run(source, &dir, shutdown, |address, cluster| {
             welcome(address, exporter_address, cluster, &dir);
         })
         .await;
         drop(exporter);
         served
     })
+}
+
+/// What the file says, and this machine's exporter as a target.
+fn configuration(place: &Place, asked: &Up, exporter_address: &str) -> anyhow::Result<Config> {
+    let mut config = Config::load(place)?;
+    config.server.listen_address.clone_from(&asked.server_address);
+    if place.config.is_none() || asked.interval_seconds.is_some() {
+        config.scrape.interval_seconds = asked.interval_seconds.unwrap_or(INTERVAL_SECONDS);
+        config.scrape.timeout_seconds = config.scrape.timeout_seconds.min(config.scrape.interval_seconds);
+    }
+    let node = rustix::system::uname().nodename().to_string_lossy().split('.').next().unwrap_or("localhost").to_owned();
+    let address = exporter_address.to_owned();
+    config.scrape.targets.push(TargetConfig { address, node, ..TargetConfig::default() });
+    config.validate()?;
+    Ok(config)
 }
 
 /// The exporter has a thread and a runtime of its own, as on any node: the server's work must not delay it.

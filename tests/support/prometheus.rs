@@ -39,10 +39,16 @@ pub struct Sample {
 impl Prometheus {
     /// Starts it and waits until it answers.
     pub fn start(targets: &[Target<'_>]) -> Result<Self, Skip> {
+        let started = Self::configured(&configuration(targets))?;
+        Ok(Self { targets: targets.len(), ..started })
+    }
+
+    /// The same by its configuration file's text.
+    pub fn configured(text: &str) -> Result<Self, Skip> {
         need(&[Needed { program: "prometheus", package: "prometheus" }])?;
         let directory = TempDir::with_prefix("takt-prometheus-").unwrap();
         let config = directory.path().join("prometheus.yml");
-        std::fs::write(&config, configuration(targets)).unwrap();
+        std::fs::write(&config, text).unwrap();
         let address = format!("127.0.0.1:{}", free_port());
         let mut command = Command::new("prometheus");
         command
@@ -57,7 +63,7 @@ impl Prometheus {
         daemon.wait_until("ready", Duration::from_secs(60), || {
             http_get(&format!("{url}/-/ready")).ok().filter(|page| page.status == 200)
         });
-        Ok(Self { daemon, url, targets: targets.len(), _directory: directory })
+        Ok(Self { daemon, url, targets: 0, _directory: directory })
     }
 
     /// Where it answers, such as `http://127.0.0.1:20123`.

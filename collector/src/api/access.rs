@@ -34,7 +34,10 @@ impl Access {
     }
 }
 
-/// The middleware. `/-/healthy` and `/-/ready` are open to all: a load balancer has no token.
+/// Open to all: a load balancer has no token.
+const OPEN: [&str; 2] = ["/-/healthy", "/-/ready"];
+
+/// The middleware.
 pub async fn check(
     State(access): State<Access>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -45,7 +48,7 @@ pub async fn check(
     let only_asks = path == super::SQL_PATH || super::prometheus::only_asks(path);
     let reads = only_asks || matches!(*request.method(), Method::GET | Method::HEAD);
     let local = peer.ip().to_canonical().is_loopback() && names_this_machine(request.headers().get(header::HOST));
-    if (reads && local) || path.starts_with("/-/") || access.holds(request.headers()) {
+    if (reads && local) || OPEN.contains(&path) || access.holds(request.headers()) {
         return next.run(request).await;
     }
     let error = match local {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, Cursor};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -436,6 +436,15 @@ pub async fn detect(config: &JobsConfig) -> Result<LocalSlurm, PollError> {
         Ok(text) if named(text.clone()).lines().count() == 1 => Ok(LocalSlurm { cluster: named(text) }),
         _ => Err(failure),
     }
+}
+
+/// Runs one of Slurm's commands, from `slurm_bin` or where PATH says, and hands back what it prints.
+pub(crate) async fn ask_slurm<A: AsRef<OsStr>>(
+    slurm_bin: Option<&Path>,
+    program: &'static str,
+    args: impl IntoIterator<Item = A>,
+) -> Result<Vec<u8>, PollError> {
+    ask(&JobsConfig { slurm_bin: slurm_bin.map(Path::to_owned), ..JobsConfig::default() }, program, args).await
 }
 
 /// Runs one of Slurm's commands and hands back what it prints.

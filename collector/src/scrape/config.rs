@@ -1,10 +1,13 @@
 //! What is scraped and how often: the `[scrape]` table of `takt.toml`.
 
+use super::job::{Job, JobConfig};
+use super::prometheus;
 use super::target::Target;
 use crate::ConfigError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The scraper's part of the configuration.
@@ -17,16 +20,24 @@ pub struct ScrapeConfig {
     pub timeout_seconds: f64,
     /// Bytes of a page. A scrape over this or one of the following limits fails as a whole.
     pub body_size_limit_bytes: u64,
-    /// Samples of a page.
+    /// Samples of a page, after `metric_relabel_configs`.
     pub sample_limit: usize,
+    /// Series of one target in the head, those that ended lately included: what a page that names its series anew at
+    /// every scrape can do at worst.
+    pub series_limit: usize,
     /// Labels of a series, those of the target included.
     pub label_limit: usize,
     /// Bytes of a label's name.
     pub label_name_length_limit: usize,
     /// Bytes of a label's value.
     pub label_value_length_limit: usize,
-    /// The targets.
+    /// A `prometheus.yml` whose `scrape_configs` are followed too, as if they stood in `configs`; its `global` counts for
+    /// them, what else it has does not.
+    pub prometheus_config: Option<PathBuf>,
+    /// Targets one by one.
     pub targets: Vec<TargetConfig>,
+    /// Targets as Prometheus is told of them.
+    pub configs: Vec<JobConfig>,
 }
 
 impl Default for ScrapeConfig {
@@ -36,10 +47,13 @@ impl Default for ScrapeConfig {
             timeout_seconds: 10.0,
             body_size_limit_bytes: 64 << 20,
             sample_limit: 200_000,
+            series_limit: 500_000,
             label_limit: 64,
             label_name_length_limit: 256,
             label_value_length_limit: 4096,
+            prometheus_config: None,
             targets: Vec::new(),
+            configs: Vec::new(),
         }
     }
 }
@@ -89,6 +103,7 @@ impl ScrapeConfig {
         let limits = [
             ("body_size_limit_bytes", self.body_size_limit_bytes),
             ("sample_limit", self.sample_limit as u64),
+            ("series_limit", self.series_limit as u64),
             ("label_limit", self.label_limit as u64),
             ("label_name_length_limit", self.label_name_length_limit as u64),
             ("label_value_length_limit", self.label_value_length_limit as u64),
@@ -96,7 +111,16 @@ impl ScrapeConfig {
         if let Some((key, _)) = limits.iter().find(|(_, limit)| *limit == 0) {
             return Err(ConfigError::new(*key, "at least 1", 0));
         }
-        self.targets("cluster").map(drop)
+        self.jobs()?;
+        self.listed("cluster").map(drop)
+    }
+
+    /// Makes the paths of the files that are named relative to `base`.
+    pub fn resolve_paths(&mut self, base: &Path) {
+        if let Some(path) = &mut self.prometheus_config {
+            *path = base.join(&*path);
+        }
+        self.configs.iter_mut().for_each(|job| job.resolve_paths(base));
     }
 
     pub(super) fn interval(&self) -> Duration {
@@ -107,18 +131,40 @@ impl ScrapeConfig {
         Duration::from_secs_f64(self.timeout_seconds)
     }
 
-    pub(super) fn targets(&self, cluster: &str) -> Result<Vec<Target>, ConfigError> {
+    /// The scrape configurations, those of `prometheus_config` last.
+    pub(super) fn jobs(&self) -> Result<Vec<Job>, ConfigError> {
+        let imported = self.prometheus_config.as_deref().map(prometheus::scrape_configs).transpose()?;
+        let own = self.configs.iter().cloned().enumerate().map(|(index, job)| (format!("configs[{index}]"), job));
+        let imported = imported.into_iter().flatten().enumerate();
+        let imported = imported.map(|(index, job)| (format!("prometheus_config: scrape_configs[{index}]"), job));
+        let mut names = HashSet::new();
+        own.chain(imported)
+            .map(|(key, config)| {
+                if !names.insert(config.job_name.clone()) {
+                    let expected = "a name that no other has";
+                    return Err(ConfigError::new(format!("{key}.job_name"), expected, &config.job_name));
+                }
+                Job::new(config, self, &key)
+            })
+            .collect()
+    }
+
+    /// What is in `targets`, as one job.
+    pub(super) fn listed(&self, cluster: &str) -> Result<(Job, Vec<Target>), ConfigError> {
+        // A name that no other job can have.
+        let job = JobConfig { job_name: "[[scrape.targets]]".to_owned(), ..JobConfig::default() };
+        let job = Job::new(job, self, "targets")?;
         let mut seen = HashSet::new();
         let mut targets = Vec::with_capacity(self.targets.len());
         for (index, config) in self.targets.iter().enumerate() {
-            let target = Target::new(config, cluster, index)?;
+            let target = Target::listed(config, &job, cluster, index)?;
             if !seen.insert(target.labels.clone()) {
                 let expected = "labels that no other target has";
                 return Err(ConfigError::new(format!("targets[{index}]"), expected, &target.labels));
             }
             targets.push(target);
         }
-        Ok(targets)
+        Ok((job, targets))
     }
 }
 
@@ -163,5 +209,48 @@ mod tests {
             assert_eq!(config.validate().unwrap_err().to_string(), message);
         }
         with_targets(vec![target("g01:9855"), target("[::1]:9855")]).validate().unwrap();
+    }
+
+    #[test]
+    fn each_mistake_of_a_scrape_configuration_names_its_key() {
+        use serde_json::json;
+        for (jobs, message) in [
+            (json!([{}]), "configs[0].job_name: expected a name, found nothing"),
+            (
+                json!([{"job_name": "a"}, {"job_name": "a"}]),
+                "configs[1].job_name: expected a name that no other has, found a",
+            ),
+            (json!([{"job_name": "a", "scheme": "ftp"}]), "configs[0].scheme: expected http or https, found ftp"),
+            (
+                json!([{"job_name": "a", "scrape_interval": "5s", "scrape_timeout": "6s"}]),
+                "configs[0].scrape_timeout: expected at most scrape_interval = 5s, found 6s",
+            ),
+            (
+                json!([{"job_name": "a", "metric_relabel_configs": [{"action": "keep", "regex": "*"}]}]),
+                "configs[0].metric_relabel_configs[0].regex: expected a regular expression, found *",
+            ),
+            (
+                json!([{"job_name": "a", "file_sd_configs": [{"files": ["t.txt"]}]}]),
+                "configs[0].file_sd_configs[0].files: expected a path that ends in .json, .yml or .yaml, with at most one * and that in its last part, found t.txt",
+            ),
+            (
+                json!([{"job_name": "a", "file_sd_configs": [{}]}]),
+                "configs[0].file_sd_configs[0].files: expected at least one path, found none",
+            ),
+            (
+                json!([{"job_name": "a", "http_sd_configs": [{"url": "g01"}]}]),
+                "configs[0].http_sd_configs[0].url: expected an http or https address, found \"g01\"",
+            ),
+        ] {
+            let configs = serde_json::from_value(jobs).unwrap();
+            let error = ScrapeConfig { configs, ..ScrapeConfig::default() }.validate().unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+        let missing = ScrapeConfig { prometheus_config: Some("/none.yml".into()), ..ScrapeConfig::default() };
+        assert_eq!(
+            missing.validate().unwrap_err().to_string(),
+            "prometheus_config: expected a Prometheus configuration with scrape_configs, \
+             found /none.yml: No such file or directory (os error 2)"
+        );
     }
 }

@@ -1,7 +1,9 @@
 //! Why a scrape failed.
 
+use super::http::HttpError;
 use crate::store::ClockWentBack;
 use serde::{Serialize, Serializer};
+use std::io;
 use std::time::Duration;
 use takt_model::exposition::ReadError;
 
@@ -19,8 +21,12 @@ pub enum ScrapeError {
     NoContentType,
     #[error("the answer's content type is {found:?}; expected text/plain or application/openmetrics-text")]
     ContentType { found: String },
-    #[error("the answer's content encoding is {found:?} though identity was asked for")]
+    #[error("the answer's content encoding is {found:?}, which was not asked for")]
     ContentEncoding { found: String },
+    #[error("the answer is not gzip as it says")]
+    Inflate { source: io::Error },
+    #[error("cannot say who we are")]
+    Credentials { source: HttpError },
     #[error("the answer broke off after {received} bytes")]
     Interrupted { received: usize, source: reqwest::Error },
     #[error("the answer is larger than body_size_limit_bytes = {limit}")]
@@ -29,6 +35,10 @@ pub enum ScrapeError {
     Malformed { source: ReadError },
     #[error("line {line}: the page has more samples than sample_limit = {limit}")]
     TooManySamples { line: usize, limit: usize },
+    #[error("line {line}: the target has more series than series_limit = {limit}, those that ended lately included")]
+    TooManySeries { line: usize, limit: usize },
+    #[error("line {line}: metric_relabel_configs left the series without a name")]
+    Nameless { line: usize },
     #[error("line {line}: the series has {found} labels, more than label_limit = {limit}")]
     TooManyLabels { line: usize, found: usize, limit: usize },
     #[error("line {line}: a label's name has {found} bytes, more than label_name_length_limit = {limit}")]
@@ -52,6 +62,8 @@ pub enum FailureReason {
     TooLarge,
     Malformed,
     Limit,
+    Relabelling,
+    Credentials,
     Clock,
 }
 
@@ -68,6 +80,8 @@ impl FailureReason {
             Self::TooLarge => "too_large",
             Self::Malformed => "malformed",
             Self::Limit => "limit",
+            Self::Relabelling => "relabelling",
+            Self::Credentials => "credentials",
             Self::Clock => "clock",
         }
     }
@@ -87,11 +101,14 @@ impl ScrapeError {
             Self::Timeout { .. } => FailureReason::Timeout,
             Self::Status { .. } => FailureReason::Status,
             Self::NoContentType | Self::ContentType { .. } => FailureReason::ContentType,
-            Self::ContentEncoding { .. } => FailureReason::ContentEncoding,
+            Self::ContentEncoding { .. } | Self::Inflate { .. } => FailureReason::ContentEncoding,
+            Self::Credentials { .. } => FailureReason::Credentials,
+            Self::Nameless { .. } => FailureReason::Relabelling,
             Self::Interrupted { .. } => FailureReason::Interrupted,
             Self::TooLarge { .. } => FailureReason::TooLarge,
             Self::Malformed { .. } => FailureReason::Malformed,
             Self::TooManySamples { .. }
+            | Self::TooManySeries { .. }
             | Self::TooManyLabels { .. }
             | Self::LabelNameTooLong { .. }
             | Self::LabelValueTooLong { .. } => FailureReason::Limit,

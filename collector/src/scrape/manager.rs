@@ -1,132 +1,55 @@
-//! All targets together: starting, stopping, and what they are doing now.
+//! All jobs together: starting, reloading, stopping.
 
 use super::config::ScrapeConfig;
-use super::error::FailureReason;
-use super::fetch::client;
+use super::http::HttpError;
+use super::job::Job;
 use super::metrics::ScrapeMetrics;
-use super::scraper::{Scraper, Shared};
-use super::shape::PageRow;
+use super::pool::Pool;
+use super::scraper::{End, Shared};
+use super::status::{MetadataTable, MetricMetadata, TargetStatus};
 use super::target::Target;
 use crate::ConfigError;
 use crate::store::Store;
 use prometheus_client::registry::Registry;
-use serde::Serialize;
+use reqwest::Client;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
-use takt_model::exposition::{Fact, Metadata};
-use takt_model::{Labels, Timestamp};
-use tokio::task::JoinSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use takt_model::Labels;
 
-/// Whether a target answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TargetHealth {
-    /// It was not scraped yet.
-    Unknown,
-    /// The last scrape gave a page.
-    Up,
-    /// The last scrape failed.
-    Down,
-}
-
-/// What a target is doing, at one moment.
-#[derive(Debug, Clone, Serialize)]
-pub struct TargetStatus {
-    /// Where its page is.
-    pub url: String,
-    /// The labels of its series.
-    pub labels: Labels,
-    /// Seconds between two scrapes.
-    pub interval_seconds: f64,
-    /// Seconds that a scrape may take.
-    pub timeout_seconds: f64,
-    /// When the last scrape began.
-    pub last_scrape: Option<Timestamp>,
-    /// How long it took.
-    pub duration_seconds: f64,
-    /// How many samples its page had.
-    pub samples: usize,
-    /// Whether it gave a page.
-    pub health: TargetHealth,
-    /// The kind of failure, if it failed.
-    pub reason: Option<FailureReason>,
-    /// The failure in words.
-    pub error: Option<String>,
-}
-
-impl TargetStatus {
-    fn new(target: &Target, config: &ScrapeConfig) -> Self {
-        Self {
-            url: target.url.to_string(),
-            labels: target.labels.clone(),
-            interval_seconds: config.interval_seconds,
-            timeout_seconds: config.timeout_seconds,
-            last_scrape: None,
-            duration_seconds: 0.0,
-            samples: 0,
-            health: TargetHealth::Unknown,
-            reason: None,
-            error: None,
-        }
-    }
-
-    pub(super) fn take(&mut self, row: &PageRow, duration: Duration) {
-        self.samples = row.samples;
-        self.duration_seconds = duration.as_secs_f64();
-    }
-}
-
-/// What the targets say about one metric.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct MetricMetadata {
-    /// Its type as OpenMetrics names it; empty if none was given.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    /// What it means.
-    pub help: String,
-    /// Its base unit; empty if none was given.
-    pub unit: String,
-}
-
-/// By metric, as last read with a series that was new.
-#[derive(Debug, Default)]
-pub(super) struct MetadataTable(RwLock<BTreeMap<String, MetricMetadata>>);
-
-impl MetadataTable {
-    pub fn note(&self, metadata: &Metadata<'_>) {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let entry = table.entry(metadata.metric().into_owned()).or_default();
-        match metadata.fact {
-            Fact::Type(kind) => entry.kind = kind.as_str(),
-            Fact::Help(help) => entry.help = help.to_string(),
-            Fact::Unit(unit) => entry.unit = String::from_utf8_lossy(unit).into_owned(),
-        }
-    }
-}
-
-/// Why scraping cannot start.
+/// Why scraping cannot start, or cannot be told anew.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration is wrong.
     #[error("scrape")]
     Config(#[from] ConfigError),
     /// There is no HTTP client, for want of certificates for instance.
-    #[error("cannot set up the HTTP client")]
-    Client(#[from] reqwest::Error),
+    #[error("scrape: job {job:?}")]
+    Client {
+        /// Which job.
+        job: String,
+        /// Why.
+        source: HttpError,
+    },
 }
 
 /// The running scrapes.
 #[derive(Debug)]
 pub struct ScrapeManager {
     shared: Arc<Shared>,
-    store: Arc<Store>,
-    tasks: tokio::sync::Mutex<JoinSet<()>>,
-    status: Vec<Arc<Mutex<TargetStatus>>>,
+    /// In the order of the configuration.
+    pools: Mutex<Vec<Pool>>,
+}
+
+/// A job that could be started: everything that may fail has been done.
+pub(super) struct Ready {
+    pub job: Arc<Job>,
+    pub client: Client,
+    /// Those of `[[scrape.targets]]`.
+    pub listed: Vec<Target>,
 }
 
 impl ScrapeManager {
-    /// Starts a task for every target, on the tokio runtime that this is called in. Metrics go into `registry`.
+    /// Starts a task for every job and target, on the tokio runtime that this is called in. Metrics go into `registry`.
     ///
     /// # Errors
     /// When the configuration is wrong or there can be no HTTP client.
@@ -136,39 +59,80 @@ impl ScrapeManager {
         cluster: &str,
         registry: &mut Registry,
     ) -> Result<Self, StartError> {
-        config.validate()?;
-        let targets = config.targets(cluster)?;
-        let client = client(config.timeout())?;
+        let ready = ready(&config, cluster)?;
         let metrics = ScrapeMetrics::register(registry);
-        metrics.targets.set(targets.len() as i64);
-        let shared = Arc::new(Shared { client, config, metrics, metadata: MetadataTable::default() });
-        let mut tasks = JoinSet::new();
-        let mut all_status = Vec::with_capacity(targets.len());
-        for target in targets {
-            let status = Arc::new(Mutex::new(TargetStatus::new(&target, &shared.config)));
-            all_status.push(Arc::clone(&status));
-            tasks.spawn(Scraper::new(Arc::clone(&shared), &store, target, status).run());
+        let shared =
+            Arc::new(Shared { store, cluster: cluster.to_owned(), metrics, metadata: MetadataTable::default() });
+        let pools = ready.into_iter().map(|ready| Pool::start(Arc::clone(&shared), ready)).collect();
+        Ok(Self { shared, pools: Mutex::new(pools) })
+    }
+
+    /// Goes on with another configuration. What is in both is not disturbed; a target that is scraped otherwise keeps
+    /// its series; one that is gone has them end. Call it on the runtime that [`Self::start`] was called in.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; then nothing has changed.
+    pub fn reload(&self, config: &ScrapeConfig) -> Result<(), StartError> {
+        let ready = ready(config, &self.shared.cluster)?;
+        let mut pools = self.pools();
+        let mut before = std::mem::take(&mut *pools);
+        for ready in ready {
+            match before.iter().position(|pool| pool.name() == ready.job.config.job_name) {
+                Some(at) => {
+                    let mut pool = before.swap_remove(at);
+                    pool.update(ready);
+                    pools.push(pool);
+                }
+                None => pools.push(Pool::start(Arc::clone(&self.shared), ready)),
+            }
         }
-        Ok(Self { shared, store, tasks: tokio::sync::Mutex::new(tasks), status: all_status })
+        for pool in before {
+            drop(tokio::spawn(pool.end(End::Gone)));
+        }
+        Ok(())
     }
 
     /// Every target as it is now, in the order of the configuration.
     pub fn targets(&self) -> Vec<TargetStatus> {
-        self.status.iter().map(|status| status.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
+        self.pools().iter().flat_map(Pool::targets).collect()
+    }
+
+    /// What was found but is not scraped, because relabelling dropped it or left nothing that can be.
+    pub fn dropped(&self) -> Vec<Labels> {
+        self.pools().iter().flat_map(Pool::dropped).collect()
     }
 
     /// What the targets say about their metrics.
     pub fn metadata(&self) -> BTreeMap<String, MetricMetadata> {
-        self.shared.metadata.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.metadata.all()
     }
 
     /// Stops all scrapes and commits what they brought. Series do not end: the next start continues them.
     pub async fn shutdown(&self) {
-        self.tasks.lock().await.shutdown().await;
-        let store = Arc::clone(&self.store);
+        let pools = std::mem::take(&mut *self.pools());
+        futures_util::future::join_all(pools.into_iter().map(|pool| pool.end(End::Replaced))).await;
+        let store = Arc::clone(&self.shared.store);
         let flushed = tokio::task::spawn_blocking(move || store.flush()).await;
         if let Err(error) = flushed {
             tracing::error!(%error, "cannot commit the last samples");
         }
     }
+
+    fn pools(&self) -> MutexGuard<'_, Vec<Pool>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<Ready>, StartError> {
+    config.validate()?;
+    let (job, listed) = config.listed(cluster)?;
+    let jobs = config.jobs()?.into_iter().map(|job| (job, Vec::new()));
+    std::iter::once((job, listed))
+        .chain(jobs)
+        .map(|(job, listed)| {
+            let client = job.http.client();
+            let client = client.map_err(|source| StartError::Client { job: job.config.job_name.clone(), source })?;
+            Ok(Ready { job: Arc::new(job), client, listed })
+        })
+        .collect()
 }

@@ -12,18 +12,24 @@ struct Outcome {
     result: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Mechanism {
+    mechanism: &'static str,
+}
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct ScrapeMetrics {
     scrapes: Family<Outcome, Counter>,
     pub samples: Counter,
     pub duplicates: Counter,
     pub targets: Gauge,
+    discovery_failures: Family<Mechanism, Counter>,
 }
 
 impl ScrapeMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let Self { scrapes, samples, duplicates, targets } = &metrics;
+        let Self { scrapes, samples, duplicates, targets, discovery_failures } = &metrics;
         let registry = registry.sub_registry_with_prefix("takt_collector");
         registry.register("scrapes", "Scrapes by result: success, or why they failed", scrapes.clone());
         registry.register("scraped_samples", "Samples on pages that were read", samples.clone());
@@ -33,11 +39,20 @@ impl ScrapeMetrics {
             duplicates.clone(),
         );
         registry.register("targets", "Targets that are scraped", targets.clone());
+        registry.register(
+            "discovery_failures",
+            "Lists of targets that could not be had or read; the last list stands",
+            discovery_failures.clone(),
+        );
         metrics
     }
 
     pub fn scrape(&self, failed: Option<FailureReason>) {
         let result = failed.map_or("success", FailureReason::as_str);
         self.scrapes.get_or_create(&Outcome { result }).inc();
+    }
+
+    pub fn discovery_failed(&self, mechanism: &'static str) {
+        self.discovery_failures.get_or_create(&Mechanism { mechanism }).inc();
     }
 }

@@ -2,7 +2,6 @@
 
 use super::target::Target;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Duration;
 use takt_model::Timestamp;
 
 /// A scrape that begins at most this late gets the timestamp it should have had: equal steps compress far better.
@@ -17,8 +16,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    pub fn new(target: &Target, interval: Duration) -> Self {
-        let interval_ms = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
+    pub fn new(target: &Target) -> Self {
+        let interval_ms = i64::try_from(target.interval.as_millis()).unwrap_or(i64::MAX).max(1);
         // Not keyed: the same target must come out alike in every process.
         let mut hasher = DefaultHasher::new();
         (target.url.as_str(), &target.labels).hash(&mut hasher);
@@ -44,13 +43,16 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::TargetConfig;
+    use super::super::{ScrapeConfig, TargetConfig};
     use super::*;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn schedule(address: &str, interval: Duration) -> Schedule {
-        let config = TargetConfig { address: address.to_owned(), ..TargetConfig::default() };
-        Schedule::new(&Target::new(&config, "lab", 0).unwrap(), interval)
+        let target = TargetConfig { address: address.to_owned(), ..TargetConfig::default() };
+        let config = ScrapeConfig { targets: vec![target], ..ScrapeConfig::default() };
+        let (_, mut targets) = config.listed("lab").unwrap();
+        Schedule::new(&Target { interval, ..targets.remove(0) })
     }
 
     #[test]

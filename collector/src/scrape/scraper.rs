@@ -1,33 +1,44 @@
 //! One target's scrapes, one after the other.
 
-use super::config::ScrapeConfig;
 use super::error::ScrapeError;
-use super::fetch::{FetchLimits, Fetched, fetch};
-use super::manager::{MetadataTable, TargetHealth, TargetStatus};
+use super::fetch::{Fetched, Fetcher};
+use super::job::Job;
 use super::metrics::ScrapeMetrics;
 use super::schedule::Schedule;
-use super::shape::{Newcomers, PageRow, Shape};
+use super::shape::{Newcomers, PageRow, Place, ReadRules, Shape};
+use super::status::{MetadataTable, TargetHealth, TargetStatus};
 use super::target::Target;
 use crate::store::{Column, Group, Store};
-use reqwest::Client;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use takt_model::exposition::{self, Metadata};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
+use tokio::sync::oneshot;
 
 /// What all scrapers share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub client: Client,
-    pub config: ScrapeConfig,
+    pub store: Arc<Store>,
+    pub cluster: String,
     pub metrics: ScrapeMetrics,
     pub metadata: MetadataTable,
+}
+
+/// How a target's scrapes end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It is no target any more: its series end.
+    Gone,
+    /// Another scraper goes on with its series.
+    Replaced,
 }
 
 /// One target with what is remembered of it.
 pub(super) struct Scraper {
     shared: Arc<Shared>,
+    job: Arc<Job>,
     target: Target,
+    fetcher: Fetcher,
     schedule: Schedule,
     group: Group,
     shape: Shape,
@@ -73,7 +84,7 @@ impl Report {
             (self.up, f64::from(u8::from(is_up))),
             (self.duration, duration.as_secs_f64()),
             (self.scraped, row.samples as f64),
-            (self.stored, (row.samples - row.duplicates) as f64),
+            (self.stored, (row.kept - row.duplicates) as f64),
             (self.added, row.added as f64),
         ] {
             if let Some(column) = column {
@@ -84,23 +95,43 @@ impl Report {
 }
 
 impl Scraper {
-    pub fn new(shared: Arc<Shared>, store: &Store, target: Target, status: Arc<Mutex<TargetStatus>>) -> Self {
-        let schedule = Schedule::new(&target, shared.config.interval());
-        let group = store.group();
+    pub fn new(
+        shared: Arc<Shared>,
+        job: Arc<Job>,
+        target: Target,
+        fetcher: Fetcher,
+        status: Arc<Mutex<TargetStatus>>,
+    ) -> Self {
+        let schedule = Schedule::new(&target);
+        let group = shared.store.group();
         let report = Report::new(&group, &target);
-        Self { shared, target, schedule, group, shape: Shape::default(), report, status, page_bytes: 0 }
+        Self { shared, job, target, fetcher, schedule, group, shape: Shape::default(), report, status, page_bytes: 0 }
     }
 
-    /// Scrapes until the task is aborted.
-    pub async fn run(mut self) {
-        loop {
-            let planned = self.schedule.next(now());
-            self.sleep_until(planned).await;
-            let started = now();
-            let failed = self.scrape(self.schedule.timestamp(planned, started)).await.err();
-            self.shared.metrics.scrape(failed.as_ref().map(ScrapeError::reason));
-            self.note(started, failed);
+    /// Scrapes until it is told to end, or the task is aborted.
+    pub async fn run(mut self, mut end: oneshot::Receiver<End>) {
+        let end = loop {
+            tokio::select! {
+                biased;
+                end = &mut end => break end,
+                () = self.scrape_once() => {}
+            }
+        };
+        if end == Ok(End::Gone)
+            && let Err(error) = self.group.ticket(now()).and_then(|ticket| self.group.commit(ticket, &[], &[]))
+        {
+            // Without the marker its series end where queries stop looking back.
+            tracing::warn!(target_url = %self.target.url, %error, "cannot mark the end of a target's series");
         }
+    }
+
+    async fn scrape_once(&mut self) {
+        let planned = self.schedule.next(now());
+        self.sleep_until(planned).await;
+        let started = now();
+        let failed = self.scrape(self.schedule.timestamp(planned, started)).await.err();
+        self.shared.metrics.scrape(failed.as_ref().map(ScrapeError::reason));
+        self.note(started, failed);
     }
 
     /// Sleeps by the server's clock, which may be set meanwhile: never beyond what is then the next planned instant.
@@ -116,16 +147,14 @@ impl Scraper {
     async fn scrape(&mut self, at: Timestamp) -> Result<(), ScrapeError> {
         let ticket = self.group.ticket(at)?;
         let started = Instant::now();
-        let limits =
-            FetchLimits { timeout: self.shared.config.timeout(), body_bytes: self.shared.config.body_size_limit_bytes };
-        let fetched = fetch(&self.shared.client, &self.target.url, limits, self.page_bytes).await;
+        let fetched = self.fetcher.fetch(self.page_bytes).await;
         let mut row = PageRow::default();
         row.values.reserve(self.group.width());
         self.report.reserve(&mut row);
         let result = fetched.and_then(|fetched| self.read(&fetched, &mut row));
         if result.is_err() {
-            let PageRow { samples, .. } = row;
-            row = PageRow { samples, ..PageRow::default() };
+            let PageRow { samples, kept, duplicates, .. } = row;
+            row = PageRow { samples, kept, duplicates, ..PageRow::default() };
             self.report.reserve(&mut row);
         }
         self.report.fill(&mut row, result.is_ok(), started.elapsed());
@@ -139,9 +168,10 @@ impl Scraper {
 
     fn read(&mut self, fetched: &Fetched, row: &mut PageRow) -> Result<(), ScrapeError> {
         self.page_bytes = fetched.body.len() + fetched.body.len() / 16;
-        let limit = self.shared.config.sample_limit;
-        let mut newcomers = ToStore { shared: &self.shared, target: &self.target, group: &self.group };
-        self.shape.read(fetched.format, &fetched.body, limit, row, &mut newcomers)
+        let rules =
+            ReadRules { sample_limit: self.job.limits.samples, honor_timestamps: self.job.config.honor_timestamps };
+        let mut newcomers = ToStore { shared: &self.shared, job: &self.job, target: &self.target, group: &self.group };
+        self.shape.read(fetched.format, &fetched.body, rules, row, &mut newcomers)
     }
 
     fn note(&self, started: Timestamp, failed: Option<ScrapeError>) {
@@ -170,15 +200,25 @@ fn now() -> Timestamp {
 /// Takes new series to the store and descriptions to the metadata.
 struct ToStore<'a> {
     shared: &'a Shared,
+    job: &'a Job,
     target: &'a Target,
     group: &'a Group,
 }
 
 impl Newcomers for ToStore<'_> {
-    fn column(&mut self, sample: &exposition::Sample<'_>) -> Result<Option<Column>, ScrapeError> {
-        let labels = self.target.series_labels(sample.labels()?);
-        self.check(&labels, sample.line)?;
-        Ok(self.group.column(&labels))
+    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError> {
+        let line = sample.line;
+        let honor_labels = self.job.config.honor_labels;
+        let emptied = if honor_labels { sample.emptied_labels()? } else { Vec::new() };
+        let mut labels = self.target.series_labels(sample.labels()?, honor_labels, &emptied);
+        if !self.job.metric_relabel.apply(&mut labels) || labels.is_empty() {
+            return Ok(Place::Dropped);
+        }
+        if labels.metric().is_empty() {
+            return Err(ScrapeError::Nameless { line });
+        }
+        self.check(&labels, line)?;
+        Ok(self.group.column(&labels).map_or(Place::Elsewhere, Place::Column))
     }
 
     fn describe(&mut self, metadata: &Metadata<'_>) {
@@ -188,17 +228,21 @@ impl Newcomers for ToStore<'_> {
 
 impl ToStore<'_> {
     fn check(&self, labels: &Labels, line: usize) -> Result<(), ScrapeError> {
-        let config = &self.shared.config;
-        let (found, limit) = (labels.len(), config.label_limit);
+        let limits = &self.job.limits;
+        let limit = limits.series;
+        if self.group.series_count() >= limit {
+            return Err(ScrapeError::TooManySeries { line, limit });
+        }
+        let (found, limit) = (labels.len(), limits.labels);
         if found > limit {
             return Err(ScrapeError::TooManyLabels { line, found, limit });
         }
         for (name, value) in labels.iter() {
-            let (found, limit) = (name.len(), config.label_name_length_limit);
+            let (found, limit) = (name.len(), limits.label_name_bytes);
             if found > limit {
                 return Err(ScrapeError::LabelNameTooLong { line, found, limit });
             }
-            let (found, limit) = (value.len(), config.label_value_length_limit);
+            let (found, limit) = (value.len(), limits.label_value_bytes);
             if found > limit {
                 return Err(ScrapeError::LabelValueTooLong { line, found, limit });
             }

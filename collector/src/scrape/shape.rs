@@ -26,9 +26,22 @@ pub(super) struct Shape {
 struct Entry {
     begin: u32,
     end: u32,
+    /// Or [`DROPPED`].
     column: Column,
     /// Where `order` has it, if it was on the last page.
     position: u32,
+}
+
+/// The column of a series that relabelling dropped: it is remembered as such and not taken apart again.
+const DROPPED: Column = Column(u32::MAX);
+
+/// What counts while a page is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadRules {
+    /// Samples of a page, without those that relabelling dropped.
+    pub sample_limit: usize,
+    /// Whether timestamps on the page count.
+    pub honor_timestamps: bool,
 }
 
 /// What a page gave.
@@ -40,6 +53,8 @@ pub(super) struct PageRow {
     pub own_time: Vec<(Column, Sample)>,
     /// All samples, repeated ones included.
     pub samples: usize,
+    /// Those that relabelling left.
+    pub kept: usize,
     /// Series that the page before did not have.
     pub added: usize,
     /// Samples of a series that the page has already given.
@@ -59,12 +74,31 @@ impl PageRow {
         }
         is_free
     }
+
+    fn keep(&mut self, sample: &exposition::Sample<'_>, rules: ReadRules) -> Result<(), ScrapeError> {
+        self.kept += 1;
+        match self.kept > rules.sample_limit {
+            true => Err(ScrapeError::TooManySamples { line: sample.line, limit: rules.sample_limit }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Where a series goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Into this column.
+    Column(Column),
+    /// Nowhere, now and at the next scrapes: relabelling drops it.
+    Dropped,
+    /// Nowhere now: another target writes it.
+    Elsewhere,
 }
 
 /// Where a shape turns for what it does not know.
 pub(super) trait Newcomers {
-    /// The column of a series that was never seen; `None` if it is not to be stored.
-    fn column(&mut self, sample: &exposition::Sample<'_>) -> Result<Option<Column>, ScrapeError>;
+    /// The place of a series that was never seen.
+    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError>;
     /// What the page says about the metric of the series asked for next.
     fn describe(&mut self, metadata: &Metadata<'_>);
 }
@@ -75,7 +109,7 @@ impl Shape {
         &mut self,
         format: Format,
         body: &[u8],
-        sample_limit: usize,
+        rules: ReadRules,
         row: &mut PageRow,
         newcomers: &mut impl Newcomers,
     ) -> Result<(), ScrapeError> {
@@ -94,9 +128,6 @@ impl Shape {
                 None => break,
             };
             row.samples += 1;
-            if row.samples > sample_limit {
-                return Err(ScrapeError::TooManySamples { line: sample.line, limit: sample_limit });
-            }
             let entry = if sample.as_expected {
                 next += 1;
                 self.order[next - 1]
@@ -104,21 +135,30 @@ impl Shape {
                 known
             } else {
                 described.drain(..).for_each(|metadata| newcomers.describe(&metadata));
-                match newcomers.column(&sample)? {
-                    Some(column) => self.insert(sample.series, column),
-                    None => continue,
+                match newcomers.place(&sample)? {
+                    Place::Column(column) => self.insert(sample.series, column),
+                    Place::Dropped => self.insert(sample.series, DROPPED),
+                    Place::Elsewhere => {
+                        row.keep(&sample, rules)?;
+                        continue;
+                    }
                 }
             };
             described.clear();
             let Entry { column, position, .. } = self.entries[entry as usize];
+            let is_dropped = column == DROPPED;
             if !sample.as_expected {
                 match self.order.get(position as usize) == Some(&entry) {
                     true => next = position as usize + 1,
-                    false => row.added += 1,
+                    false => row.added += usize::from(!is_dropped),
                 }
             }
             order.push(entry);
-            match sample.at {
+            if is_dropped {
+                continue;
+            }
+            row.keep(&sample, rules)?;
+            match sample.at.filter(|_| rules.honor_timestamps) {
                 Some(at) => row.own_time.push((column, Sample { at, value: sample.value })),
                 None => row.duplicates += usize::from(!row.set(column, sample.value)),
             }
@@ -191,10 +231,14 @@ mod tests {
     }
 
     impl Newcomers for Columns {
-        fn column(&mut self, sample: &exposition::Sample<'_>) -> Result<Option<Column>, ScrapeError> {
+        fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError> {
             self.parsed += 1;
+            let series = sample.labels()?.to_string();
+            if series.starts_with("dropped") {
+                return Ok(Place::Dropped);
+            }
             let next = self.by_series.len() as u32;
-            Ok(Some(Column(*self.by_series.entry(sample.labels()?.to_string()).or_insert(next))))
+            Ok(Place::Column(Column(*self.by_series.entry(series).or_insert(next))))
         }
 
         fn describe(&mut self, metadata: &Metadata<'_>) {
@@ -202,10 +246,38 @@ mod tests {
         }
     }
 
+    const RULES: ReadRules = ReadRules { sample_limit: 1000, honor_timestamps: true };
+
     fn read(shape: &mut Shape, columns: &mut Columns, page: &str) -> PageRow {
         let mut row = PageRow::default();
-        shape.read(Format::Text, page.as_bytes(), 1000, &mut row, columns).unwrap();
+        shape.read(Format::Text, page.as_bytes(), RULES, &mut row, columns).unwrap();
         row
+    }
+
+    #[test]
+    fn what_is_dropped_is_taken_apart_once_and_counts_for_no_limit() {
+        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        let rules = ReadRules { sample_limit: 2, ..RULES };
+        for (scrape, added) in [2, 0].into_iter().enumerate() {
+            let mut row = PageRow::default();
+            let page = b"a 1\ndropped 2\ndropped{x=\"1\"} 3\nb 4\n";
+            shape.read(Format::Text, page, rules, &mut row, &mut columns).unwrap();
+            assert_eq!((row.values, row.samples, row.kept, row.added), (vec![1.0, 4.0], 4, 2, added), "{scrape}");
+        }
+        assert_eq!(columns.parsed, 4);
+        shape.forget(&[Column(0)]);
+        read(&mut shape, &mut columns, "a 1\ndropped 2\nb 4\n");
+        assert_eq!(columns.parsed, 5);
+    }
+
+    #[test]
+    fn timestamps_count_only_where_they_are_honoured() {
+        for (honor_timestamps, values, own_time) in [(true, 0, 1), (false, 1, 0)] {
+            let (mut shape, mut columns, mut row) = (Shape::default(), Columns::default(), PageRow::default());
+            let rules = ReadRules { honor_timestamps, ..RULES };
+            shape.read(Format::Text, b"a 1 1000\n", rules, &mut row, &mut columns).unwrap();
+            assert_eq!((row.values.len(), row.own_time.len()), (values, own_time));
+        }
     }
 
     #[test]
@@ -239,7 +311,13 @@ mod tests {
     #[test]
     fn one_sample_too_many_is_an_error() {
         let error = Shape::default()
-            .read(Format::Text, b"a 1\nb 2\n", 1, &mut PageRow::default(), &mut Columns::default())
+            .read(
+                Format::Text,
+                b"a 1\nb 2\n",
+                ReadRules { sample_limit: 1, ..RULES },
+                &mut PageRow::default(),
+                &mut Columns::default(),
+            )
             .unwrap_err();
         assert_eq!(error.to_string(), "line 2: the page has more samples than sample_limit = 1");
     }

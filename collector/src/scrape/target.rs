@@ -1,8 +1,12 @@
 //! One target: where its page is and which labels its series get.
 
 use super::config::TargetConfig;
+use super::discovery::ADDRESS;
+use super::job::Job;
+use super::units::PromDuration;
 use crate::ConfigError;
 use reqwest::Url;
+use std::time::Duration;
 use takt_model::Labels;
 
 /// The labels that say where a series comes from.
@@ -11,17 +15,37 @@ const NODE: &str = "node";
 const JOB: &str = "job";
 const INSTANCE: &str = "instance";
 
+/// Labels that say how to scrape; gone from the target's own afterwards, with all that begin like them.
+const SCHEME: &str = "__scheme__";
+const METRICS_PATH: &str = "__metrics_path__";
+const INTERVAL: &str = "__scrape_interval__";
+const TIMEOUT: &str = "__scrape_timeout__";
+const PARAM: &str = "__param_";
+
 /// A target, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub url: Url,
     /// The labels that every series of the target gets.
     pub labels: Labels,
+    /// What it had before relabelling.
+    pub discovered: Labels,
+    pub interval: Duration,
+    pub timeout: Duration,
+}
+
+/// What relabelling left cannot be scraped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{label}: expected {expected}, found {found:?}")]
+pub(super) struct TargetError {
+    label: &'static str,
+    expected: &'static str,
+    found: String,
 }
 
 impl Target {
-    /// `index` is the target's place in the list, for the messages.
-    pub fn new(config: &TargetConfig, cluster: &str, index: usize) -> Result<Self, ConfigError> {
+    /// One of `[[scrape.targets]]`; `index` is its place in the list, for the messages.
+    pub fn listed(config: &TargetConfig, job: &Job, cluster: &str, index: usize) -> Result<Self, ConfigError> {
         let key = |name: &str| format!("targets[{index}].{name}");
         let url = match (config.address.as_str(), config.url.as_str()) {
             ("", "") => return Err(ConfigError::new(key("address"), "host:port", "nothing")),
@@ -46,35 +70,123 @@ impl Target {
             }
             labels.set(name, value);
         }
-        labels.set(CLUSTER, cluster);
         labels.set(JOB, &config.job);
         labels.set(INSTANCE, &format!("{host}:{port}"));
-        labels.set(
-            NODE,
-            match config.node.as_str() {
-                "" => host.trim_start_matches('[').trim_end_matches(']'),
-                node => node,
-            },
-        );
-        Ok(Self { url, labels })
+        labels.set(NODE, if config.node.is_empty() { bare_host(host) } else { &config.node });
+        labels.set(CLUSTER, cluster);
+        let discovered = labels.clone();
+        Ok(Self { url, labels, discovered, interval: job.interval, timeout: job.timeout })
     }
 
-    /// The labels under which a scraped series is stored. Where it has a label that the target sets, it keeps its own
-    /// as `exported_…`: nothing that a page says can make its series look like another node's.
-    pub fn series_labels(&self, scraped: Labels) -> Labels {
-        let mut labels = scraped;
-        for (name, value) in self.labels.iter() {
-            if let Some(own) = labels.remove(name) {
-                let mut renamed = format!("exported_{name}");
-                while labels.get(&renamed).is_some() || self.labels.get(&renamed).is_some() {
-                    renamed.insert_str(0, "exported_");
-                }
-                labels.set(&renamed, &own);
+    /// What a provider found, after the job's relabelling; `None` if that dropped it. Each step is Prometheus'.
+    pub fn discovered(found: &Labels, job: &Job, cluster: &str) -> Result<Option<Self>, TargetError> {
+        let discovered = with_defaults(found, job);
+        let mut labels = discovered.clone();
+        if !job.relabel.apply(&mut labels) {
+            return Ok(None);
+        }
+        let (interval, timeout) = (duration(&labels, INTERVAL)?, duration(&labels, TIMEOUT)?);
+        if timeout > interval {
+            let found = labels.get(TIMEOUT).unwrap_or_default().to_owned();
+            return Err(TargetError { label: TIMEOUT, expected: "at most __scrape_interval__", found });
+        }
+        let url = url(&labels, job)?;
+        let address = labels.get(ADDRESS).unwrap_or_default().to_owned();
+        let mut own: Labels = labels.iter().filter(|(name, _)| !name.starts_with("__")).collect();
+        let host = url.host_str().unwrap_or_default();
+        for (name, value) in [(INSTANCE, address.as_str()), (NODE, bare_host(host)), (CLUSTER, cluster)] {
+            if own.get(name).is_none() {
+                own.set(name, value);
             }
+        }
+        Ok(Some(Self { url, labels: own, discovered, interval, timeout }))
+    }
+
+    /// The labels under which a scraped series is stored. Where it has a label that the target has too, it keeps its
+    /// own as `exported_…`: nothing that a page says can make its series look like another node's. With `honor_labels`
+    /// the page's word counts; `emptied` are the labels that the page sets to nothing, so that none is added.
+    pub fn series_labels(&self, scraped: Labels, honor_labels: bool, emptied: &[String]) -> Labels {
+        let mut labels = scraped;
+        if honor_labels {
+            for (name, value) in self.labels.iter() {
+                if labels.get(name).is_none() && !emptied.iter().any(|emptied| emptied == name) {
+                    labels.set(name, value);
+                }
+            }
+            return labels;
+        }
+        let mut conflicts = Vec::new();
+        for (name, value) in self.labels.iter() {
+            conflicts.extend(labels.remove(name).map(|own| (name, own)));
             labels.set(name, value);
+        }
+        // The shortest first, so that it gets the shortest name, as in Prometheus.
+        conflicts.sort_by_key(|(name, _)| name.len());
+        for (name, own) in conflicts {
+            let mut renamed = format!("exported_{name}");
+            while labels.get(&renamed).is_some() {
+                renamed.insert_str(0, "exported_");
+            }
+            labels.set(&renamed, &own);
         }
         labels
     }
+}
+
+/// A found target's labels with what the scrape configuration says about all of its targets.
+fn with_defaults(found: &Labels, job: &Job) -> Labels {
+    let config = &job.config;
+    let (interval, timeout) = (PromDuration(job.interval).to_string(), PromDuration(job.timeout).to_string());
+    let mut labels = found.clone();
+    let of_job = [
+        (JOB, config.job_name.as_str()),
+        (INTERVAL, &interval),
+        (TIMEOUT, &timeout),
+        (METRICS_PATH, &config.metrics_path),
+        (SCHEME, &config.scheme),
+    ];
+    let params = config.params.iter().filter_map(|(name, values)| Some((format!("{PARAM}{name}"), values.first()?)));
+    let params: Vec<(String, &String)> = params.collect();
+    for (name, value) in of_job.into_iter().chain(params.iter().map(|(name, value)| (name.as_str(), value.as_str()))) {
+        if labels.get(name).is_none() {
+            labels.set(name, value);
+        }
+    }
+    labels
+}
+
+fn duration(labels: &Labels, label: &'static str) -> Result<Duration, TargetError> {
+    let found = labels.get(label).unwrap_or_default().to_owned();
+    let parsed = PromDuration::try_from(found.clone());
+    parsed.map(|duration| duration.0).map_err(|_| TargetError { label, expected: "a duration such as 15s", found })
+}
+
+fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
+    let get = |label: &'static str| labels.get(label).unwrap_or_default();
+    let (scheme, address) = (get(SCHEME), get(ADDRESS));
+    let wrong = |label, expected, found: &str| Err(TargetError { label, expected, found: found.to_owned() });
+    if !matches!(scheme, "http" | "https") {
+        return wrong(SCHEME, "http or https", scheme);
+    }
+    let parsed = Url::parse(&format!("{scheme}://{address}")).ok();
+    // What is more than a host and a port would show up elsewhere.
+    let is_address = |url: &Url| {
+        !address.contains(['/', '?', '#', '@', '\\']) && url.has_host() && address.len() >= url.authority().len()
+    };
+    let Some(mut url) = parsed.filter(is_address) else { return wrong(ADDRESS, "host:port", address) };
+    url.set_path(get(METRICS_PATH));
+    let mut params = job.config.params.clone();
+    for (name, value) in labels.iter() {
+        if let Some(name) = name.strip_prefix(PARAM) {
+            let values = params.entry(name.to_owned()).or_default();
+            values.splice(..values.len().min(1), [value.to_owned()]);
+        }
+    }
+    if params.values().any(|values| !values.is_empty()) {
+        let pairs = params.iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
+        url.query_pairs_mut().extend_pairs(pairs);
+    }
+    Ok(url)
 }
 
 fn url_of_address(address: &str) -> Option<Url> {
@@ -86,6 +198,11 @@ fn url_of_address(address: &str) -> Option<Url> {
     is_plain.then_some(url)
 }
 
+/// Without the brackets of an IPv6 address.
+fn bare_host(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
 fn is_label_name(name: &str) -> bool {
     !name.starts_with("__")
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -94,11 +211,23 @@ fn is_label_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{JobConfig, ScrapeConfig};
     use super::*;
+
+    fn job(config: serde_json::Value) -> Job {
+        let config: JobConfig = serde_json::from_value(config).unwrap();
+        Job::new(JobConfig { job_name: "j".to_owned(), ..config }, &ScrapeConfig::default(), "c").unwrap()
+    }
 
     fn target(address: &str) -> Target {
         let config = TargetConfig { address: address.to_owned(), ..TargetConfig::default() };
-        Target::new(&config, "lab", 0).unwrap()
+        Target::listed(&config, &job(serde_json::json!({})), "lab", 0).unwrap()
+    }
+
+    fn found(config: serde_json::Value, labels: &[(&str, &str)]) -> Result<Option<(String, String)>, String> {
+        let target = Target::discovered(&labels.iter().copied().collect(), &job(config), "lab");
+        let shown = target.map(|target| target.map(|target| (target.url.to_string(), target.labels.to_string())));
+        shown.map_err(|error| error.to_string())
     }
 
     #[test]
@@ -116,17 +245,90 @@ mod tests {
             ..TargetConfig::default()
         };
         assert_eq!(
-            Target::new(&named, "lab", 0).unwrap().labels.to_string(),
+            Target::listed(&named, &job(serde_json::json!({})), "lab", 0).unwrap().labels.to_string(),
             r#"{cluster="lab", instance="bmc.example:443", job="bmc", node="g02", rack="a"}"#
         );
+    }
+
+    #[test]
+    fn relabelling_decides_where_and_as_what() {
+        use serde_json::json;
+        let plain = found(json!({}), &[(ADDRESS, "g01:9100"), ("__meta_x", "y"), ("rack", "a")]);
+        assert_eq!(
+            plain.unwrap().unwrap(),
+            (
+                "http://g01:9100/metrics".to_owned(),
+                r#"{cluster="lab", instance="g01:9100", job="j", node="g01", rack="a"}"#.to_owned()
+            )
+        );
+        // As the SNMP and blackbox exporters are asked about others.
+        let probe = json!({
+            "metrics_path": "/probe",
+            "params": {"module": ["http", "tcp"], "a": ["b c"]},
+            "relabel_configs": [
+                {"source_labels": ["__address__"], "target_label": "__param_target"},
+                {"source_labels": ["__param_target"], "target_label": "instance"},
+                {"target_label": "__address__", "replacement": "[fd00::1]:9115"},
+                {"target_label": "__scheme__", "replacement": "https"},
+                {"target_label": "__scrape_interval__", "replacement": "1m"},
+                {"target_label": "cluster", "replacement": "other"},
+            ],
+        });
+        assert_eq!(
+            found(probe, &[(ADDRESS, "http://x.example/")]).unwrap().unwrap(),
+            (
+                "https://[fd00::1]:9115/probe?a=b+c&module=http&module=tcp&target=http%3A%2F%2Fx.example%2F".to_owned(),
+                r#"{cluster="other", instance="http://x.example/", job="j", node="fd00::1"}"#.to_owned()
+            )
+        );
+        let drop = json!({"relabel_configs": [{"source_labels": ["job"], "regex": "j", "action": "drop"}]});
+        assert_eq!(found(drop, &[(ADDRESS, "g01:1")]), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_be_scraped_says_why() {
+        use serde_json::json;
+        let set =
+            |label: &str, value: &str| json!({"relabel_configs": [{"target_label": label, "replacement": value}]});
+        for (config, labels, message) in [
+            (json!({}), &[("x", "y")][..], "__address__: expected host:port, found \"\""),
+            (
+                json!({}),
+                &[(ADDRESS, "http://g01:1/metrics")],
+                "__address__: expected host:port, found \"http://g01:1/metrics\"",
+            ),
+            (json!({}), &[(ADDRESS, "g01:99999")], "__address__: expected host:port, found \"g01:99999\""),
+            (set(SCHEME, "ftp"), &[(ADDRESS, "g01:1")], "__scheme__: expected http or https, found \"ftp\""),
+            (
+                set(INTERVAL, "soon"),
+                &[(ADDRESS, "g01:1")],
+                "__scrape_interval__: expected a duration such as 15s, found \"soon\"",
+            ),
+            (
+                set(TIMEOUT, "1h"),
+                &[(ADDRESS, "g01:1")],
+                "__scrape_timeout__: expected at most __scrape_interval__, found \"1h\"",
+            ),
+        ] {
+            assert_eq!(found(config, labels), Err(message.to_owned()));
+        }
     }
 
     #[test]
     fn a_page_cannot_pass_for_another_node() {
         let scraped = [("__name__", "up"), ("node", "g02"), ("exported_node", "g03"), ("x", "1")].into_iter().collect();
         assert_eq!(
-            target("g01:1").series_labels(scraped).to_string(),
+            target("g01:1").series_labels(scraped, false, &[]).to_string(),
             r#"up{cluster="lab", exported_exported_node="g02", exported_node="g03", instance="g01:1", job="node", node="g01", x="1"}"#
+        );
+    }
+
+    #[test]
+    fn an_honoured_label_stays_even_if_it_is_empty() {
+        let scraped: Labels = [("__name__", "up"), ("node", "g02")].into_iter().collect();
+        assert_eq!(
+            target("g01:1").series_labels(scraped, true, &["instance".to_owned()]).to_string(),
+            r#"up{cluster="lab", job="node", node="g02"}"#
         );
     }
 }

@@ -244,6 +244,11 @@ impl Rows {
         self.columns.len()
     }
 
+    /// How many columns have a series.
+    pub fn series_count(&self) -> usize {
+        self.columns.len() - self.free.len()
+    }
+
     /// Adds a row, one value a column, [`STALE`] where a series is not in it; columns beyond its end are not in it.
     /// `written` is told what the database must get: every value, and [`STALE`] once for a series that ended.
     pub fn push(&mut self, at: Timestamp, row: &[f64], mut written: impl FnMut(SeriesId, f64)) -> RowOutcome {

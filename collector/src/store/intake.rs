@@ -75,6 +75,11 @@ impl Group {
         self.rows.read().unwrap_or_else(PoisonError::into_inner).width()
     }
 
+    /// How many series have a column, those that ended lately included.
+    pub fn series_count(&self) -> usize {
+        self.rows.read().unwrap_or_else(PoisonError::into_inner).series_count()
+    }
+
     /// Writes a row: one value a column, [`STALE`](super::STALE) for a series that is not in it; `own_time` has the
     /// samples that carry timestamps of their own. Queries see it at once; it is durable with the next commit.
     ///

@@ -29,7 +29,7 @@ fn each_kind_of_failure_has_its_reason() {
         (ContentType, "the answer has no content type; expected", Box::new(|| raw("Content-Length: 4", b"a 1\n"))),
         (
             ContentEncoding,
-            "the answer's content encoding is \"gzip\" though identity was asked for",
+            "the answer's content encoding is \"gzip\", which was not asked for",
             Box::new(|| {
                 raw("Content-Type: text/plain\r\nContent-Encoding: gzip\r\nContent-Length: 4", b"\x1f\x8b\x08\x00")
             }),
@@ -77,6 +77,20 @@ fn each_kind_of_failure_has_its_reason() {
             Limit,
             "line 1: a label's value has 5000 bytes, more than label_value_length_limit = 4096",
             Box::new(|| Answer::Page(TEXT, format!("a{{x=\"{}\"}} 1\n", "y".repeat(5000)))),
+        ),
+        (
+            Limit,
+            "line 1: a label's name has 300 bytes, more than label_name_length_limit = 256",
+            Box::new(|| Answer::Page(TEXT, format!("a{{{}=\"1\"}} 1\n", "n".repeat(300)))),
+        ),
+        (
+            Limit,
+            "line 2: the series has 66 labels, more than label_limit = 64",
+            Box::new(|| {
+                // With the name, cluster, instance, job and node.
+                let labels: String = (0..61).map(|number| format!("l{number}=\"1\",")).collect();
+                Answer::Page(TEXT, format!("a 1\nb{{{labels}}} 1\n"))
+            }),
         ),
         (Timeout, "no complete answer within 0.3 s", Box::new(|| Answer::Silence)),
         (Unreachable, "cannot reach the target", Box::new(|| Answer::Raw(Vec::new()))),

@@ -4,6 +4,7 @@
 
 mod failures;
 mod full_disk;
+mod jobs;
 mod kill;
 mod pages;
 mod support;

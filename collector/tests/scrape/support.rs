@@ -1,9 +1,13 @@
 //! A target that answers as it is told, and a scraping store in a fresh directory.
 
 use prometheus_client::registry::Registry;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -45,9 +49,43 @@ impl Target {
         });
         Self { address }
     }
+
+    /// The same over TLS, as `takt.test`, for those who show a certificate of the tests' authority.
+    pub fn start_tls(answer: impl Fn(&str, u64) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (answer, count) = (Arc::new(answer), Arc::new(AtomicU64::new(0)));
+        let config = Arc::new(tls_config());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (answer, count, config) = (Arc::clone(&answer), Arc::clone(&count), Arc::clone(&config));
+                std::thread::spawn(move || {
+                    let session = ServerConnection::new(config).unwrap();
+                    serve(StreamOwned::new(session, stream), &*answer, &count);
+                });
+            }
+        });
+        Self { address }
+    }
 }
 
-fn serve(mut stream: TcpStream, answer: &(dyn Fn(&str, u64) -> Answer + Send + Sync), count: &AtomicU64) {
+/// A file of `tls/`.
+pub fn tls_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scrape/tls").join(name)
+}
+
+fn tls_config() -> ServerConfig {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let certificate = |name| CertificateDer::from_pem_file(tls_file(name)).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate("ca.pem")).unwrap();
+    let clients = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+    let key = PrivateKeyDer::from_pem_file(tls_file("server.key")).unwrap();
+    let builder = ServerConfig::builder().with_client_cert_verifier(clients);
+    builder.with_single_cert(vec![certificate("server.pem")], key).unwrap()
+}
+
+fn serve(mut stream: impl Read + Write, answer: &(dyn Fn(&str, u64) -> Answer + Send + Sync), count: &AtomicU64) {
     while let Some(head) = read_head(&mut stream) {
         let sent = match answer(&head, count.fetch_add(1, Ordering::SeqCst) + 1) {
             Answer::Page(kind, page) => {
@@ -72,7 +110,7 @@ fn serve(mut stream: TcpStream, answer: &(dyn Fn(&str, u64) -> Answer + Send + S
     }
 }
 
-fn read_head(stream: &mut TcpStream) -> Option<String> {
+fn read_head(stream: &mut impl Read) -> Option<String> {
     let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
     while !head.ends_with(b"\r\n\r\n") {
         match stream.read(&mut buffer) {
@@ -94,6 +132,11 @@ pub struct Scraping {
 pub fn config(interval_ms: u64, targets: Vec<TargetConfig>) -> ScrapeConfig {
     let seconds = interval_ms as f64 / 1e3;
     ScrapeConfig { interval_seconds: seconds, timeout_seconds: seconds, targets, ..ScrapeConfig::default() }
+}
+
+/// Scrape configurations, from what a user would write.
+pub fn jobs(interval_ms: u64, jobs: serde_json::Value) -> ScrapeConfig {
+    ScrapeConfig { configs: serde_json::from_value(jobs).unwrap(), ..config(interval_ms, Vec::new()) }
 }
 
 pub fn target(address: SocketAddr, node: &str) -> TargetConfig {
@@ -118,6 +161,12 @@ impl Scraping {
         Self { store, manager, registry, runtime }
     }
 
+    /// Goes on with another configuration.
+    pub fn reload(&self, config: &ScrapeConfig) {
+        let _guard = self.runtime.enter();
+        self.manager.reload(config).unwrap();
+    }
+
     /// Stops the scrapes, commits, and gives the store, which nobody else has now.
     pub fn stop(self) -> Store {
         self.runtime.block_on(self.manager.shutdown());
@@ -134,8 +183,12 @@ impl Scraping {
         }
     }
 
+    /// Of every target, and there must be one.
     pub fn wait_for_health(&self, health: TargetHealth) {
-        self.wait_until(&format!("{health:?}"), |all| all.manager.targets().iter().all(|one| one.health == health));
+        self.wait_until(&format!("{health:?}"), |all| {
+            let targets = all.manager.targets();
+            !targets.is_empty() && targets.iter().all(|one| one.health == health)
+        });
     }
 }
 

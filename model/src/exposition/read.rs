@@ -71,6 +71,15 @@ impl Sample<'_> {
     pub fn labels(&self) -> Result<Labels, ReadError> {
         parse_series(self.series).map_err(|wrong| wrong.on_line(self.line))
     }
+
+    /// The names of the labels that the page sets to nothing. [`Labels`] does not have them, since such a label is the
+    /// same as none; a federating server sets them so that its own are not added.
+    ///
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn emptied_labels(&self) -> Result<Vec<String>, ReadError> {
+        emptied_labels(self.series).map_err(|wrong| wrong.on_line(self.line))
+    }
 }
 
 /// What a page says about one metric.
@@ -426,6 +435,24 @@ fn parse_series(series: &[u8]) -> Result<Labels, Wrong<'_>> {
         ([], _) => Ok(labels),
         (found, _) => Err(Wrong { expected: "a metric name", found }),
     }
+}
+
+fn emptied_labels(series: &[u8]) -> Result<Vec<String>, Wrong<'_>> {
+    let mut cursor = Cursor { rest: series };
+    let mut emptied = Vec::new();
+    cursor.bare_name(true);
+    cursor.skip_blank();
+    if cursor.rest.first() == Some(&b'{') {
+        cursor.take(b'{', "`{`")?;
+        parse_labels(&mut cursor, |name, value| {
+            if let (Name::Label(raw), b"\"\"") = (name, value) {
+                let is_quoted = raw.starts_with(b"\"");
+                emptied.push(if is_quoted { unquote(raw)? } else { String::from_utf8_lossy(raw) }.into_owned());
+            }
+            Ok(())
+        })?;
+    }
+    Ok(emptied)
 }
 
 enum Name<'a> {

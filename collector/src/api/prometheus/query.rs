@@ -282,6 +282,10 @@ mod tests {
             Vec::new()
         }
 
+        fn dropped(&self) -> Vec<takt_model::Labels> {
+            Vec::new()
+        }
+
         fn metadata(&self) -> BTreeMap<String, MetricMetadata> {
             BTreeMap::new()
         }

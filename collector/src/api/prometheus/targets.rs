@@ -15,6 +15,9 @@ pub trait Scraping: Debug + Send + Sync {
     /// Every target as it is now.
     fn targets(&self) -> Vec<TargetStatus>;
 
+    /// What was found but is not scraped.
+    fn dropped(&self) -> Vec<Labels>;
+
     /// What the targets say about their metrics.
     fn metadata(&self) -> BTreeMap<String, MetricMetadata>;
 }
@@ -22,6 +25,10 @@ pub trait Scraping: Debug + Send + Sync {
 impl Scraping for ScrapeManager {
     fn targets(&self) -> Vec<TargetStatus> {
         self.targets()
+    }
+
+    fn dropped(&self) -> Vec<Labels> {
+        self.dropped()
     }
 
     fn metadata(&self) -> BTreeMap<String, MetricMetadata> {
@@ -54,15 +61,14 @@ fn number(params: &Params, name: &str) -> Result<Option<usize>, ApiError> {
 
 /// Every target and how its last scrape went.
 pub(super) async fn targets(State(api): State<Api>, params: Params) -> Reply {
-    let active = match params.text("state").to_lowercase().as_str() {
-        "dropped" => Vec::new(),
-        _ => api.app.scraping.targets(),
-    };
+    let state = params.text("state").to_lowercase();
+    let active = if state == "dropped" { Vec::new() } else { api.app.scraping.targets() };
+    let dropped = if state == "active" { Vec::new() } else { api.app.scraping.dropped() };
     let pool = params.get("scrapePool");
     let active = active.iter().filter(|target| pool.is_none_or(|pool| job(target) == pool)).map(shown);
     Answer::of(&json!({
         "activeTargets": active.collect::<Vec<_>>(),
-        "droppedTargets": [],
+        "droppedTargets": dropped.iter().map(|found| json!({ "discoveredLabels": map(found) })).collect::<Vec<_>>(),
         "droppedTargetCounts": {},
     }))
 }
@@ -83,9 +89,9 @@ fn shown(target: &TargetStatus) -> Value {
     let never = || "0001-01-01T00:00:00Z".to_owned();
     let at = |at: takt_model::Timestamp| jiff::Timestamp::from_millisecond(at.0).ok().map(|at| at.to_string());
     json!({
-        "discoveredLabels": {},
+        "discoveredLabels": map(&target.discovered),
         "labels": map(&target.labels),
-        "scrapePool": job(target),
+        "scrapePool": target.pool,
         "scrapeUrl": target.url,
         "globalUrl": target.url,
         "lastError": target.error.as_deref().unwrap_or_default(),

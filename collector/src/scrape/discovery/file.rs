@@ -1,0 +1,252 @@
+//! Targets from files that somebody else writes: `file_sd_configs`.
+
+use super::super::units::PromDuration;
+use super::super::yaml;
+use super::{Listener, StaticConfig};
+use crate::ConfigError;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use takt_model::Labels;
+
+/// A change of a file is seen this soon. Files are read, not watched: that works on every file system, and whatever way
+/// a file is replaced.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+
+/// Bytes of one file.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Prometheus' `file_sd_configs`: files with lists of `{"targets": ["host:port"], "labels": {}}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FileSdConfig {
+    /// Paths that end in `.json`, `.yml` or `.yaml`; the last part may have one `*`.
+    pub files: Vec<PathBuf>,
+    /// Files are looked at this often, and at least every 3 seconds.
+    pub refresh_interval: PromDuration,
+}
+
+impl Default for FileSdConfig {
+    fn default() -> Self {
+        Self { files: Vec::new(), refresh_interval: PromDuration(Duration::from_secs(300)) }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct FileSd {
+    patterns: Vec<Pattern>,
+    every: Duration,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum FileSdError {
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{}: expected a list of targets and labels: {what}", path.display())]
+    Content { path: PathBuf, what: String },
+}
+
+impl FileSd {
+    pub fn new(config: &FileSdConfig, key: &str) -> Result<Self, ConfigError> {
+        if config.files.is_empty() {
+            return Err(ConfigError::new(format!("{key}.files"), "at least one path", "none"));
+        }
+        let patterns = config.files.iter().map(|path| {
+            let expected = "a path that ends in .json, .yml or .yaml, with at most one * and that in its last part";
+            Pattern::new(path).ok_or_else(|| ConfigError::new(format!("{key}.files"), expected, path.display()))
+        });
+        Ok(Self { patterns: patterns.collect::<Result<_, _>>()?, every: config.refresh_interval.0.min(LOOK_EVERY) })
+    }
+
+    pub async fn run(self, to: Listener) {
+        let mut known: BTreeMap<PathBuf, Known> = BTreeMap::new();
+        let mut is_first = true;
+        loop {
+            let patterns = self.patterns.clone();
+            let Ok(read) = tokio::task::spawn_blocking(move || read_all(&patterns)).await else { return };
+            let changed = take(&mut known, read, &to);
+            if changed || is_first {
+                is_first = false;
+                let targets = known.values().flat_map(|file| file.targets.clone()).collect();
+                if to.send(targets).await.is_err() {
+                    return;
+                }
+            }
+            tokio::time::sleep(self.every).await;
+        }
+    }
+}
+
+/// A file as it was last read, and the last list that it gave.
+#[derive(Debug, Default)]
+struct Known {
+    content: Option<Result<Vec<u8>, io::ErrorKind>>,
+    targets: Vec<Labels>,
+}
+
+/// Notes what the files have now, and says whether the targets changed.
+fn take(known: &mut BTreeMap<PathBuf, Known>, read: BTreeMap<PathBuf, io::Result<Vec<u8>>>, to: &Listener) -> bool {
+    let before = known.len();
+    known.retain(|path, _| read.contains_key(path));
+    let mut changed = known.len() < before;
+    for (path, content) in read {
+        let file = known.entry(path.clone()).or_default();
+        // What stays wrong is told once, not every three seconds.
+        let told = content.as_ref().map(Vec::clone).map_err(io::Error::kind);
+        if file.content.as_ref() == Some(&told) {
+            continue;
+        }
+        file.content = Some(told);
+        let parsed = content.map_err(|source| FileSdError::Read { path: path.clone(), source });
+        match parsed.and_then(|text| parse(&path, &text)) {
+            Ok(targets) => {
+                changed |= targets != file.targets;
+                file.targets = targets;
+            }
+            Err(error) => to.failed("file_sd_configs", &error),
+        }
+    }
+    changed
+}
+
+fn parse(path: &Path, text: &[u8]) -> Result<Vec<Labels>, FileSdError> {
+    let wrong = |what: String| FileSdError::Content { path: path.to_owned(), what };
+    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let groups: Vec<StaticConfig> = if is_json {
+        serde_json::from_slice(text).map_err(|error| wrong(error.to_string()))?
+    } else {
+        let text = std::str::from_utf8(text).map_err(|error| wrong(error.to_string()))?;
+        yaml::from_str(text).map_err(|error| wrong(error.to_string()))?
+    };
+    let place = path.to_string_lossy();
+    Ok(groups.iter().flat_map(|group| group.discovered(Some(("__meta_filepath", &place)))).collect())
+}
+
+/// A path, or the paths in one folder that begin and end alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pattern {
+    One(PathBuf),
+    Many { folder: PathBuf, begin: String, end: String },
+}
+
+impl Pattern {
+    fn new(path: &Path) -> Option<Self> {
+        let text = path.to_str()?;
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        if !["json", "yml", "yaml"].contains(&extension.as_str()) {
+            return None;
+        }
+        let Some((before, end)) = text.split_once('*') else { return Some(Self::One(path.to_owned())) };
+        let (folder, begin) = before.rsplit_once('/').map_or((".", before), |(folder, begin)| match folder {
+            "" => ("/", begin),
+            folder => (folder, begin),
+        });
+        let is_last = !end.contains(['*', '/']);
+        is_last.then(|| Self::Many { folder: folder.into(), begin: begin.to_owned(), end: end.to_owned() })
+    }
+
+    /// The paths that there are now. One that is named is there even if it is not: then it cannot be read, and that is
+    /// to be told.
+    fn paths(&self) -> Vec<PathBuf> {
+        match self {
+            Self::One(path) => vec![path.clone()],
+            Self::Many { folder, begin, end } => {
+                let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+                let fits = |name: &str| {
+                    name.len() >= begin.len() + end.len()
+                        && name.starts_with(begin.as_str())
+                        && name.ends_with(end.as_str())
+                };
+                let fitting = names.filter(|entry| entry.file_name().to_str().is_some_and(fits));
+                fitting.map(|entry| entry.path()).collect()
+            }
+        }
+    }
+}
+
+fn read_all(patterns: &[Pattern]) -> BTreeMap<PathBuf, io::Result<Vec<u8>>> {
+    let read = |path: &Path| {
+        use io::Read;
+        let mut content = Vec::new();
+        std::fs::File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
+        match content.len() as u64 > MAX_BYTES {
+            true => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {MAX_BYTES} bytes"))),
+            false => Ok(content),
+        }
+    };
+    let paths = patterns.iter().flat_map(Pattern::paths);
+    paths.map(|path| (path.clone(), read(&path))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        let many = |folder: &str, begin: &str, end: &str| {
+            Some(Pattern::Many { folder: folder.into(), begin: begin.to_owned(), end: end.to_owned() })
+        };
+        for (path, expected) in [
+            ("a/b.json", Some(Pattern::One("a/b.json".into()))),
+            ("a/b.YML", Some(Pattern::One("a/b.YML".into()))),
+            ("a/*.json", many("a", "", ".json")),
+            ("/n-*.yaml", many("/", "n-", ".yaml")),
+            ("*.yml", many(".", "", ".yml")),
+            ("a/*/b.json", None),
+            ("a/*b*.json", None),
+            ("a.txt", None),
+            ("a", None),
+        ] {
+            assert_eq!(Pattern::new(Path::new(path)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_nothing_too_but_not_for_less() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.json", "ab.json", "b.json", "a.yml"] {
+            std::fs::write(folder.path().join(name), "[]").unwrap();
+        }
+        let pattern = Pattern::new(&folder.path().join("a*.json")).unwrap();
+        let names: std::collections::BTreeSet<_> =
+            pattern.paths().iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+        assert_eq!(names, ["a.json".into(), "ab.json".into()].into());
+    }
+
+    #[test]
+    fn lists_in_both_languages() {
+        let json = br#"[{"targets": ["g01:1", "g02:1"], "labels": {"rack": "a"}}, {"targets": []}]"#;
+        let yaml = b"- targets: ['g01:1', g02:1]\n  labels: {rack: a}\n- targets: []\n";
+        let found = |path: &str, text: &[u8]| {
+            let targets = parse(Path::new(path), text).unwrap();
+            targets.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let expected = ["g01:1", "g02:1"]
+            .map(|address| format!(r#"{{__address__="{address}", __meta_filepath="t.json", rack="a"}}"#));
+        assert_eq!(found("t.json", json), expected);
+        assert_eq!(found("t.yml", yaml), expected.map(|text| text.replace("json", "yml")));
+        for (path, text, message) in [
+            (
+                "t.json",
+                "[{",
+                "t.json: expected a list of targets and labels: EOF while parsing an object at line 1 column 2",
+            ),
+            (
+                "t.json",
+                r#"[{"target": []}]"#,
+                "t.json: expected a list of targets and labels: unknown field `target`, expected `targets` or `labels` at line 1 column 10",
+            ),
+            (
+                "t.yml",
+                "targets: [a]\n",
+                "t.yml: expected a list of targets and labels: line 1: invalid type: map, expected a sequence",
+            ),
+        ] {
+            assert_eq!(parse(Path::new(path), text.as_bytes()).unwrap_err().to_string(), message);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Targets from an HTTP server: `http_sd_configs`.
+
+use super::super::http::{AuthorizationConfig, BasicAuthConfig, Http, HttpError, HttpKeys, TlsConfig};
+use super::super::units::PromDuration;
+use super::{Listener, StaticConfig};
+use crate::ConfigError;
+use reqwest::{Client, Url, header};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+use takt_model::Labels;
+
+/// Bytes of an answer.
+const MAX_BYTES: usize = 64 << 20;
+
+/// An answer takes no longer, or the last list stands.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Prometheus' `http_sd_configs`: an address that answers with a JSON list of `{"targets": [], "labels": {}}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpSdConfig {
+    /// The address.
+    pub url: String,
+    /// How often it is asked.
+    pub refresh_interval: PromDuration,
+    /// User and password.
+    pub basic_auth: Option<BasicAuthConfig>,
+    /// A token.
+    pub authorization: Option<AuthorizationConfig>,
+    /// File with a token: short for `authorization`.
+    pub bearer_token_file: Option<PathBuf>,
+    /// Certificates.
+    pub tls_config: Option<TlsConfig>,
+    /// Whether to go where it redirects to.
+    pub follow_redirects: bool,
+}
+
+impl Default for HttpSdConfig {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            refresh_interval: PromDuration(Duration::from_secs(60)),
+            basic_auth: None,
+            authorization: None,
+            bearer_token_file: None,
+            tls_config: None,
+            follow_redirects: true,
+        }
+    }
+}
+
+impl HttpSdConfig {
+    pub(crate) fn paths(&mut self) -> Vec<&mut PathBuf> {
+        let mut paths: Vec<&mut PathBuf> = Vec::new();
+        paths.extend(self.basic_auth.iter_mut().map(|basic| &mut basic.password_file));
+        paths.extend(self.authorization.iter_mut().map(|token| &mut token.credentials_file));
+        paths.extend(self.bearer_token_file.as_mut());
+        paths.extend(self.tls_config.iter_mut().flat_map(TlsConfig::files));
+        paths
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct HttpSd {
+    url: Url,
+    every: Duration,
+    http: Http,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum HttpSdError {
+    #[error("{url}")]
+    Setup { url: Url, source: HttpError },
+    #[error("{url} does not answer")]
+    Unreachable { url: Url, source: reqwest::Error },
+    #[error("{url} answered {status}, not 200 OK")]
+    Status { url: Url, status: reqwest::StatusCode },
+    #[error("{url} answered with {found}, not application/json")]
+    ContentType { url: Url, found: String },
+    #[error("{url} answered with more than {MAX_BYTES} bytes")]
+    TooLarge { url: Url },
+    #[error("{url}: expected a list of targets and labels")]
+    Content { url: Url, source: serde_json::Error },
+}
+
+impl HttpSd {
+    pub fn new(config: &HttpSdConfig, key: &str) -> Result<Self, ConfigError> {
+        let url = Url::parse(&config.url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let url = url.ok_or_else(|| {
+            ConfigError::new(format!("{key}.url"), "an http or https address", format!("{:?}", config.url))
+        })?;
+        let keys = HttpKeys {
+            basic_auth: &config.basic_auth,
+            authorization: &config.authorization,
+            bearer_token_file: &config.bearer_token_file,
+            tls_config: &config.tls_config,
+            follow_redirects: config.follow_redirects,
+        };
+        Ok(Self { url, every: config.refresh_interval.0, http: Http::new(keys, key)? })
+    }
+
+    pub async fn run(self, to: Listener) {
+        let mut client = None;
+        loop {
+            match self.ask(&mut client).await {
+                Ok(targets) => {
+                    if to.send(targets).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => to.failed("http_sd_configs", &error),
+            }
+            tokio::time::sleep(self.every).await;
+        }
+    }
+
+    async fn ask(&self, client: &mut Option<Client>) -> Result<Vec<Labels>, HttpSdError> {
+        let url = || self.url.clone();
+        let setup = |source| HttpSdError::Setup { url: url(), source };
+        let unreachable =
+            |source: reqwest::Error| HttpSdError::Unreachable { url: url(), source: source.without_url() };
+        let client = match client {
+            Some(client) => client,
+            none => none.insert(self.http.client_for(&self.url).map_err(setup)?),
+        };
+        let (asked, headers) = self.http.request(&self.url);
+        let request = client
+            .get(asked)
+            .headers(headers)
+            .header(header::ACCEPT, "application/json")
+            .header("x-prometheus-refresh-interval-seconds", self.every.as_secs_f64().to_string())
+            .timeout(TIMEOUT);
+        let request = self.http.authorize(request).await.map_err(setup)?;
+        let mut answer = request.send().await.map_err(unreachable)?;
+        if answer.status() != reqwest::StatusCode::OK {
+            return Err(HttpSdError::Status { url: url(), status: answer.status() });
+        }
+        let kind = answer.headers().get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
+        let kind = kind.unwrap_or_else(|| "no content type".into());
+        if !kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")) {
+            return Err(HttpSdError::ContentType { url: url(), found: kind.into_owned() });
+        }
+        let mut body = Vec::new();
+        while let Some(bytes) = answer.chunk().await.map_err(unreachable)? {
+            if body.len() + bytes.len() > MAX_BYTES {
+                return Err(HttpSdError::TooLarge { url: url() });
+            }
+            body.extend_from_slice(&bytes);
+        }
+        let groups: Vec<StaticConfig> =
+            serde_json::from_slice(&body).map_err(|source| HttpSdError::Content { url: url(), source })?;
+        Ok(groups.iter().flat_map(|group| group.discovered(Some(("__meta_url", self.url.as_str())))).collect())
+    }
+}

@@ -1,0 +1,132 @@
+//! Where targets come from: lists in the configuration, files, HTTP servers, Slurm.
+//!
+//! A provider sends its whole list each time it may have changed. What cannot be read leaves the last list standing:
+//! a discovery that is down must not take the targets with it.
+
+mod file;
+mod http;
+mod slurm;
+
+pub use file::FileSdConfig;
+pub use http::HttpSdConfig;
+pub use slurm::SlurmSdConfig;
+
+use super::job::JobConfig;
+use super::metrics::ScrapeMetrics;
+use crate::ConfigError;
+use file::FileSd;
+use http::HttpSd;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use slurm::SlurmSd;
+use std::collections::BTreeMap;
+use takt_model::Labels;
+use tokio::sync::mpsc;
+
+/// The label that says where a target is.
+pub(super) const ADDRESS: &str = "__address__";
+
+/// Targets and the labels that they share: an item of `static_configs`, of a file or of an HTTP server's list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StaticConfig {
+    /// `host:port` of each.
+    pub targets: Vec<String>,
+    /// Labels for all of them.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl StaticConfig {
+    /// Each target's labels. `about` is one more that says where the list is from.
+    fn discovered(&self, about: Option<(&str, &str)>) -> Vec<Labels> {
+        let with_address = |address: &String| {
+            let mut labels: Labels = self.labels.iter().collect();
+            about.into_iter().for_each(|(name, value)| labels.set(name, value));
+            labels.set(ADDRESS, address);
+            labels
+        };
+        self.targets.iter().map(with_address).collect()
+    }
+}
+
+/// A provider's list, whole.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Which of the job's providers.
+    pub provider: usize,
+    pub targets: Vec<Labels>,
+}
+
+/// Something that finds targets.
+#[derive(Debug, Clone)]
+pub(super) enum Provider {
+    Static(Vec<Labels>),
+    File(FileSd),
+    Http(HttpSd),
+    Slurm(SlurmSd),
+}
+
+impl Provider {
+    /// Those of one scrape configuration, whose place is `key`.
+    pub fn all(config: &JobConfig, key: &str) -> Result<Vec<Self>, ConfigError> {
+        let place = |list: &str, index| format!("{key}.{list}[{index}]");
+        let mut all = Vec::new();
+        for (index, list) in config.static_configs.iter().enumerate() {
+            if let Some(name) = list.labels.keys().find(|name| name.is_empty()) {
+                return Err(ConfigError::new(place("static_configs", index), "labels with names", format!("{name:?}")));
+            }
+            all.push(Self::Static(list.discovered(None)));
+        }
+        for (index, sd) in config.file_sd_configs.iter().enumerate() {
+            all.push(Self::File(FileSd::new(sd, &place("file_sd_configs", index))?));
+        }
+        for (index, sd) in config.http_sd_configs.iter().enumerate() {
+            all.push(Self::Http(HttpSd::new(sd, &place("http_sd_configs", index))?));
+        }
+        all.extend(config.slurm_sd_configs.iter().map(|sd| Self::Slurm(SlurmSd::new(sd))));
+        Ok(all)
+    }
+
+    /// The list, where it stands in the configuration.
+    pub fn fixed(&self) -> Option<Vec<Labels>> {
+        match self {
+            Self::Static(targets) => Some(targets.clone()),
+            _ => None,
+        }
+    }
+
+    /// Sends lists for as long as anybody listens, unless there is one that cannot change.
+    pub async fn run(self, to: Listener) {
+        match self {
+            Self::Static(_) => {}
+            Self::File(files) => files.run(to).await,
+            Self::Http(server) => server.run(to).await,
+            Self::Slurm(slurm) => slurm.run(to).await,
+        }
+    }
+}
+
+/// Takes a provider's lists and troubles.
+#[derive(Debug, Clone)]
+pub(super) struct Listener {
+    pub provider: usize,
+    pub job: String,
+    pub found: mpsc::Sender<Found>,
+    pub metrics: ScrapeMetrics,
+}
+
+/// Nobody listens any more.
+struct Ended;
+
+impl Listener {
+    async fn send(&self, targets: Vec<Labels>) -> Result<(), Ended> {
+        self.found.send(Found { provider: self.provider, targets }).await.map_err(|_| Ended)
+    }
+
+    /// Notes that a list could not be had. `mechanism` is the word of the configuration.
+    fn failed(&self, mechanism: &'static str, error: &(dyn std::error::Error + 'static)) {
+        self.metrics.discovery_failed(mechanism);
+        let error = crate::error_chain(error);
+        tracing::warn!(job = %self.job, mechanism, %error, "cannot discover targets; the last list stands");
+    }
+}

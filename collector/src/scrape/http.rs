@@ -1,0 +1,293 @@
+//! How an HTTP server is talked to: who we are, whom we trust. The same keys serve scrapes and `http_sd_configs`.
+
+use crate::ConfigError;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{self, HeaderMap, HeaderValue};
+use reqwest::redirect::Policy;
+use reqwest::{Certificate, Client, ClientBuilder, Identity, RequestBuilder, Url};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Redirects that are followed; Prometheus follows as many.
+const MAX_REDIRECTS: usize = 10;
+
+/// A user name and a password.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BasicAuthConfig {
+    /// The user's name.
+    pub username: String,
+    /// File with the password, read for every request.
+    pub password_file: PathBuf,
+}
+
+/// A token in the `Authorization` header.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuthorizationConfig {
+    /// The word before the token; `Bearer` if left out.
+    pub r#type: String,
+    /// File with the token, read for every request.
+    pub credentials_file: PathBuf,
+}
+
+impl Default for AuthorizationConfig {
+    fn default() -> Self {
+        Self { r#type: "Bearer".to_owned(), credentials_file: PathBuf::new() }
+    }
+}
+
+/// Whom to trust and who we are, over TLS. The files are read at the start and at every reload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsConfig {
+    /// Certificates (PEM) of those who may have signed the server's; the system's if left out.
+    pub ca_file: Option<PathBuf>,
+    /// Our certificate (PEM), where the server asks for one; with `key_file`.
+    pub cert_file: Option<PathBuf>,
+    /// The key (PEM) of `cert_file`.
+    pub key_file: Option<PathBuf>,
+    /// The name that the server's certificate must have, if it is not the host of the address.
+    pub server_name: String,
+    /// Whether to talk to a server whoever signed its certificate.
+    pub insecure_skip_verify: bool,
+}
+
+impl TlsConfig {
+    pub(super) fn files(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.ca_file, &mut self.cert_file, &mut self.key_file].into_iter().flatten()
+    }
+}
+
+/// The keys of one table of the configuration that say how to talk.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HttpKeys<'c> {
+    pub basic_auth: &'c Option<BasicAuthConfig>,
+    pub authorization: &'c Option<AuthorizationConfig>,
+    pub bearer_token_file: &'c Option<PathBuf>,
+    pub tls_config: &'c Option<TlsConfig>,
+    pub follow_redirects: bool,
+}
+
+/// How to talk, checked. Files are opened by [`Self::client`] and for each request, so a configuration can be checked
+/// on a machine that lacks them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Http {
+    credentials: Option<Credentials>,
+    tls: TlsConfig,
+    follow_redirects: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Credentials {
+    Basic { username: String, password_file: PathBuf },
+    Token { kind: String, file: PathBuf },
+}
+
+/// Why there is no client, or no request.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// A certificate, key, password or token cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A certificate or key is none.
+    #[error("{} has no {expected} in PEM", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What it should have.
+        expected: &'static str,
+    },
+    /// The client cannot be set up.
+    #[error("cannot set up the HTTP client")]
+    Client(#[source] reqwest::Error),
+}
+
+impl Http {
+    /// `key` is the table's place in the configuration.
+    pub fn new(keys: HttpKeys<'_>, key: &str) -> Result<Self, ConfigError> {
+        let wrong = |field: &str, expected, found| Err(ConfigError::new(format!("{key}.{field}"), expected, found));
+        let given = [keys.basic_auth.is_some(), keys.authorization.is_some(), keys.bearer_token_file.is_some()];
+        if given.into_iter().filter(|&given| given).count() > 1 {
+            let expected = "one of basic_auth, authorization and bearer_token_file";
+            return Err(ConfigError::new(key, expected, "several"));
+        }
+        let credentials = match (keys.basic_auth, keys.authorization, keys.bearer_token_file) {
+            (Some(basic), _, _) if basic.username.is_empty() => {
+                return wrong("basic_auth.username", "a name", "nothing");
+            }
+            (Some(basic), _, _) if basic.password_file.as_os_str().is_empty() => {
+                return wrong("basic_auth.password_file", "a file", "nothing");
+            }
+            (Some(BasicAuthConfig { username, password_file }), _, _) => {
+                Some(Credentials::Basic { username: username.clone(), password_file: password_file.clone() })
+            }
+            (_, Some(token), _) if token.credentials_file.as_os_str().is_empty() => {
+                return wrong("authorization.credentials_file", "a file", "nothing");
+            }
+            (_, Some(token), _) if token.r#type.eq_ignore_ascii_case("basic") => {
+                return wrong("authorization.type", "another word than that of basic_auth", &token.r#type);
+            }
+            (_, Some(AuthorizationConfig { r#type, credentials_file }), _) => {
+                Some(Credentials::Token { kind: r#type.trim().to_owned(), file: credentials_file.clone() })
+            }
+            (_, _, Some(file)) => Some(Credentials::Token { kind: "Bearer".to_owned(), file: file.clone() }),
+            (None, None, None) => None,
+        };
+        let tls = keys.tls_config.clone().unwrap_or_default();
+        if tls.cert_file.is_some() != tls.key_file.is_some() {
+            let (missing, there) = if tls.cert_file.is_some() { ("key", "cert") } else { ("cert", "key") };
+            return wrong(&format!("tls_config.{missing}_file"), &format!("a file beside {there}_file"), "nothing");
+        }
+        Ok(Self { credentials, tls, follow_redirects: keys.follow_redirects })
+    }
+
+    /// A client for any server, unless one is to be known by another name than its host's.
+    pub fn client(&self) -> Result<Client, HttpError> {
+        self.builder()?.build().map_err(HttpError::Client)
+    }
+
+    /// A client for the server of `url`.
+    pub fn client_for(&self, url: &Url) -> Result<Client, HttpError> {
+        let Some(server_name) = self.server_name(url) else { return self.client() };
+        let (server_name, host) = (server_name.to_owned(), url.host_str().unwrap_or_default().to_owned());
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let builder = self.builder()?.dns_resolver(Arc::new(OtherName { server_name, host }));
+        builder.build().map_err(HttpError::Client)
+    }
+
+    /// What to ask [`Self::client_for`]'s client in order to get `url`.
+    pub fn request(&self, url: &Url) -> (Url, HeaderMap) {
+        let (mut asked, mut headers) = (url.clone(), HeaderMap::new());
+        if let Some(server_name) = self.server_name(url)
+            && asked.set_host(Some(server_name)).is_ok()
+            && let Ok(host) = HeaderValue::from_str(url.authority())
+        {
+            headers.insert(header::HOST, host);
+        }
+        (asked, headers)
+    }
+
+    fn builder(&self) -> Result<ClientBuilder, HttpError> {
+        let mut builder = Client::builder()
+            .user_agent(concat!("takt/", env!("CARGO_PKG_VERSION")))
+            .http1_only()
+            .no_gzip()
+            // A proxy from the environment is left alone, as Prometheus leaves it.
+            .no_proxy()
+            .tcp_nodelay(true)
+            .redirect(if self.follow_redirects { Policy::limited(MAX_REDIRECTS) } else { Policy::none() })
+            .danger_accept_invalid_certs(self.tls.insecure_skip_verify);
+        if let Some(path) = &self.tls.ca_file {
+            let wrong = |_| HttpError::Pem { path: path.clone(), expected: "certificate" };
+            let trusted = Certificate::from_pem_bundle(&read(path)?).map_err(wrong)?;
+            if trusted.is_empty() {
+                return Err(HttpError::Pem { path: path.clone(), expected: "certificate" });
+            }
+            builder = builder.tls_built_in_root_certs(false);
+            builder = trusted.into_iter().fold(builder, ClientBuilder::add_root_certificate);
+        }
+        if let (Some(cert), Some(key)) = (&self.tls.cert_file, &self.tls.key_file) {
+            let pem = [read(cert)?, b"\n".to_vec(), read(key)?].concat();
+            let wrong = |_| HttpError::Pem { path: cert.clone(), expected: "certificate that goes with its key_file" };
+            builder = builder.identity(Identity::from_pem(&pem).map_err(wrong)?);
+        }
+        Ok(builder)
+    }
+
+    /// The name that the server of `url` has in TLS, where it is not its host.
+    pub fn server_name(&self, url: &Url) -> Option<&str> {
+        (url.scheme() == "https" && !self.tls.server_name.is_empty()).then_some(&self.tls.server_name)
+    }
+
+    /// Adds who we are.
+    pub async fn authorize(&self, request: RequestBuilder) -> Result<RequestBuilder, HttpError> {
+        Ok(match &self.credentials {
+            None => request,
+            Some(Credentials::Basic { username, password_file }) => {
+                request.basic_auth(username, Some(secret(password_file).await?))
+            }
+            Some(Credentials::Token { kind, file }) => {
+                request.header(header::AUTHORIZATION, format!("{kind} {}", secret(file).await?))
+            }
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, HttpError> {
+    std::fs::read(path).map_err(|source| HttpError::Read { path: path.to_owned(), source })
+}
+
+/// Read each time: a secret may be renewed at any moment.
+async fn secret(path: &Path) -> Result<String, HttpError> {
+    let wrong = |source| HttpError::Read { path: path.to_owned(), source };
+    Ok(tokio::fs::read_to_string(path).await.map_err(wrong)?.trim().to_owned())
+}
+
+/// Finds a server under the name its certificate has: requests go to `https://SERVER_NAME`, connections to the host.
+/// So the name is right in the handshake (SNI) as well as in the check of the certificate.
+#[derive(Debug)]
+struct OtherName {
+    server_name: String,
+    host: String,
+}
+
+impl Resolve for OtherName {
+    fn resolve(&self, name: Name) -> Resolving {
+        let host = if name.as_str() == self.server_name { self.host.clone() } else { name.as_str().to_owned() };
+        Box::pin(async move {
+            // The port is the address's; 0 leaves it to the caller.
+            let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
+            Ok(Box::new(found.collect::<Vec<_>>().into_iter()) as Addrs)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(
+        basic_auth: &Option<BasicAuthConfig>,
+        authorization: &Option<AuthorizationConfig>,
+        tls_config: &Option<TlsConfig>,
+    ) -> String {
+        let keys = HttpKeys { basic_auth, authorization, bearer_token_file: &None, tls_config, follow_redirects: true };
+        Http::new(keys, "c").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn each_mistake_names_its_key() {
+        let basic = BasicAuthConfig { username: "u".to_owned(), ..BasicAuthConfig::default() };
+        let token = AuthorizationConfig::default();
+        let tls = TlsConfig { cert_file: Some("c.pem".into()), ..TlsConfig::default() };
+        assert_eq!(
+            keys(&Some(basic.clone()), &None, &None),
+            "c.basic_auth.password_file: expected a file, found nothing"
+        );
+        assert_eq!(
+            keys(&Some(BasicAuthConfig::default()), &None, &None),
+            "c.basic_auth.username: expected a name, found nothing"
+        );
+        assert_eq!(
+            keys(&Some(basic), &Some(token.clone()), &None),
+            "c: expected one of basic_auth, authorization and bearer_token_file, found several"
+        );
+        assert_eq!(
+            keys(&None, &Some(token), &None),
+            "c.authorization.credentials_file: expected a file, found nothing"
+        );
+        assert_eq!(
+            keys(&None, &None, &Some(tls)),
+            "c.tls_config.key_file: expected a file beside cert_file, found nothing"
+        );
+    }
+}

@@ -1,0 +1,213 @@
+//! A scrape configuration: where its targets come from, how they are scraped, how their series are named.
+
+use super::config::ScrapeConfig;
+use super::discovery::{FileSdConfig, HttpSdConfig, Provider, SlurmSdConfig, StaticConfig};
+use super::http::{AuthorizationConfig, BasicAuthConfig, Http, HttpKeys, TlsConfig};
+use super::relabel::{RelabelConfig, Rules};
+use super::units::{ByteSize, PromDuration};
+use crate::ConfigError;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// One of Prometheus' `scrape_configs`: the same keys with the same meaning. After relabelling a target also gets
+/// `instance`, `node` (the host of its address) and `cluster` where it has none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct JobConfig {
+    /// The label `job`; no two may have the same.
+    pub job_name: String,
+    /// Time between two scrapes of a target, such as `15s`; if left out, that of `[scrape]`.
+    pub scrape_interval: Option<PromDuration>,
+    /// Time after which a scrape is given up; if left out, that of `[scrape]`, but at most `scrape_interval`.
+    pub scrape_timeout: Option<PromDuration>,
+    /// Where on a target the page is.
+    pub metrics_path: String,
+    /// `http` or `https`.
+    pub scheme: String,
+    /// Parameters of the page's address.
+    pub params: BTreeMap<String, Vec<String>>,
+    /// Whether a series keeps its own label where the target has one of that name; else it is renamed `exported_…`.
+    pub honor_labels: bool,
+    /// Whether timestamps on a page count; else every sample is of the time of its scrape.
+    pub honor_timestamps: bool,
+    /// Whether to ask for gzip. Inflating a page costs several times what reading it does: for far targets only.
+    pub enable_compression: bool,
+    /// Whether to go where a target redirects to.
+    pub follow_redirects: bool,
+    /// User and password.
+    pub basic_auth: Option<BasicAuthConfig>,
+    /// A token.
+    pub authorization: Option<AuthorizationConfig>,
+    /// File with a token: short for `authorization`.
+    pub bearer_token_file: Option<PathBuf>,
+    /// Certificates.
+    pub tls_config: Option<TlsConfig>,
+    /// Targets by name.
+    pub static_configs: Vec<StaticConfig>,
+    /// Targets from files.
+    pub file_sd_configs: Vec<FileSdConfig>,
+    /// Targets from an HTTP server.
+    pub http_sd_configs: Vec<HttpSdConfig>,
+    /// The nodes of the Slurm that this machine belongs to.
+    pub slurm_sd_configs: Vec<SlurmSdConfig>,
+    /// Rules over a target's labels; `__address__`, `__scheme__`, `__metrics_path__`, `__param_NAME`,
+    /// `__scrape_interval__` and `__scrape_timeout__` say how it is scraped.
+    pub relabel_configs: Vec<RelabelConfig>,
+    /// Rules over the labels of every series.
+    pub metric_relabel_configs: Vec<RelabelConfig>,
+    /// Size of a page, such as `10MB`; this and the following limits: those of `[scrape]` if left out or 0.
+    pub body_size_limit: Option<ByteSize>,
+    /// Samples of a page, after `metric_relabel_configs`.
+    pub sample_limit: usize,
+    /// Series of one target in the head, those that ended lately included.
+    pub series_limit: usize,
+    /// Labels of a series.
+    pub label_limit: usize,
+    /// Bytes of a label's name.
+    pub label_name_length_limit: usize,
+    /// Bytes of a label's value.
+    pub label_value_length_limit: usize,
+    /// Targets; beyond it none of this configuration is scraped. 0 for no limit.
+    pub target_limit: usize,
+}
+
+impl Default for JobConfig {
+    fn default() -> Self {
+        Self {
+            job_name: String::new(),
+            scrape_interval: None,
+            scrape_timeout: None,
+            metrics_path: "/metrics".to_owned(),
+            scheme: "http".to_owned(),
+            params: BTreeMap::new(),
+            honor_labels: false,
+            honor_timestamps: true,
+            enable_compression: false,
+            follow_redirects: true,
+            basic_auth: None,
+            authorization: None,
+            bearer_token_file: None,
+            tls_config: None,
+            static_configs: Vec::new(),
+            file_sd_configs: Vec::new(),
+            http_sd_configs: Vec::new(),
+            slurm_sd_configs: Vec::new(),
+            relabel_configs: Vec::new(),
+            metric_relabel_configs: Vec::new(),
+            body_size_limit: None,
+            sample_limit: 0,
+            series_limit: 0,
+            label_limit: 0,
+            label_name_length_limit: 0,
+            label_value_length_limit: 0,
+            target_limit: 0,
+        }
+    }
+}
+
+impl JobConfig {
+    /// Makes the paths of its files relative to `base`.
+    pub(super) fn resolve_paths(&mut self, base: &Path) {
+        let mut files: Vec<&mut PathBuf> = Vec::new();
+        files.extend(self.basic_auth.iter_mut().map(|basic| &mut basic.password_file));
+        files.extend(self.authorization.iter_mut().map(|token| &mut token.credentials_file));
+        files.extend(self.bearer_token_file.as_mut());
+        files.extend(self.tls_config.iter_mut().flat_map(TlsConfig::files));
+        files.extend(self.file_sd_configs.iter_mut().flat_map(|sd| &mut sd.files));
+        files.extend(self.http_sd_configs.iter_mut().flat_map(HttpSdConfig::paths));
+        for file in files.into_iter().filter(|file| !file.as_os_str().is_empty()) {
+            *file = base.join(&*file);
+        }
+    }
+
+    fn http(&self) -> HttpKeys<'_> {
+        HttpKeys {
+            basic_auth: &self.basic_auth,
+            authorization: &self.authorization,
+            bearer_token_file: &self.bearer_token_file,
+            tls_config: &self.tls_config,
+            follow_redirects: self.follow_redirects,
+        }
+    }
+}
+
+/// What a page may have; over one of them the whole scrape fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub body_bytes: u64,
+    pub samples: usize,
+    pub series: usize,
+    pub labels: usize,
+    pub label_name_bytes: usize,
+    pub label_value_bytes: usize,
+}
+
+/// A scrape configuration, checked: what its targets share.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub config: JobConfig,
+    /// Unless relabelling says otherwise.
+    pub interval: Duration,
+    /// Unless relabelling says otherwise.
+    pub timeout: Duration,
+    pub limits: Limits,
+    pub relabel: Rules,
+    pub metric_relabel: Rules,
+    pub http: Http,
+    pub providers: Vec<Provider>,
+}
+
+impl Job {
+    /// `around` has what `config` leaves out; `key` is its place in the configuration.
+    pub fn new(config: JobConfig, around: &ScrapeConfig, key: &str) -> Result<Self, ConfigError> {
+        let wrong = |field: &str, expected: String, found: &dyn ToString| {
+            Err(ConfigError::new(format!("{key}.{field}"), expected, found.to_string()))
+        };
+        if config.job_name.is_empty() {
+            return wrong("job_name", "a name".to_owned(), &"nothing");
+        }
+        if !matches!(config.scheme.as_str(), "http" | "https") {
+            return wrong("scheme", "http or https".to_owned(), &config.scheme);
+        }
+        let interval = config.scrape_interval.map_or(around.interval(), |interval| interval.0);
+        let timeout = config.scrape_timeout.map_or(around.timeout().min(interval), |timeout| timeout.0);
+        if timeout > interval {
+            let expected = format!("at most scrape_interval = {}", PromDuration(interval));
+            return wrong("scrape_timeout", expected, &PromDuration(timeout));
+        }
+        let or = |own: usize, around: usize| if own == 0 { around } else { own };
+        let limits = Limits {
+            body_bytes: config
+                .body_size_limit
+                .map(|size| size.0)
+                .filter(|&own| own > 0)
+                .unwrap_or(around.body_size_limit_bytes),
+            samples: or(config.sample_limit, around.sample_limit),
+            series: or(config.series_limit, around.series_limit),
+            labels: or(config.label_limit, around.label_limit),
+            label_name_bytes: or(config.label_name_length_limit, around.label_name_length_limit),
+            label_value_bytes: or(config.label_value_length_limit, around.label_value_length_limit),
+        };
+        let list = |name: &str| format!("{key}.{name}");
+        Ok(Self {
+            relabel: Rules::compile(&config.relabel_configs, &list("relabel_configs"))?,
+            metric_relabel: Rules::compile(&config.metric_relabel_configs, &list("metric_relabel_configs"))?,
+            http: Http::new(config.http(), key)?,
+            providers: Provider::all(&config, key)?,
+            config,
+            interval,
+            timeout,
+            limits,
+        })
+    }
+
+    /// Whether scrapes need not be begun anew. Certificates are read at the beginning, so a reload reads them again.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.config, self.interval, self.timeout, self.limits)
+            == (&other.config, other.interval, other.timeout, other.limits)
+            && !self.config.tls_config.as_ref().is_some_and(|tls| tls.clone().files().next().is_some())
+    }
+}

@@ -1,0 +1,303 @@
+//! One job: what finds its targets, and a scraper for each of them.
+//!
+//! A task of its own takes the providers' lists and the manager's orders, one after the other. Each leaves a set of
+//! wanted targets; scrapers that are not wanted end, those that are missing start, the others are not disturbed.
+
+use super::discovery::{Found, Listener};
+use super::fetch::Fetcher;
+use super::job::Job;
+use super::manager::Ready;
+use super::scraper::{End, Scraper, Shared};
+use super::status::{TargetHealth, TargetStatus};
+use super::target::Target;
+use reqwest::Client;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use takt_model::Labels;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Lists that may wait for the task.
+const QUEUE: usize = 16;
+
+/// A job that runs, seen from outside.
+#[derive(Debug)]
+pub(super) struct Pool {
+    job: Arc<Job>,
+    listed: Vec<Target>,
+    view: Arc<RwLock<View>>,
+    orders: mpsc::UnboundedSender<Order>,
+    task: JoinHandle<()>,
+}
+
+/// What the task shows.
+#[derive(Debug, Default)]
+struct View {
+    targets: Vec<Arc<Mutex<TargetStatus>>>,
+    dropped: Vec<Labels>,
+}
+
+enum Order {
+    Use(Ready),
+    End(End),
+}
+
+impl Pool {
+    /// Starts the task. Targets that the configuration itself names are there when this returns.
+    pub fn start(shared: Arc<Shared>, ready: Ready) -> Self {
+        let (job, listed) = (Arc::clone(&ready.job), ready.listed.clone());
+        let view = Arc::default();
+        let (orders, receiver) = mpsc::unbounded_channel();
+        let mut keeper = Keeper::new(shared, ready, Arc::clone(&view));
+        keeper.start_missing();
+        Self { job, listed, view, orders, task: tokio::spawn(keeper.run(receiver)) }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.job.config.job_name
+    }
+
+    /// Goes on with another configuration of the same job.
+    pub fn update(&mut self, mut ready: Ready) {
+        let is_same = self.job.is_same(&ready.job);
+        if is_same && self.listed == ready.listed {
+            return;
+        }
+        if is_same {
+            // So that targets which stay are not disturbed.
+            ready.job = Arc::clone(&self.job);
+        }
+        (self.job, self.listed) = (Arc::clone(&ready.job), ready.listed.clone());
+        // A task that has ended has no targets to tell.
+        let _ = self.orders.send(Order::Use(ready));
+    }
+
+    /// Ends all scrapes and waits until they have.
+    pub async fn end(self, how: End) {
+        let _ = self.orders.send(Order::End(how));
+        if let Err(error) = self.task.await {
+            tracing::error!(job = self.job.config.job_name, %error, "a job's task failed");
+        }
+    }
+
+    pub fn targets(&self) -> Vec<TargetStatus> {
+        let view = self.view.read().unwrap_or_else(PoisonError::into_inner);
+        view.targets.iter().map(|status| status.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
+    }
+
+    pub fn dropped(&self) -> Vec<Labels> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).dropped.clone()
+    }
+}
+
+/// The task of a job.
+struct Keeper {
+    shared: Arc<Shared>,
+    job: Arc<Job>,
+    client: Client,
+    listed: Vec<Target>,
+    /// By provider; `None` until it has sent its first.
+    lists: Vec<Option<Vec<Labels>>>,
+    running: HashMap<Labels, Running>,
+    view: Arc<RwLock<View>>,
+}
+
+/// A scraper that runs.
+struct Running {
+    target: Target,
+    job: Arc<Job>,
+    status: Arc<Mutex<TargetStatus>>,
+    end: Option<oneshot::Sender<End>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Running {
+    /// Ends it; what is handed back is to be waited for.
+    fn end(mut self, how: End) -> impl Future<Output = ()> {
+        if let Some(end) = self.end.take() {
+            // One that has panicked does not listen.
+            let _ = end.send(how);
+        }
+        async move {
+            if let Err(error) = (&mut self.task).await {
+                tracing::error!(target_url = %self.target.url, %error, "a scrape's task failed");
+            }
+        }
+    }
+}
+
+/// What there should be.
+#[derive(Default)]
+struct Wanted {
+    /// In the order found; no two have the same labels.
+    targets: Vec<Target>,
+    dropped: Vec<Labels>,
+    /// Whether every provider has sent its list.
+    is_complete: bool,
+}
+
+impl Keeper {
+    fn new(shared: Arc<Shared>, ready: Ready, view: Arc<RwLock<View>>) -> Self {
+        let Ready { job, client, listed } = ready;
+        let lists = job.providers.iter().map(|provider| provider.fixed()).collect();
+        Self { shared, job, client, listed, lists, running: HashMap::new(), view }
+    }
+
+    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        let (mut providers, mut found) = self.start_providers();
+        let how = loop {
+            tokio::select! {
+                biased;
+                order = orders.recv() => match order {
+                    Some(Order::Use(ready)) => {
+                        let Self { shared, running, view, .. } = self;
+                        self = Self { running, ..Self::new(shared, ready, view) };
+                        (providers, found) = self.start_providers();
+                    }
+                    Some(Order::End(how)) => break how,
+                    None => break End::Replaced,
+                },
+                Some(list) = found.recv() => {
+                    let mut next = Some(list);
+                    while let Some(Found { provider, targets }) = next {
+                        self.lists[provider] = Some(targets);
+                        next = found.try_recv().ok();
+                    }
+                }
+            }
+            self.end_unwanted().await;
+            self.start_missing();
+        };
+        drop(providers);
+        let ended = self.running.drain().map(|(_, running)| running.end(how));
+        futures_util::future::join_all(ended.collect::<Vec<_>>()).await;
+        self.show(View::default());
+    }
+
+    fn start_providers(&self) -> (JoinSet<()>, mpsc::Receiver<Found>) {
+        let (send, receive) = mpsc::channel(QUEUE);
+        let mut providers = JoinSet::new();
+        for (number, provider) in
+            self.job.providers.iter().enumerate().filter(|(_, provider)| provider.fixed().is_none())
+        {
+            providers.spawn(provider.clone().run(Listener {
+                provider: number,
+                job: self.job.config.job_name.clone(),
+                found: send.clone(),
+                metrics: self.shared.metrics.clone(),
+            }));
+        }
+        (providers, receive)
+    }
+
+    fn wanted(&self) -> Wanted {
+        let is_complete = self.lists.iter().all(Option::is_some);
+        let mut wanted = Wanted { targets: self.listed.clone(), is_complete, ..Wanted::default() };
+        let mut known: std::collections::HashSet<Labels> =
+            wanted.targets.iter().map(|target| target.labels.clone()).collect();
+        let job = self.job.config.job_name.as_str();
+        for found in self.lists.iter().flatten().flatten() {
+            match Target::discovered(found, &self.job, &self.shared.cluster) {
+                Ok(Some(target)) if known.insert(target.labels.clone()) => wanted.targets.push(target),
+                // As in Prometheus, the same target found twice is one.
+                Ok(Some(target)) if wanted.targets.contains(&target) => {}
+                Ok(Some(target)) => {
+                    let (url, labels) = (target.url, target.labels);
+                    tracing::warn!(job, %url, %labels, "a target has the labels of another and is not scraped");
+                    wanted.dropped.push(target.discovered);
+                }
+                Ok(None) => wanted.dropped.push(found.clone()),
+                Err(error) => {
+                    tracing::warn!(job, %error, target = %found, "a target cannot be scraped");
+                    wanted.dropped.push(found.clone());
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Ends what is not wanted, or not in this way, and waits until it has: its series are free then.
+    async fn end_unwanted(&mut self) {
+        let wanted = self.wanted();
+        let by_labels: HashMap<&Labels, &Target> =
+            wanted.targets.iter().map(|target| (&target.labels, target)).collect();
+        let job = &self.job;
+        let is_over = |labels: &Labels, running: &Running| match by_labels.get(labels) {
+            Some(target) => {
+                **target != running.target || !Arc::ptr_eq(job, &running.job) || self.is_over_limit(&wanted)
+            }
+            None => wanted.is_complete,
+        };
+        let over: Vec<Labels> = self
+            .running
+            .iter()
+            .filter(|(labels, running)| is_over(labels, running))
+            .map(|(labels, _)| labels.clone())
+            .collect();
+        let mut ended = Vec::new();
+        for labels in over {
+            let how = if by_labels.contains_key(&labels) { End::Replaced } else { End::Gone };
+            ended.extend(self.running.remove(&labels).map(|running| running.end(how)));
+        }
+        futures_util::future::join_all(ended).await;
+    }
+
+    fn is_over_limit(&self, wanted: &Wanted) -> bool {
+        let limit = self.job.config.target_limit;
+        limit > 0 && wanted.targets.len() > limit
+    }
+
+    fn start_missing(&mut self) {
+        let wanted = self.wanted();
+        let is_over_limit = self.is_over_limit(&wanted);
+        let mut targets = Vec::with_capacity(wanted.targets.len());
+        for target in wanted.targets {
+            if let Some(running) = self.running.get(&target.labels) {
+                targets.push(Arc::clone(&running.status));
+                continue;
+            }
+            let status = Arc::new(Mutex::new(TargetStatus::new(&target)));
+            targets.push(Arc::clone(&status));
+            let trouble = match Fetcher::new(&self.job, &target, &self.client) {
+                _ if is_over_limit => {
+                    format!("the job has more targets than target_limit = {}", self.job.config.target_limit)
+                }
+                Err(error) => crate::error_chain(&error),
+                Ok(fetcher) => {
+                    self.running.insert(target.labels.clone(), self.scrape(target, fetcher, status));
+                    continue;
+                }
+            };
+            let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
+            (status.health, status.error) = (TargetHealth::Down, Some(trouble));
+        }
+        // Those whose provider has not spoken yet since the configuration changed.
+        let shown = targets.len();
+        let kept = self
+            .running
+            .values()
+            .filter(|running| !targets[..shown].iter().any(|one| Arc::ptr_eq(one, &running.status)));
+        let kept: Vec<_> = kept.map(|running| Arc::clone(&running.status)).collect();
+        targets.extend(kept);
+        self.show(View { targets, dropped: wanted.dropped });
+    }
+
+    fn scrape(&self, target: Target, fetcher: Fetcher, status: Arc<Mutex<TargetStatus>>) -> Running {
+        let (end, ended) = oneshot::channel();
+        let (shared, job) = (Arc::clone(&self.shared), Arc::clone(&self.job));
+        let scraper = Scraper::new(shared, Arc::clone(&job), target.clone(), fetcher, Arc::clone(&status));
+        Running { target, job, status, end: Some(end), task: tokio::spawn(scraper.run(ended)) }
+    }
+
+    fn show(&self, view: View) {
+        let mut shown = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        self.shared.metrics.targets.inc_by(view.targets.len() as i64 - shown.targets.len() as i64);
+        *shown = view;
+    }
+}

@@ -1,0 +1,141 @@
+//! An existing `prometheus.yml`: its `scrape_configs`, with what its `global` says about scraping.
+
+use super::job::JobConfig;
+use super::units::PromDuration;
+use super::yaml::{Key, Node, Value};
+use crate::ConfigError;
+use std::path::Path;
+use std::time::Duration;
+
+/// What Prometheus does where its configuration says nothing.
+const INTERVAL: PromDuration = PromDuration(Duration::from_secs(60));
+const TIMEOUT: PromDuration = PromDuration(Duration::from_secs(10));
+
+/// What `global` says for every scrape configuration that does not say it itself.
+const GLOBAL: [&str; 8] = [
+    "scrape_interval",
+    "scrape_timeout",
+    "body_size_limit",
+    "sample_limit",
+    "label_limit",
+    "label_name_length_limit",
+    "label_value_length_limit",
+    "target_limit",
+];
+
+/// Keys of a scrape configuration that say how Prometheus goes about it, not what comes out.
+const WITHOUT_EFFECT: [&str; 10] = [
+    "enable_http2",
+    "scrape_protocols",
+    "fallback_scrape_protocol",
+    "keep_dropped_targets",
+    "metric_name_validation_scheme",
+    "metric_name_escaping_scheme",
+    "scrape_classic_histograms",
+    "always_scrape_classic_histograms",
+    "scrape_native_histograms",
+    "convert_classic_histograms_to_nhcb",
+];
+
+/// The scrape configurations of the file at `path`. Everything else in it (rules, alerting, remote storage) is not
+/// this program's to follow.
+pub(super) fn scrape_configs(path: &Path) -> Result<Vec<JobConfig>, ConfigError> {
+    let wrong = |why: String| {
+        let found = format!("{}: {why}", path.display());
+        ConfigError::new("prometheus_config", "a Prometheus configuration with scrape_configs", found)
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let mut jobs = parse(&text).map_err(wrong)?;
+    let base = path.parent().unwrap_or(Path::new(""));
+    jobs.iter_mut().for_each(|job| job.resolve_paths(base));
+    Ok(jobs)
+}
+
+fn parse(text: &str) -> Result<Vec<JobConfig>, String> {
+    let root = Node::read(text).map_err(|error| error.to_string())?;
+    if let Some(files) = root.get("scrape_config_files") {
+        return Err(format!("line {}: scrape_config_files are not read; name their scrape_configs here", files.line));
+    }
+    let Some(Node { value: Value::List(jobs), .. }) = root.get("scrape_configs") else {
+        return Err("no scrape_configs".to_owned());
+    };
+    jobs.iter().map(|job| one(job.clone(), root.get("global"))).collect()
+}
+
+fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
+    let has_own_timeout = job.get("scrape_timeout").is_some();
+    if let Value::Map(pairs) = &mut job.value {
+        pairs.retain(|(key, _)| !WITHOUT_EFFECT.contains(&key.text.as_str()));
+        for key in GLOBAL {
+            if let Some(node) = global.and_then(|global| global.get(key))
+                && !pairs.iter().any(|(own, _)| own.text == key)
+            {
+                pairs.push((Key { line: node.line, text: key.to_owned() }, node.clone()));
+            }
+        }
+    }
+    let name = job.get("job_name").map(|name| name.clone().into::<String>());
+    let mut job: JobConfig = job.into().map_err(|error| match name {
+        Some(Ok(name)) => format!("job {name:?}, {error}"),
+        _ => error.to_string(),
+    })?;
+    let interval = *job.scrape_interval.get_or_insert(INTERVAL);
+    let timeout = job.scrape_timeout.get_or_insert(TIMEOUT);
+    if !has_own_timeout {
+        *timeout = interval.min(*timeout);
+    }
+    Ok(job)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_usual_file() {
+        let jobs = parse(
+            "global:\n  scrape_interval: 30s\n  evaluation_interval: 30s\n  external_labels: {site: a}\n\
+             rule_files: [rules/*.yml]\n\
+             scrape_configs:\n\
+             - job_name: node\n  enable_http2: false\n  static_configs:\n  - targets: [g01:9100]\n    labels: {rack: 1}\n\
+             - job_name: fast\n  scrape_interval: 5s\n  sample_limit: 10\n  relabel_configs:\n\
+             \x20 - source_labels: [__address__]\n    regex: (.*):.*\n    target_label: node\n    replacement: ${1}\n",
+        )
+        .unwrap();
+        let seconds = |duration: Option<PromDuration>| duration.unwrap().0.as_secs();
+        assert_eq!((seconds(jobs[0].scrape_interval), seconds(jobs[0].scrape_timeout)), (30, 10));
+        assert_eq!((seconds(jobs[1].scrape_interval), seconds(jobs[1].scrape_timeout)), (5, 5));
+        assert_eq!(jobs[0].static_configs[0].labels["rack"], "1");
+        assert_eq!((jobs[1].sample_limit, jobs[1].relabel_configs[0].replacement.as_str()), (10, "${1}"));
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_named() {
+        for (text, message) in [
+            ("global: {}\n", "no scrape_configs"),
+            (
+                "scrape_config_files: [a.yml]\n",
+                "line 1: scrape_config_files are not read; name their scrape_configs here",
+            ),
+            (
+                "scrape_configs:\n- job_name: k\n  kubernetes_sd_configs: [{role: pod}]\n",
+                "job \"k\", line 3: unknown field `kubernetes_sd_configs`, expected one of `job_name`, ",
+            ),
+            (
+                "scrape_configs:\n- job_name: k\n  basic_auth: {username: u, password: p}\n",
+                "job \"k\", line 3: unknown field `password`, expected `username` or `password_file`",
+            ),
+            (
+                "scrape_configs:\n- job_name: k\n  scrape_interval: 15\n",
+                "job \"k\", line 3: expected a duration such as 15s or 1m30s, found \"15\"",
+            ),
+            (
+                "scrape_configs:\n- job_name: k\n  relabel_configs: [{action: explode}]\n",
+                "job \"k\", line 3: unknown variant `explode`, expected one of `replace`, `keep`",
+            ),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+}
