@@ -6,6 +6,7 @@
 
 mod alerts;
 mod block;
+mod chunk;
 mod clock;
 mod config;
 mod crash;
@@ -23,6 +24,7 @@ mod metric_views;
 mod metrics;
 mod migrate;
 mod open;
+mod packed;
 mod queue;
 mod records;
 mod segment;
