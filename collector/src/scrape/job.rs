@@ -208,6 +208,6 @@ impl Job {
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.config, self.interval, self.timeout, self.limits)
             == (&other.config, other.interval, other.timeout, other.limits)
-            && !self.config.tls_config.as_ref().is_some_and(|tls| tls.clone().files().next().is_some())
+            && self.config.tls_config.clone().is_none_or(|mut tls| tls.files().next().is_none())
     }
 }

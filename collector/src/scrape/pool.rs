@@ -49,7 +49,7 @@ impl Pool {
         let view = Arc::default();
         let (orders, receiver) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(shared, ready, Arc::clone(&view));
-        keeper.start_missing();
+        keeper.start_missing(keeper.wanted());
         Self { job, listed, view, orders, task: tokio::spawn(keeper.run(receiver)) }
     }
 
@@ -164,15 +164,18 @@ impl Keeper {
                     None => break End::Replaced,
                 },
                 Some(list) = found.recv() => {
-                    let mut next = Some(list);
-                    while let Some(Found { provider, targets }) = next {
-                        self.lists[provider] = Some(targets);
-                        next = found.try_recv().ok();
+                    let mut changed = self.take(list);
+                    while let Ok(list) = found.try_recv() {
+                        changed |= self.take(list);
+                    }
+                    if !changed {
+                        continue;
                     }
                 }
             }
-            self.end_unwanted().await;
-            self.start_missing();
+            let wanted = self.wanted();
+            self.end_unwanted(&wanted).await;
+            self.start_missing(wanted);
         };
         drop(providers);
         let ended = self.running.drain().map(|(_, running)| running.end(how));
@@ -196,6 +199,14 @@ impl Keeper {
         (providers, receive)
     }
 
+    /// Notes a provider's list and says whether it is another than before.
+    fn take(&mut self, Found { provider, targets }: Found) -> bool {
+        let targets = Some(targets);
+        let changed = self.lists[provider] != targets;
+        self.lists[provider] = targets;
+        changed
+    }
+
     fn wanted(&self) -> Wanted {
         let is_complete = self.lists.iter().all(Option::is_some);
         let mut wanted = Wanted { targets: self.listed.clone(), is_complete, ..Wanted::default() };
@@ -206,7 +217,7 @@ impl Keeper {
             match Target::discovered(found, &self.job, &self.shared.cluster) {
                 Ok(Some(target)) if known.insert(target.labels.clone()) => wanted.targets.push(target),
                 // As in Prometheus, the same target found twice is one.
-                Ok(Some(target)) if wanted.targets.contains(&target) => {}
+                Ok(Some(target)) if wanted.targets.iter().any(|one| one.is_scraped_like(&target)) => {}
                 Ok(Some(target)) => {
                     let (url, labels) = (target.url, target.labels);
                     tracing::warn!(job, %url, %labels, "a target has the labels of another and is not scraped");
@@ -223,14 +234,14 @@ impl Keeper {
     }
 
     /// Ends what is not wanted, or not in this way, and waits until it has: its series are free then.
-    async fn end_unwanted(&mut self) {
-        let wanted = self.wanted();
+    async fn end_unwanted(&mut self, wanted: &Wanted) {
+        let is_over_limit = self.is_over_limit(wanted);
         let by_labels: HashMap<&Labels, &Target> =
             wanted.targets.iter().map(|target| (&target.labels, target)).collect();
         let job = &self.job;
         let is_over = |labels: &Labels, running: &Running| match by_labels.get(labels) {
             Some(target) => {
-                **target != running.target || !Arc::ptr_eq(job, &running.job) || self.is_over_limit(&wanted)
+                !target.is_scraped_like(&running.target) || !Arc::ptr_eq(job, &running.job) || is_over_limit
             }
             None => wanted.is_complete,
         };
@@ -242,7 +253,8 @@ impl Keeper {
             .collect();
         let mut ended = Vec::new();
         for labels in over {
-            let how = if by_labels.contains_key(&labels) { End::Replaced } else { End::Gone };
+            let goes_on = by_labels.contains_key(&labels) && !is_over_limit;
+            let how = if goes_on { End::Replaced } else { End::Gone };
             ended.extend(self.running.remove(&labels).map(|running| running.end(how)));
         }
         futures_util::future::join_all(ended).await;
@@ -253,8 +265,7 @@ impl Keeper {
         limit > 0 && wanted.targets.len() > limit
     }
 
-    fn start_missing(&mut self) {
-        let wanted = self.wanted();
+    fn start_missing(&mut self, wanted: Wanted) {
         let is_over_limit = self.is_over_limit(&wanted);
         let mut targets = Vec::with_capacity(wanted.targets.len());
         for target in wanted.targets {

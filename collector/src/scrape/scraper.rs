@@ -8,7 +8,7 @@ use super::schedule::Schedule;
 use super::shape::{Newcomers, PageRow, Place, ReadRules, Shape};
 use super::status::{MetadataTable, TargetHealth, TargetStatus};
 use super::target::Target;
-use crate::store::{Column, Group, Store};
+use crate::store::{ClockWentBack, Column, Group, Store};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use takt_model::exposition::{self, Metadata};
@@ -45,6 +45,8 @@ pub(super) struct Scraper {
     report: Report,
     status: Arc<Mutex<TargetStatus>>,
     page_bytes: usize,
+    /// When the last scrape was.
+    newest: Timestamp,
 }
 
 /// The columns of the series that each scrape writes about itself.
@@ -105,7 +107,8 @@ impl Scraper {
         let schedule = Schedule::new(&target);
         let group = shared.store.group();
         let report = Report::new(&group, &target);
-        Self { shared, job, target, fetcher, schedule, group, shape: Shape::default(), report, status, page_bytes: 0 }
+        let (shape, newest) = (Shape::default(), Timestamp(i64::MIN));
+        Self { shared, job, target, fetcher, schedule, group, shape, report, status, page_bytes: 0, newest }
     }
 
     /// Scrapes until it is told to end, or the task is aborted.
@@ -118,11 +121,18 @@ impl Scraper {
             }
         };
         if end == Ok(End::Gone)
-            && let Err(error) = self.group.ticket(now()).and_then(|ticket| self.group.commit(ticket, &[], &[]))
+            && let Err(error) = self.end_series()
         {
             // Without the marker its series end where queries stop looking back.
             tracing::warn!(target_url = %self.target.url, %error, "cannot mark the end of a target's series");
         }
+    }
+
+    /// Writes a row without any series.
+    fn end_series(&self) -> Result<(), ClockWentBack> {
+        // A scrape's timestamp may have been snapped to a moment that is still to come.
+        let at = now().max(self.newest.plus(Duration::from_millis(1)));
+        self.group.commit(self.group.ticket(at)?, &[], &[]).map(drop)
     }
 
     async fn scrape_once(&mut self) {
@@ -146,6 +156,7 @@ impl Scraper {
 
     async fn scrape(&mut self, at: Timestamp) -> Result<(), ScrapeError> {
         let ticket = self.group.ticket(at)?;
+        self.newest = at;
         let started = Instant::now();
         let fetched = self.fetcher.fetch(self.page_bytes).await;
         let mut row = PageRow::default();

@@ -102,6 +102,13 @@ impl Target {
         Ok(Some(Self { url, labels: own, discovered, interval, timeout }))
     }
 
+    /// Whether the scrapes of both are the same. How a target was found may change (a node's state does) without
+    /// touching them.
+    pub fn is_scraped_like(&self, other: &Self) -> bool {
+        (&self.url, &self.labels, self.interval, self.timeout)
+            == (&other.url, &other.labels, other.interval, other.timeout)
+    }
+
     /// The labels under which a scraped series is stored. Where it has a label that the target has too, it keeps its
     /// own as `exported_…`: nothing that a page says can make its series look like another node's. With `honor_labels`
     /// the page's word counts; `emptied` are the labels that the page sets to nothing, so that none is added.

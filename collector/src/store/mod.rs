@@ -15,6 +15,8 @@ mod directory;
 mod error;
 mod go_regex;
 mod head;
+#[cfg(test)]
+mod head_cost;
 mod hot;
 mod intake;
 mod keeper;

@@ -1,8 +1,10 @@
 //! The values of one series over the rows of a chunk, packed.
 //!
 //! Most values are decimal numbers with few digits, and most steps are small: so a value is a whole number of some
-//! power of ten, and only the differences are kept, each in as many bits as the largest needs. What is not like that
-//! (a NaN, an infinity, a number of seventeen digits) is kept as it is. Every value comes out bit by bit as it went in.
+//! power of ten, and only the differences are kept, each in as many bits as the largest needs. Counters of seconds that
+//! an exporter has from microseconds are often the double next to such a number: then two bits say which. What is not
+//! like that (a NaN, an infinity, a number of seventeen digits) is kept as it is. Every value comes out bit by bit as it
+//! went in.
 //!
 //! The form is the memory's own and never written to disk.
 
@@ -20,6 +22,8 @@ const RAW: u8 = 1;
 const ABSENT: u8 = 2;
 /// Some values repeat: a bit for each after the first says which do not.
 const REPEATS: u8 = 4;
+/// Some values are the double before or after their decimal number: two bits for each.
+const BESIDE: u8 = 8;
 
 /// Appends `values` ([`STALE`] where a row lacks the series) to `out`.
 pub(super) fn pack(values: &[f64], out: &mut Vec<u8>) {
@@ -36,10 +40,14 @@ pub(super) fn pack(values: &[f64], out: &mut Vec<u8>) {
         (0..present.len()).filter(is_kept).for_each(|at| out.extend_from_slice(&present[at].to_le_bytes()));
         return;
     };
-    out.push(absent | if plan.skips_zeros { REPEATS } else { 0 });
+    let beside = if plan.numbers.iter().any(|number| number.beside != 0) { BESIDE } else { 0 };
+    out.push(absent | beside | if plan.skips_zeros { REPEATS } else { 0 });
     push_presence(values, absent, out);
+    if beside != 0 {
+        push_bits(plan.numbers.iter().map(|number| ((number.beside + 1) as u64, 2)), out);
+    }
     out.extend_from_slice(&(plan.exponent as u16 | (plan.shift as u16) << 4 | (plan.width as u16) << 10).to_le_bytes());
-    push_number(plan.first, out);
+    push_number(plan.numbers[0].whole, out);
     push_number(plan.least, out);
     if plan.skips_zeros {
         push_bits(plan.steps.iter().map(|&step| (u64::from(step != 0), 1)), out);
@@ -72,21 +80,25 @@ fn unpacked(mut reader: Reader<'_>, tag: u8, count: usize) -> Vec<f64> {
         };
         return (0..count).map(&mut at).collect();
     }
+    let beside = (tag & BESIDE != 0).then(|| reader.bits(2 * count));
     let form = u16::from(reader.byte()) | u16::from(reader.byte()) << 8;
     let (exponent, shift, width) = (u32::from(form & 15), form >> 4 & 63, u32::from(form >> 10));
     let (mut whole, least) = (reader.number(), reader.number());
     let changes = (tag & REPEATS != 0).then(|| reader.bits(after_first));
-    let scale = power(exponent);
+    let value = |whole: i64, at: usize| {
+        let beside = beside.map_or(0, |bits| take_bits(bits, 2 * at, 2) as i64 - 1);
+        Decimal { whole, beside }.value(exponent)
+    };
     let mut at = 0;
     let mut values = Vec::with_capacity(count);
-    values.push(whole as f64 / scale);
+    values.push(value(whole, 0));
     for step in 0..after_first {
         if changes.is_none_or(|bits| bit(bits, step)) {
             let step = (take_bits(reader.rest, at, width) as i64).wrapping_add(least);
             whole = whole.wrapping_add(step << shift);
             at += width as usize;
         }
-        values.push(whole as f64 / scale);
+        values.push(value(whole, step + 1));
     }
     values
 }
@@ -94,7 +106,9 @@ fn unpacked(mut reader: Reader<'_>, tag: u8, count: usize) -> Vec<f64> {
 /// How values become differences.
 struct Plan {
     exponent: u32,
-    first: i64,
+    /// At least one.
+    numbers: Vec<Decimal>,
+    /// From each number to the next.
     steps: Vec<i64>,
     /// All steps are multiples of two to this.
     shift: u32,
@@ -111,17 +125,16 @@ impl Plan {
     fn of(values: &[f64]) -> Option<Self> {
         let mut exponent = 0;
         for &value in values {
-            while whole(value, exponent).is_none() {
+            while Decimal::of(value, exponent).is_none() {
                 exponent += 1;
                 if exponent > MAX_EXPONENT {
                     return None;
                 }
             }
         }
-        let wholes: Option<Vec<i64>> = values.iter().map(|&value| whole(value, exponent)).collect();
-        let wholes = wholes?;
-        let first = *wholes.first()?;
-        let steps: Vec<i64> = wholes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let numbers: Option<Vec<Decimal>> = values.iter().map(|&value| Decimal::of(value, exponent)).collect();
+        let numbers = numbers.filter(|numbers| !numbers.is_empty())?;
+        let steps: Vec<i64> = numbers.windows(2).map(|pair| pair[1].whole - pair[0].whole).collect();
         let moving = || steps.iter().copied().filter(|&step| step != 0);
         let shift = moving().map(i64::trailing_zeros).min().unwrap_or(0);
         let (with_zeros, without) = (span(steps.iter().copied(), shift), span(moving(), shift));
@@ -129,7 +142,7 @@ impl Plan {
         let bits_without = steps.len() + moving().count() * without.1 as usize;
         let skips_zeros = bits_without < bits_with;
         let (least, width) = if skips_zeros { without } else { with_zeros };
-        Some(Self { exponent, first, steps, shift, least, width, skips_zeros })
+        Some(Self { exponent, numbers, steps, shift, least, width, skips_zeros })
     }
 }
 
@@ -140,12 +153,32 @@ fn span(steps: impl Iterator<Item = i64> + Clone, shift: u32) -> (i64, u32) {
     (least, u64::BITS - ((most - least) as u64).leading_zeros())
 }
 
-/// `value` times ten to `exponent`, if that is a whole number from which the division gives `value` again.
-#[inline]
-fn whole(value: f64, exponent: u32) -> Option<i64> {
-    let scale = power(exponent);
-    let scaled = (value * scale).round();
-    (scaled.abs() < EXACT && is_same(scaled as i64 as f64 / scale, value)).then_some(scaled as i64)
+/// A value as a whole number of some power of ten.
+#[derive(Debug, Clone, Copy)]
+struct Decimal {
+    whole: i64,
+    /// Which double it is, seen from the one nearest to the number: the one before (-1), that one, the one after (1).
+    beside: i64,
+}
+
+impl Decimal {
+    /// Of ten to minus `exponent`; `None` if the value is no such number.
+    #[inline]
+    fn of(value: f64, exponent: u32) -> Option<Self> {
+        let scaled = (value * power(exponent)).round();
+        if scaled.abs() >= EXACT || scaled.is_nan() {
+            return None;
+        }
+        let whole = scaled as i64;
+        let beside = value.to_bits().wrapping_sub(Self { whole, beside: 0 }.value(exponent).to_bits()) as i64;
+        (-1..=1).contains(&beside).then_some(Self { whole, beside })
+    }
+
+    #[inline]
+    fn value(self, exponent: u32) -> f64 {
+        let nearest = self.whole as f64 / power(exponent);
+        f64::from_bits(nearest.to_bits().wrapping_add(self.beside as u64))
+    }
 }
 
 #[inline]
@@ -266,9 +299,11 @@ mod tests {
             packed(&(0..56).map(|n| 12345.0 + f64::from(n) / 100.0).collect::<Vec<_>>()),
             // Something that changes once.
             packed(&(0..56).map(|n| f64::from(u8::from(n > 20)) * 77.0).collect::<Vec<_>>()),
+            // Microseconds as seconds, by multiplication: every other one is beside its number.
+            packed(&(0..56).map(|n| f64::from(123_456_789 + n * 1000) * 1e-6).collect::<Vec<_>>()),
         ]
         .map(|packed| packed.len());
-        assert!(sizes.iter().sum::<usize>() < 5 * 20, "{sizes:?}");
+        assert!(sizes.iter().sum::<usize>() < 6 * 20, "{sizes:?}");
     }
 
     fn value() -> impl Strategy<Value = f64> {
@@ -276,6 +311,7 @@ mod tests {
             4 => (-1000_i32..1000).prop_map(f64::from),
             2 => any::<i64>().prop_map(|whole| whole as f64),
             3 => (any::<i32>(), 0_u32..12).prop_map(|(whole, exponent)| f64::from(whole) / power(exponent)),
+            2 => (any::<i32>(), 0_i32..12).prop_map(|(whole, exponent)| f64::from(whole) * 10_f64.powi(-exponent)),
             1 => any::<u64>().prop_map(f64::from_bits),
             1 => prop::sample::select(vec![0.0, -0.0, f64::INFINITY, f64::NAN, STALE, f64::MAX, f64::MIN_POSITIVE, EXACT, -EXACT]),
         ]

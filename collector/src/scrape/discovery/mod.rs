@@ -62,7 +62,7 @@ pub(super) struct Found {
 pub(super) enum Provider {
     Static(Vec<Labels>),
     File(FileSd),
-    Http(HttpSd),
+    Http(Box<HttpSd>),
     Slurm(SlurmSd),
 }
 
@@ -81,7 +81,7 @@ impl Provider {
             all.push(Self::File(FileSd::new(sd, &place("file_sd_configs", index))?));
         }
         for (index, sd) in config.http_sd_configs.iter().enumerate() {
-            all.push(Self::Http(HttpSd::new(sd, &place("http_sd_configs", index))?));
+            all.push(Self::Http(Box::new(HttpSd::new(sd, &place("http_sd_configs", index))?)));
         }
         all.extend(config.slurm_sd_configs.iter().map(|sd| Self::Slurm(SlurmSd::new(sd))));
         Ok(all)

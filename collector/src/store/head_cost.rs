@@ -1,0 +1,94 @@
+//! What the head costs, by pages captured one second apart. `bench/head.sh` captures them and runs this.
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement, run by hand")]
+
+use super::head::{Column, Head, STALE};
+use super::{Sample, SeriesId};
+use std::collections::HashMap;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+use takt_model::Timestamp;
+use takt_model::exposition::{Format, Line, Page};
+
+const WINDOW: Duration = Duration::from_secs(900);
+
+/// The captured pages as rows: a column for each series in the order of first sight.
+fn captured() -> Vec<Vec<f64>> {
+    let folder = std::env::var_os("TAKT_CAPTURED_PAGES").expect("TAKT_CAPTURED_PAGES names a folder of captured pages");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "prom"));
+    files.sort();
+    let mut columns: HashMap<Vec<u8>, usize> = HashMap::new();
+    let row = |path| {
+        let text = std::fs::read(path).unwrap();
+        let (mut page, mut row) = (Page::new(Format::Text, &text), Vec::new());
+        while let Some(line) = page.next_line(b"").unwrap() {
+            let Line::Sample(sample) = line else { continue };
+            let next = columns.len();
+            let column = *columns.entry(sample.series.to_vec()).or_insert(next);
+            row.resize(row.len().max(column + 1), STALE);
+            row[column] = sample.value;
+        }
+        row
+    };
+    files.into_iter().map(row).collect()
+}
+
+fn resident_bytes() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
+}
+
+#[test]
+#[ignore = "a measurement: bench/head.sh"]
+fn what_the_head_costs() {
+    let pages = captured();
+    let width = pages.iter().map(Vec::len).max().unwrap();
+    println!("{} pages of {width} series", pages.len());
+    // Heads stay until the end: memory that one gave back would be the next one's.
+    let (mut measured, mut heads) = (Vec::new(), Vec::new());
+    for wanted in [100_000, 200_000] {
+        let groups = wanted / width;
+        let before = resident_bytes();
+        let head = Head::new(WINDOW, Timestamp(0));
+        let mut all = Vec::new();
+        for group in 0..groups {
+            let (id, rows) = head.open_group(Timestamp(0));
+            for column in 0..width {
+                let series = SeriesId(u32::try_from(group * width + column).unwrap());
+                assert_eq!(head.column(id, &rows, series), Some(Column(u32::try_from(column).unwrap())));
+            }
+            all.push(rows);
+        }
+        // Each node at a place of its own in what was captured.
+        let page = |group: usize, second: usize| &pages[(second + 37 * group) % pages.len()];
+        let seconds = 900 + 180;
+        let began = Instant::now();
+        for second in 0..seconds {
+            for (group, rows) in all.iter().enumerate() {
+                let at = Timestamp(second as i64 * 1000 + group as i64 % 1000);
+                rows.write().unwrap_or_else(PoisonError::into_inner).push(at, page(group, second), |_, _| {});
+            }
+        }
+        let (bytes, elapsed) = (resident_bytes() - before, began.elapsed());
+        let series = groups * width;
+        println!(
+            "{series} series, {seconds} rows: {:.0} bytes a series, {:.1} ns a sample",
+            bytes / series as f64,
+            elapsed.as_secs_f64() * 1e9 / (series * seconds) as f64
+        );
+        measured.push((series as f64, bytes));
+        let began = Instant::now();
+        let (from, to) = (Timestamp((seconds as i64 - 900) * 1000), Timestamp(seconds as i64 * 1000));
+        for column in 0..width {
+            let found = head.range(&[SeriesId(u32::try_from(column).unwrap())], from, to).remove(0).samples;
+            let found: Vec<_> = found.iter().map(|Sample { at, value }| (at.0 / 1000, value.to_bits())).collect();
+            let value = |second: usize| page(0, second).get(column).copied().unwrap_or(STALE).to_bits();
+            assert!(found.iter().all(|&(second, bits)| value(second as usize) == bits), "column {column}");
+        }
+        println!("{:.1} µs for 15 minutes of a series", began.elapsed().as_secs_f64() * 1e6 / width as f64);
+        heads.push((head, all));
+    }
+    let slope = (measured[1].1 - measured[0].1) / (measured[1].0 - measured[0].0);
+    println!("{slope:.0} bytes a series more");
+}
