@@ -47,6 +47,12 @@ pub enum Command {
     Jobs(Jobs),
     /// Show every run of one job
     Job(Job),
+    /// Who stands where in fair share, and why
+    Fairshare(Fairshare),
+    /// What the cluster had in a period: held, down, waited for, idle, stranded
+    Capacity(Capacity),
+    /// Compare with what sreport says, and name the reason of each difference
+    Reconcile(Reconcile),
     /// Ask in SQL (read-only); tables: jobs, samples, series
     Sql(Sql),
     /// Ask in PromQL, at one instant or over a range
@@ -189,21 +195,32 @@ pub struct Serve {
 pub enum Import {
     /// Import what `sacct -P` printed; importing twice changes nothing
     Sacct(ImportSacct),
+    /// Import the file in which Slurm notes ended jobs (JobCompType=jobcomp/filetxt)
+    Jobcomp(ImportFrom),
 }
 
 #[derive(Debug, Args)]
 pub struct ImportSacct {
-    /// File to read, gzip or plain; - for standard input
-    pub file: PathBuf,
+    #[command(flatten)]
+    pub from: ImportFrom,
     /// The columns of a file without a header, separated by |
     #[arg(long, value_name = "NAMES", value_delimiter = '|')]
     pub columns: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ImportFrom {
+    /// File to read, gzip or plain; - for standard input
+    pub file: PathBuf,
     /// Time zone of the records (such as Europe/Oslo); remembered for the cluster
     #[arg(long, value_name = "ZONE")]
     pub timezone: Option<String>,
     /// Cluster of the records where they do not name it
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
+    /// What becomes of runs that are known already at other times of the day, as another time zone makes them
+    #[arg(long, value_enum, default_value_t)]
+    pub shifted: OnShift,
     /// How the summary is printed
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
@@ -379,6 +396,81 @@ pub struct Job {
 }
 
 #[derive(Debug, Args)]
+pub struct Fairshare {
+    /// Only this user
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Only this account and what is below it
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
+    /// Say in words why the user stands there, and when that changes
+    #[arg(long, requires = "user")]
+    pub explain: bool,
+    /// What a job would do to the user's standing: what it would hold (cpu=8,gres/gpu=1,mem=64G)
+    #[arg(long, value_name = "TRES", requires = "user")]
+    pub plan: Option<String>,
+    /// Hours that the planned job would run
+    #[arg(long, value_name = "HOURS", requires = "plan", default_value_t = 1.0)]
+    pub hours: f64,
+    /// Partition of the planned job
+    #[arg(long, value_name = "NAME", requires = "plan")]
+    pub partition: Option<String>,
+    /// Quality of service of the planned job
+    #[arg(long, value_name = "NAME", requires = "plan")]
+    pub qos: Option<String>,
+    /// Show how it was in the last days instead
+    #[arg(long, value_name = "DAYS", conflicts_with_all = ["explain", "plan"])]
+    pub history: Option<u32>,
+    /// Which cluster, where records of several are kept
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+/// A period of whole days.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Period {
+    /// Month (2026-10); this month where no period is given
+    #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
+    pub month: Option<String>,
+    /// First day of the period
+    #[arg(long, value_name = "DATE", requires = "to")]
+    pub from: Option<String>,
+    /// End of the period: the first day that is outside
+    #[arg(long, value_name = "DATE", requires = "from")]
+    pub to: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Capacity {
+    #[command(flatten)]
+    pub period: Period,
+    /// Which cluster, where records of several are kept
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct Reconcile {
+    #[command(flatten)]
+    pub period: Period,
+    /// Only what differs
+    #[arg(long)]
+    pub differences: bool,
+    /// Which cluster, where records of several are kept
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
 pub struct Sql {
     /// One SELECT statement; - for standard input
     pub statement: String,
@@ -466,6 +558,18 @@ pub struct CheckConfig {
     /// Print the page that explains every key instead
     #[arg(long)]
     pub reference: bool,
+}
+
+/// What becomes of runs that are known in another time zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OnShift {
+    /// Nothing is imported
+    #[default]
+    Refuse,
+    /// They are forgotten as they were known
+    Replace,
+    /// They are other runs
+    Keep,
 }
 
 /// How a listing is printed.

@@ -12,7 +12,7 @@ use takt_alerts::notify::email::EmailConfig;
 use takt_collector::accounting::efficiency::EfficiencyConfig;
 use takt_collector::accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_collector::api::{AccountingConfig, SqlConfig};
-use takt_collector::jobs::{self, JobsConfig};
+use takt_collector::jobs::{self, JobsConfig, SharesConfig};
 use takt_collector::query::QueryConfig;
 use takt_collector::scrape::ScrapeConfig;
 use takt_collector::store::StoreConfig;
@@ -39,6 +39,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// Where job records come from.
     pub jobs: JobsConfig,
+    /// Fair share of a cluster whose scheduler keeps no accounts. With `accounts`, what Slurm says of shares is not used.
+    pub fairshare: SharesConfig,
     /// How mail is sent: alerts and reports.
     pub email: EmailConfig,
     /// Who is told when something breaks.
@@ -84,8 +86,9 @@ impl Config {
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let Self { data_dir, server, sql, email, alerts, reports, .. } = &mut config;
+        let Self { data_dir, server, sql, email, alerts, jobs, reports, .. } = &mut config;
         let files = [data_dir, &mut server.token_file, &mut email.password_file, &mut email.ca_file];
+        let of_jobs = [&mut jobs.jobcomp_file, &mut jobs.slurmrestd.token_file];
         let of_alerts = [
             &mut alerts.slack_token_file,
             &mut alerts.slack_webhook_file,
@@ -93,7 +96,7 @@ impl Config {
             &mut alerts.alertmanager_file,
             &mut reports.slack_webhook_file,
         ];
-        let files = files.into_iter().chain(sql.files()).chain(of_alerts).flatten();
+        let files = files.into_iter().chain(sql.files()).chain(of_jobs).chain(of_alerts).flatten();
         for relative in files.chain(&mut alerts.rule_dirs) {
             *relative = base.join(&*relative);
         }
@@ -116,6 +119,7 @@ impl Config {
         self.scrape.validate().context("scrape")?;
         self.store.validate().context("store")?;
         self.jobs.validate().context("jobs")?;
+        self.fairshare.validate().context("fairshare")?;
         self.email.validate().context("email")?;
         self.alerts.validate(self.email.is_set()).context("alerts")?;
         self.efficiency.validate().context("efficiency")?;

@@ -8,6 +8,7 @@ mod dispatch;
 mod failure;
 mod output;
 mod page;
+mod processes;
 mod reference;
 mod report;
 mod server;

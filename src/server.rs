@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::dispatch;
 use crate::failure::{Failure, OrUsage};
 use crate::page::{self, Surroundings};
+use crate::processes;
 use anyhow::Context;
 use axum::extract::State;
 use axum::http::header;
@@ -20,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_collector::api::{self, Access, App, Problem, ProblemKind, SqlServer};
 use takt_collector::assess;
-use takt_collector::jobs;
-use takt_collector::jobs::poll::{self, PollState, PollStatus, Poller};
+use takt_collector::jobs::poll::Poller;
+use takt_collector::jobs::{self, CONFIGURED, PollState, PollStatus, SharesConfig};
 use takt_collector::scrape::ScrapeManager;
 use takt_collector::store::{DataDir, Health, Holder, Records, Store};
 use tokio::net::TcpListener;
@@ -100,7 +101,7 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
         return Ok(name.clone());
     }
     if config.jobs.poll
-        && let Ok(slurm) = poll::detect(&config.jobs).await
+        && let Ok(slurm) = jobs::detect(&config.jobs).await
     {
         return Ok(slurm.cluster);
     }
@@ -169,11 +170,14 @@ impl Serving<'_> {
         let scrape =
             ScrapeManager::start(Arc::clone(&store), self.config.scrape.clone(), self.cluster, &mut self.registry)?;
         let scrape = Arc::new(scrape);
+        configure_shares(&store, self.cluster, &self.config.fairshare)?;
         let sql = self.sql(&store).await?;
         let alerts = Alerts::start(self.config, self.cluster, self.asked_at, &store, &scrape, &mut self.registry)?;
         let reload = Reload { source: Arc::clone(&self.source), scrape: Arc::clone(&scrape) };
         let hangups = tokio::spawn(reload.clone().at_hangups());
         let (poller, polls) = self.poll(&store, &zone).unzip();
+        let watching = tokio::spawn(processes::watch(Arc::clone(&store), self.cluster.to_owned(), polls.clone()));
+        let noting = tokio::spawn(note_fairshare(Arc::clone(&store), self.cluster.to_owned()));
         let page = PageState {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),
@@ -236,7 +240,7 @@ impl Serving<'_> {
         if let Err(error) = assessing.await {
             tracing::error!(error = %error, "assessing runs had panicked");
         }
-        for task in [poller, sql].into_iter().flatten().chain([hangups]) {
+        for task in [poller, sql].into_iter().flatten().chain([hangups, noting, watching]) {
             task.abort();
             // Only that it has ended matters; an abort is what we asked for.
             let _ = task.await;
@@ -283,6 +287,29 @@ async fn reload_now(State(reload): State<Reload>) -> Response {
         Err(error) => {
             let error = format!("{error:#}; the old configuration stays");
             Problem { kind: ProblemKind::Failed, error }.into_response()
+        }
+    }
+}
+
+/// Remembers what the configuration says of shares. A cluster of which nothing is recorded yet has none to remember.
+fn configure_shares(store: &Store, cluster: &str, config: &SharesConfig) -> Result<(), Failure> {
+    let settings = config.settings().unwrap_or_default();
+    let now = jiff::Timestamp::now().as_second();
+    Ok(Records::of(store.database()).note_share_settings(cluster, CONFIGURED, &settings, now)?)
+}
+
+/// Notes fair share once an hour, for its history.
+async fn note_fairshare(store: Arc<Store>, cluster: String) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const SOON: Duration = Duration::from_secs(60);
+    loop {
+        tokio::time::sleep(SOON).await;
+        let (store, cluster) = (Arc::clone(&store), cluster.clone());
+        let note = move || api::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed());
+        match tokio::task::spawn_blocking(note).await {
+            Ok(Ok(())) => {}
+            Ok(Err(problem)) => tracing::warn!(error = %problem, "cannot note the fair share"),
+            Err(_) => return,
         }
     }
 }

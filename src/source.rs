@@ -9,14 +9,16 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use takt_collector::accounting::capacity::CapacityReport;
 use takt_collector::accounting::sheet::Sheet;
 use takt_collector::accounting::{Credit, UsageReport};
 use takt_collector::api::{
-    self, AccountingConfig, AssessQuestion, CreditOrder, DeleteQuestion, ImportQuestion, JobsQuestion, Problem,
-    ProblemKind, QueryAnswer, QueryQuestion, SentQuestion, SheetQuestion, UsageQuestion,
+    self, AccountingConfig, AssessQuestion, CapacityQuestion, CreditOrder, DeleteQuestion, FairshareAnswer,
+    FairshareQuestion, ImportQuestion, JobsQuestion, Problem, ProblemKind, QueryAnswer, QueryQuestion, SentQuestion,
+    SheetQuestion, UsageQuestion,
 };
 use takt_collector::assess::Assessed;
-use takt_collector::jobs::JobRun;
+use takt_collector::jobs::{JobRun, SharesConfig};
 use takt_collector::query::sql::{self, Limits, Rows};
 use takt_collector::store::{
     DataDir, Database, Holder, ImportSummary, Kept, Records, SentReport, Settings, Stat, Store, StoreConfig, StoreError,
@@ -110,6 +112,25 @@ impl Source {
         }
     }
 
+    /// What the cluster had in a period and what became of it.
+    pub fn capacity(&self, question: &CapacityQuestion) -> Result<CapacityReport, Failure> {
+        match self {
+            Self::Files(files) => Ok(api::capacity(&files.database, question)?),
+            Self::Server(server) => server.get(api::CAPACITY_PATH, question),
+        }
+    }
+
+    /// Who stands where in fair share. A server goes by its own configuration.
+    pub fn fairshare(&self, config: &SharesConfig, question: &FairshareQuestion) -> Result<FairshareAnswer, Failure> {
+        match self {
+            Self::Files(files) => {
+                api::configure_shares(&files.database, question.cluster.as_deref(), config)?;
+                Ok(api::fairshare(&files.database, question)?)
+            }
+            Self::Server(server) => server.get(api::FAIRSHARE_PATH, question),
+        }
+    }
+
     /// Runs, the newest first.
     pub fn jobs(&self, question: &JobsQuestion) -> Result<Vec<JobRun>, Failure> {
         match self {
@@ -145,9 +166,10 @@ impl Source {
         }
     }
 
-    /// Imports what `sacct` printed. `progress` is told how many bytes of the file have been read.
-    pub fn import_sacct(
+    /// Imports what `sacct` printed or jobcomp wrote. `progress` is told how many bytes of the file have been read.
+    pub fn import(
         &self,
+        config: &SharesConfig,
         file: &Path,
         question: &ImportQuestion,
         progress: Arc<dyn Fn(u64) + Send + Sync>,
@@ -156,7 +178,8 @@ impl Source {
             Self::Files(files) => {
                 let reader = open_input(file).with_context(|| format!("cannot read {}", file.display()))?;
                 let reader = api::Counted::new(reader, move |bytes| progress(bytes));
-                Ok(api::import_sacct(&files.database, reader, question)?)
+                api::configure_shares(&files.database, question.cluster.as_deref(), config)?;
+                Ok(api::import(&files.database, reader, question)?)
             }
             Self::Server(server) => server.upload(file, question, progress),
         }

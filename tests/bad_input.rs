@@ -199,7 +199,7 @@ fn writes_need_the_token() {
     let takt = with_one_run();
     let (mut server, address) = serve(&takt);
     let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-    let import = format!("http://{address}/api/takt/v1/import/sacct?name=x&timezone=UTC");
+    let import = format!("http://{address}/api/takt/v1/import?name=x&timezone=UTC");
     let body = format!("{HEADER}\n{}\n", ROW.replacen('7', "8", 1));
     let refused = client.post(&import).send(&body).unwrap();
     assert_eq!(refused.status(), 401);

@@ -67,15 +67,40 @@ fn two_months_of_jobs_equal_sreport() {
 
     let (takt, mut server) = serve(&lab, "Europe/Oslo");
     wait_for_answer(&takt, "SELECT count(*) AS runs FROM jobs", &jobs.len().to_string());
+    // What the cluster had is asked for after the jobs.
+    wait_for_answer(&takt, "SELECT count(*) > 0 AS known FROM node_events", "true");
     for (month, from, to) in [("2026-09", "2026-09-01", "2026-10-01"), ("2026-10", "2026-10-01", "2026-11-01")] {
         let sreport = lab.sreport(from, to);
         assert_eq!(sreport.len(), 4, "{sreport:?}");
         assert_eq!(reported(&takt, &["--month", month]), sreport, "{month}");
         assert_eq!(reported(&takt, &["--from", from, "--to", to]), sreport, "{month}");
+        only_gpus_that_wait_differ(&takt, month);
     }
     server.stop();
     // The same from the files, now that no server holds them.
     assert_eq!(reported(&takt, &["--month", "2026-10"]), lab.sreport("2026-10-01", "2026-11-01"));
+}
+
+/// `takt reconcile` compares each user's hours and the whole cluster's, and all of them are sreport's, but that Slurm does
+/// not count what waits for GPUs.
+fn only_gpus_that_wait_differ(takt: &Takt, month: &str) {
+    let lines: serde_json::Value =
+        serde_json::from_str(&takt.run(["reconcile", "--month", month, "--format", "json"]).ok()).unwrap();
+    let lines = lines.as_array().unwrap();
+    // Four users' CPUs and GPUs, and six parts of each.
+    assert_eq!(lines.len(), 4 * 2 + 6 * 2, "{lines:#?}");
+    for line in lines {
+        let what = (line["resource"].as_str().unwrap(), line["part"].as_str().unwrap());
+        let expected = matches!(what, ("gres/gpu", "planned" | "idle"));
+        assert_eq!(line["difference"] != 0, expected, "{line:#}");
+        assert_eq!(line["reason"].as_str().unwrap().contains("wait"), expected, "{line:#}");
+    }
+    let idle: i64 = lines
+        .iter()
+        .filter(|line| line["resource"] == "gres/gpu")
+        .map(|line| line["difference"].as_i64().unwrap())
+        .sum();
+    assert_eq!(idle, 0, "what is planned here is idle there");
 }
 
 /// Live jobs: an array, a failure, a requeue, with and without GPUs; a slurmdbd that was away meanwhile.

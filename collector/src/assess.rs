@@ -174,7 +174,13 @@ mod tests {
     use std::convert::Infallible;
     use takt_model::Labels;
 
-    const ORIGIN: Origin<'_> = Origin { source: "sacct", name: "test", timezone: None, told_until: None };
+    const ORIGIN: Origin<'_> = Origin {
+        source: "sacct",
+        name: "test",
+        timezone: None,
+        told_until: None,
+        shifted: crate::store::Shifted::Refuse,
+    };
 
     fn run(job_id: &str, start: i64, end: i64) -> JobRun {
         JobRun {

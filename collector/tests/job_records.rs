@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use takt_collector::accounting::{Figures, GroupBy, Period, Usage, UsageReport};
 use takt_collector::jobs::sacct::{Cluster, Options, Reader};
 use takt_collector::jobs::time_zone;
-use takt_collector::store::{DataDir, Database, ImportSummary, JobFilter, Origin, Records, Settings};
+use takt_collector::store::{DataDir, Database, ImportSummary, JobFilter, Origin, Records, Settings, Shifted};
 
 /// A database in a directory of its own.
 struct Store {
@@ -46,7 +46,7 @@ impl Store {
     fn import(&self, text: impl Read, name: &str, zone: &str) -> ImportSummary {
         let options = Options { cluster: Cluster::Named("real".into()), zone: time_zone(zone).unwrap(), columns: None };
         let reader = Reader::open(text, name, options).unwrap();
-        let origin = Origin { source: "sacct", name, timezone: Some(zone), told_until: None };
+        let origin = Origin { source: "sacct", name, timezone: Some(zone), told_until: None, shifted: Shifted::Refuse };
         self.records().import(&origin, reader).unwrap()
     }
 

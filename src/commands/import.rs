@@ -1,7 +1,7 @@
-//! `takt import sacct`.
+//! `takt import sacct` and `takt import jobcomp`.
 
 use super::print;
-use crate::cli::{ImportSacct, Place};
+use crate::cli::{ImportFrom, ImportSacct, OnShift, Place};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::output::{Column, Listing};
@@ -11,22 +11,39 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_collector::api::ImportQuestion;
-use takt_collector::store::ImportSummary;
+use takt_collector::api::{ImportFormat, ImportQuestion};
+use takt_collector::store::{ImportSummary, Shifted};
 
-/// Runs the command.
+/// Runs the first.
 pub fn sacct(place: &Place, asked: &ImportSacct) -> Result<(), Failure> {
+    let columns = (!asked.columns.is_empty()).then(|| asked.columns.join("|"));
+    import(place, &asked.from, ImportFormat::Sacct, columns)
+}
+
+/// Runs the second.
+pub fn jobcomp(place: &Place, asked: &ImportFrom) -> Result<(), Failure> {
+    import(place, asked, ImportFormat::Jobcomp, None)
+}
+
+fn import(place: &Place, asked: &ImportFrom, format: ImportFormat, columns: Option<String>) -> Result<(), Failure> {
     let config = Config::load(place).usage()?;
     let question = ImportQuestion {
+        format,
         name: asked.file.display().to_string(),
         cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
         timezone: asked.timezone.clone().or_else(|| config.timezone.clone()),
-        columns: (!asked.columns.is_empty()).then(|| asked.columns.join("|")),
+        columns,
+        shifted: match asked.shifted {
+            OnShift::Refuse => Shifted::Refuse,
+            OnShift::Replace => Shifted::Replace,
+            OnShift::Keep => Shifted::Keep,
+        },
     };
     let bar = progress_bar(&asked.file);
     let source = Source::open(&config.data_dir(place))?;
     let moving = bar.clone();
-    let summary = source.import_sacct(&asked.file, &question, Arc::new(move |bytes| moving.set_position(bytes)));
+    let summary =
+        source.import(&config.fairshare, &asked.file, &question, Arc::new(move |bytes| moving.set_position(bytes)));
     bar.finish_and_clear();
     let summary = summary?;
     for reject in &summary.first_rejects {

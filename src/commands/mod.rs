@@ -2,13 +2,16 @@
 
 mod alerts;
 mod assess;
+mod capacity;
 mod check_config;
 mod credit;
+mod fairshare;
 mod import;
 mod jobs;
 mod plot;
 mod promqltest;
 mod query;
+mod reconcile;
 mod report;
 mod report_send;
 mod serve;
@@ -33,11 +36,15 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(serve) => serve::run(place, &serve),
         Command::Exporter(options) => Ok(one_thread()?.block_on(takt_exporter::run(options))?),
         Command::Import(Import::Sacct(import)) => import::sacct(place, &import),
+        Command::Import(Import::Jobcomp(import)) => import::jobcomp(place, &import),
         Command::Report(asked) => report::run(place, &asked),
         Command::Assess(asked) => assess::run(place, &asked),
         Command::Credit(asked) => credit::run(place, &asked),
         Command::Jobs(jobs) => jobs::list(place, &jobs),
         Command::Job(job) => jobs::show(place, &job),
+        Command::Capacity(asked) => capacity::run(place, &asked),
+        Command::Reconcile(asked) => reconcile::run(place, &asked),
+        Command::Fairshare(asked) => fairshare::run(place, &asked),
         Command::Sql(sql) => sql::run(place, &sql),
         Command::Query(query) => query::run(place, &query),
         Command::Promqltest(asked) => promqltest::run(&asked.files),

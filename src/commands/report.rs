@@ -29,6 +29,7 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
         by: asked.by.join(","),
         user: asked.user.clone(),
         cluster: asked.cluster.clone(),
+        timezone: None,
     };
     let report = source(place)?.usage(&question)?;
     let mut out = BufWriter::new(std::io::stdout().lock());

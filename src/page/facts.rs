@@ -5,10 +5,10 @@ use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use takt_collector::accounting::UsageReport;
-use takt_collector::api::{self, UsageQuestion};
+use takt_collector::api::{self, Problem, UsageQuestion};
 use takt_collector::jobs::JobRun;
 use takt_collector::scrape::TargetStatus;
-use takt_collector::store::{Health, JobFilter, Matcher, Records, SeriesData, Store, StoreError};
+use takt_collector::store::{FairsharePoint, Health, JobFilter, Matcher, Records, SeriesData, Store, StoreError};
 use takt_model::{Labels, Timestamp};
 
 /// Everything the page shows, before it is rounded and worded.
@@ -24,6 +24,8 @@ pub struct Facts {
     pub month_name: String,
     /// Usage by user this month; `None` where there are no records at all.
     pub month: Option<UsageReport>,
+    /// Users by fair share, the best first.
+    pub shares: Vec<FairsharePoint>,
     /// `None` where there is no scheduler.
     pub queue: Option<QueueFacts>,
     /// Lines about the collector itself; `true` is good.
@@ -91,13 +93,14 @@ pub fn gather(store: &Store, around: &Surroundings) -> Result<Facts, StoreError>
     let now = Timestamp::from(SystemTime::now());
     let zoned = jiff::Timestamp::from_millisecond(now.0).unwrap_or_default().to_zoned(around.zone.clone());
     let month_name = zoned.strftime("%B %Y").to_string();
-    let month = api::usage(store.database(), &UsageQuestion::default());
-    let (month, month_trouble) = match month {
-        Ok(report) => (Some(report), None),
-        Err(problem) => (None, Some(format!("usage of the month: {problem}"))),
-    };
+    let known = Records::of(store.database()).clusters()?.iter().any(|known| known.cluster == around.cluster);
     let mut health = health(store, around, now);
-    health.extend(month_trouble.map(|trouble| (false, trouble)));
+    // Before the first record there is nothing to ask for.
+    let month = if known { month(store, around).map(Some) } else { Ok(None) };
+    let month = month.unwrap_or_else(|problem| {
+        health.push((false, format!("usage of the month: {problem}")));
+        None
+    });
     Ok(Facts {
         cluster: around.cluster.clone(),
         nodes: nodes(store, &around.targets, now)?,
@@ -105,8 +108,29 @@ pub fn gather(store: &Store, around: &Surroundings) -> Result<Facts, StoreError>
         now: zoned,
         month_name,
         month,
+        shares: fairshare(store, around)?,
         health,
     })
+}
+
+/// Usage of the current month of this cluster, by the days of its own zone.
+fn month(store: &Store, around: &Surroundings) -> Result<UsageReport, Problem> {
+    let question = UsageQuestion {
+        cluster: Some(around.cluster.clone()),
+        timezone: around.zone.iana_name().map(str::to_owned),
+        ..UsageQuestion::default()
+    };
+    api::usage(store.database(), &question)
+}
+
+/// The users of this cluster by fair share as it was last noted, the best first: a page must not read every run.
+fn fairshare(store: &Store, around: &Surroundings) -> Result<Vec<FairsharePoint>, StoreError> {
+    let records = Records::of(store.database());
+    let Some(noted) = records.fairshare_noted(&around.cluster)? else { return Ok(Vec::new()) };
+    let mut points = records.fairshare_history(&around.cluster, None, None, noted)?;
+    points.retain(|point| point.user.is_some());
+    points.sort_by(|a, b| b.fair_share.unwrap_or(0.0).total_cmp(&a.fair_share.unwrap_or(0.0)));
+    Ok(points)
 }
 
 fn nodes(store: &Store, targets: &[TargetStatus], now: Timestamp) -> Result<Vec<NodeFacts>, StoreError> {
@@ -209,7 +233,11 @@ fn value(series: &SeriesData) -> f64 {
 
 fn queue(store: &Store, around: &Surroundings) -> Result<Option<QueueFacts>, StoreError> {
     let states = ["PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"].map(str::to_owned).to_vec();
-    let mut runs = Records::of(store.database()).jobs(&JobFilter { states, ..JobFilter::default() })?;
+    let mut runs = Records::of(store.database()).jobs(&JobFilter {
+        cluster: Some(around.cluster.clone()),
+        states,
+        ..JobFilter::default()
+    })?;
     if runs.is_empty() && around.scheduler.is_none() {
         return Ok(None);
     }

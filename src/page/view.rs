@@ -4,6 +4,7 @@ use super::facts::{Facts, GpuFacts, NodeFacts, QueueFacts};
 use jiff::Timestamp;
 use serde::Serialize;
 use takt_collector::accounting::Row;
+use takt_collector::store::FairsharePoint;
 
 /// Rows of the queue and of the top users; the rest is a number and the command that lists them.
 const ROWS: usize = 10;
@@ -20,6 +21,8 @@ pub struct View<'a> {
     gpus_busy: usize,
     nodes: Vec<Node<'a>>,
     month: Month<'a>,
+    shares: Vec<Share<'a>>,
+    shares_more: usize,
     queue: Option<Queue<'a>>,
     queue_empty: &'a str,
     health: Vec<Check>,
@@ -46,8 +49,9 @@ struct Gpu<'a> {
     up: bool,
     trouble: &'a str,
     title: String,
-    utilization: u32,
-    memory: u32,
+    /// `None` where nobody measured it, which is not 0.
+    utilization: Option<u32>,
+    memory: Option<u32>,
     memory_gib: String,
     user: String,
 }
@@ -67,6 +71,15 @@ struct User<'a> {
     cpu_hours: String,
     jobs: u64,
     waited: String,
+}
+
+/// A user's place in fair share.
+#[derive(Debug, Serialize)]
+struct Share<'a> {
+    user: &'a str,
+    account: &'a str,
+    fair_share: String,
+    level_fs: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,6 +119,8 @@ impl<'a> View<'a> {
             gpus_busy: gpus().filter(|gpu| gpu.utilization_ratio.is_some_and(|ratio| ratio > BUSY_RATIO)).count(),
             nodes: facts.nodes.iter().map(Node::of).collect(),
             month: Month::of(facts),
+            shares: facts.shares.iter().take(ROWS).map(Share::of).collect(),
+            shares_more: facts.shares.len().saturating_sub(ROWS),
             queue: facts.queue.as_ref().map(|queue| Queue::of(queue, facts.now.timestamp())),
             queue_empty: match facts.queue {
                 Some(_) => "Nothing is running or waiting.",
@@ -146,8 +161,8 @@ impl<'a> Gpu<'a> {
             up: facts.trouble.is_none(),
             trouble: facts.trouble.as_deref().unwrap_or_default(),
             title: title.join(" · "),
-            utilization: percent(facts.utilization_ratio.unwrap_or_default()),
-            memory: memory.map_or(0, |(used, total)| percent(used / total)),
+            utilization: facts.utilization_ratio.map(percent),
+            memory: memory.map(|(used, total)| percent(used / total)),
             memory_gib: memory
                 .map_or_else(String::new, |(used, total)| format!("{:.0}/{:.0} G", gib(used), gib(total))),
             user: facts.users.join(", "),
@@ -183,6 +198,18 @@ impl<'a> User<'a> {
                 _ => String::new(),
             },
         })
+    }
+}
+
+impl<'a> Share<'a> {
+    fn of(row: &'a FairsharePoint) -> Self {
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
+        Self {
+            user: row.user.as_deref().unwrap_or_default(),
+            account: &row.account,
+            fair_share: number(row.fair_share),
+            level_fs: number(row.level_fs),
+        }
     }
 }
 
@@ -243,6 +270,14 @@ mod tests {
     fn durations_have_two_units_at_most() {
         let said: Vec<String> = [5, 65, 3_700, 90_000].into_iter().map(duration).collect();
         assert_eq!(said, ["5 s", "1 min", "1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn what_nobody_measured_is_no_zero() {
+        let unknown = GpuFacts { uuid: "GPU-1".into(), ..GpuFacts::default() };
+        assert_eq!((Gpu::of(&unknown).utilization, Gpu::of(&unknown).memory), (None, None));
+        let idle = GpuFacts { utilization_ratio: Some(0.0), ..GpuFacts::default() };
+        assert_eq!(Gpu::of(&idle).utilization, Some(0));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Arithmetic over what jobs held: no I/O, no SQL, no clock.
 
 mod budget;
+pub mod capacity;
 mod credit;
 pub mod efficiency;
 pub mod fairshare;
 mod period;
 mod policy;
 mod rates;
+pub mod reconcile;
 pub mod sheet;
 mod usage;
 

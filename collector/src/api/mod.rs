@@ -1,6 +1,8 @@
 //! The HTTP API, and the questions behind it, which a command asks of the files directly when no server runs.
 
 mod access;
+mod capacity;
+mod fairshare;
 mod postgres;
 mod problem;
 mod prometheus;
@@ -9,10 +11,14 @@ mod samples;
 mod sheets;
 
 pub use access::{Access, check};
+pub use capacity::{CapacityQuestion, capacity};
+pub use fairshare::{FairshareAnswer, FairshareQuestion, configure_shares, fairshare, note_fairshare};
 pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlServer};
 pub use problem::{Problem, ProblemKind};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping, query};
-pub use questions::{Counted, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, UsageQuestion, import_sacct, jobs, usage};
+pub use questions::{
+    Counted, ImportFormat, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, UsageQuestion, import, jobs, usage,
+};
 pub use samples::{DELETE_PATH, DeleteQuestion, SEAL_PATH, STAT_PATH, VERIFY_PATH, delete_samples};
 pub use sheets::{
     ASSESS_PATH, AccountingConfig, AssessQuestion, CREDITS_PATH, CreditOrder, SENT_PATH, SHEETS_PATH, SentQuestion,
@@ -20,6 +26,7 @@ pub use sheets::{
 };
 
 use crate::accounting::UsageReport;
+use crate::accounting::capacity::CapacityReport;
 use crate::jobs::JobRun;
 use crate::query::QueryConfig;
 use crate::query::sql::{self, Limits, Rows, SqlError};
@@ -40,8 +47,14 @@ use takt_model::exposition::Format;
 /// Where a SQL statement is posted.
 pub const SQL_PATH: &str = "/api/takt/v1/sql";
 
-/// Where the text of `sacct` is posted.
-pub const IMPORT_PATH: &str = "/api/takt/v1/import/sacct";
+/// Where the cluster's capacity is asked for.
+pub const CAPACITY_PATH: &str = "/api/takt/v1/capacity";
+
+/// Where fair share is asked for.
+pub const FAIRSHARE_PATH: &str = "/api/takt/v1/fairshare";
+
+/// Where the text of `sacct` or jobcomp is posted.
+pub const IMPORT_PATH: &str = "/api/takt/v1/import";
 
 /// What the routes answer from.
 #[derive(Debug, Clone)]
@@ -66,6 +79,8 @@ pub struct App {
 pub fn router(app: App) -> Router {
     Router::new()
         .route("/api/takt/v1/report/usage", get(get_usage))
+        .route(CAPACITY_PATH, get(get_capacity))
+        .route(FAIRSHARE_PATH, get(get_fairshare))
         .route("/api/takt/v1/jobs", get(get_jobs))
         .route(SHEETS_PATH, get(sheets::get_sheets))
         .route(SENT_PATH, get(sheets::get_sent).post(sheets::post_sent))
@@ -86,6 +101,20 @@ async fn get_usage(
     Query(question): Query<UsageQuestion>,
 ) -> Result<Json<UsageReport>, Problem> {
     blocking(app, move |database| usage(database, &question)).await
+}
+
+async fn get_capacity(
+    State(app): State<App>,
+    Query(question): Query<CapacityQuestion>,
+) -> Result<Json<CapacityReport>, Problem> {
+    blocking(app, move |database| capacity(database, &question)).await
+}
+
+async fn get_fairshare(
+    State(app): State<App>,
+    Query(question): Query<FairshareQuestion>,
+) -> Result<Json<FairshareAnswer>, Problem> {
+    blocking(app, move |database| fairshare(database, &question)).await
 }
 
 async fn get_jobs(State(app): State<App>, Query(question): Query<JobsQuestion>) -> Result<Json<Vec<JobRun>>, Problem> {
@@ -115,7 +144,7 @@ async fn post_import(
         spool = write_all(spool, chunk.map_err(Problem::failed)?).await.map_err(Problem::failed)?;
     }
     spool.rewind().map_err(Problem::failed)?;
-    blocking(app, move |database| import_sacct(database, spool, &question)).await
+    blocking(app, move |database| import(database, spool, &question)).await
 }
 
 async fn write_all(mut file: File, chunk: axum::body::Bytes) -> std::io::Result<File> {

@@ -3,8 +3,8 @@
 use super::Problem;
 use crate::accounting::{GroupBy, Period, Usage, UsageReport};
 use crate::jobs::sacct::{self, Cluster, Reader};
-use crate::jobs::{JobRun, time_zone};
-use crate::store::{Database, ImportError, ImportSummary, JobFilter, KnownCluster, Origin, Records};
+use crate::jobs::{Entry, JobRun, jobcomp, time_zone};
+use crate::store::{Database, ImportError, ImportSummary, JobFilter, KnownCluster, Origin, Records, Shifted};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,8 @@ pub struct UsageQuestion {
     pub user: Option<String>,
     /// The cluster; may be left out where there is one only.
     pub cluster: Option<String>,
+    /// The IANA name of the zone whose days count; else the one remembered for the cluster, or this machine's.
+    pub timezone: Option<String>,
 }
 
 /// Which runs are there?
@@ -51,10 +53,23 @@ impl Default for JobsQuestion {
     }
 }
 
-/// How to read a text of `sacct` that is brought in.
+/// What wrote a text that is brought in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImportFormat {
+    /// `sacct -P`.
+    #[default]
+    Sacct,
+    /// `JobCompType=jobcomp/filetxt`.
+    Jobcomp,
+}
+
+/// How to read a text that is brought in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ImportQuestion {
+    /// What wrote it.
+    pub format: ImportFormat,
     /// What messages call the text.
     pub name: String,
     /// Whose jobs these are, where the rows do not say.
@@ -63,6 +78,8 @@ pub struct ImportQuestion {
     pub timezone: Option<String>,
     /// The columns of a text without a header, separated by `|`.
     pub columns: Option<String>,
+    /// What becomes of runs that are known already, but in another time zone.
+    pub shifted: Shifted,
 }
 
 /// Answers a [`UsageQuestion`], as of now.
@@ -77,7 +94,10 @@ pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageRepor
         by.push(GroupBy::User);
     }
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
-    let zone = the_zone(&cluster)?;
+    let zone = match &question.timezone {
+        Some(name) => time_zone(name).map_err(Problem::usage)?,
+        None => the_zone(&cluster)?,
+    };
     let now = Timestamp::now();
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
     let mut usage = Usage::new(&period, &by, now.as_second());
@@ -107,11 +127,11 @@ pub fn jobs(database: &Database, question: &JobsQuestion) -> Result<Vec<JobRun>,
     Records::of(database).jobs(&filter).map_err(Problem::failed)
 }
 
-/// Brings in what `sacct -P` printed; all of it or nothing.
+/// Brings in what `sacct -P` printed or what jobcomp wrote; all of it or nothing.
 ///
 /// # Errors
-/// A text that is no sacct output, an unknown time zone, or a database that does not answer.
-pub fn import_sacct(
+/// A text that is neither, an unknown time zone, runs that are known in another zone, or a database that does not answer.
+pub fn import(
     database: &Database,
     text: impl Read + Send + 'static,
     question: &ImportQuestion,
@@ -130,21 +150,39 @@ pub fn import_sacct(
         None => TimeZone::system(),
     };
     let zone_name = zone.iana_name().map(str::to_owned);
-    let options = sacct::Options {
-        cluster: Cluster::Column(cluster),
-        zone,
-        columns: question.columns.as_ref().map(|columns| columns.split('|').map(str::to_owned).collect()),
-    };
-    let reader = Reader::open(text, &question.name, options).map_err(Problem::input)?;
     let origin = Origin {
-        source: "sacct",
+        source: match question.format {
+            ImportFormat::Sacct => "sacct",
+            ImportFormat::Jobcomp => "jobcomp",
+        },
         name: &question.name,
         // Whatever the times were read in is the cluster's zone from now on, unless one is known already.
         timezone: question.timezone.as_deref().or(if remembered.is_none() { zone_name.as_deref() } else { None }),
         told_until: None,
+        shifted: question.shifted,
     };
-    records.import(&origin, reader).map_err(|error| match error {
+    match question.format {
+        ImportFormat::Sacct => {
+            let columns = question.columns.as_ref().map(|columns| columns.split('|').map(str::to_owned).collect());
+            let options = sacct::Options { cluster: Cluster::Column(cluster), zone, columns };
+            imported(&records, &origin, Reader::open(text, &question.name, options).map_err(Problem::input)?)
+        }
+        ImportFormat::Jobcomp => {
+            let accounts = records.accounts_of_users(&cluster).map_err(Problem::failed)?;
+            let options = jobcomp::Options { cluster: Cluster::Column(cluster), zone, accounts };
+            imported(&records, &origin, jobcomp::Reader::open(text, &question.name, options).map_err(Problem::input)?)
+        }
+    }
+}
+
+fn imported<E: std::error::Error>(
+    records: &Records<'_>,
+    origin: &Origin<'_>,
+    entries: impl Iterator<Item = Result<Entry, E>>,
+) -> Result<ImportSummary, Problem> {
+    records.import(origin, entries).map_err(|error| match error {
         ImportError::Source(error) => Problem::input(error),
+        ImportError::Shifted { .. } => Problem::input(error),
         ImportError::Store(error) => Problem::failed(error),
     })
 }

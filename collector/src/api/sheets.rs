@@ -446,7 +446,13 @@ mod tests {
             ..JobRun::default()
         };
         let runs = [run("7", Some(1_790_903_600)), run("8", None)];
-        let origin = Origin { source: "sacct", name: "test", timezone: Some("UTC"), told_until: None };
+        let origin = Origin {
+            source: "sacct",
+            name: "test",
+            timezone: Some("UTC"),
+            told_until: None,
+            shifted: crate::store::Shifted::Refuse,
+        };
         Records::of(&database).import(&origin, runs.map(|run| Ok::<_, Infallible>(Entry::Run(run)))).unwrap();
         database
     }

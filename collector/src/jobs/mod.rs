@@ -3,12 +3,34 @@
 //! Sources turn a scheduler's words into [`JobRun`]s and know nothing of tables; `poll` is the shell that asks a live
 //! Slurm and hands its answers to the store.
 
+mod command;
+mod config;
+mod follow;
+pub mod jobcomp;
+mod lines;
 pub mod nodelist;
+mod nodes;
+pub mod openapi;
 pub mod poll;
 pub mod sacct;
+pub mod seen;
+mod shares;
+mod slurmrestd;
+mod source;
+mod sreport;
+mod status;
+mod times;
 pub mod tres;
 
-pub use poll::JobsConfig;
+pub(crate) use command::ask_slurm;
+pub use command::{LocalSlurm, detect};
+pub use config::JobsConfig;
+pub use lines::LinesError;
+pub use nodes::{Node, NodeEvent};
+pub use shares::{CONFIGURED, ShareAccount, SharesConfig};
+pub use slurmrestd::SlurmrestdConfig;
+pub use sreport::sreport;
+pub use status::{PollError, PollState, PollStatus};
 
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A live Slurm on this machine, asked through `sacct`.
+//! A live Slurm, asked through `sacct` or slurmrestd; without slurmdbd, its file of ended jobs and slurmctld.
 //!
 //! Every answer is imported like a file, so asking twice does no harm, and each question goes back to the last success
 //! that is at least a look-back old. That covers records which reach slurmdbd late, and an outage closes by itself:
@@ -7,183 +7,24 @@
 //! sacct does not tell of jobs that were never eligible (held, waiting for another job) unless they are asked for by
 //! id, so those are not seen until they are eligible. They hold nothing meanwhile.
 
-use super::sacct::{Cluster, Options, Reader, SacctError};
-use super::{Entry, Reject};
-use crate::store::{Database, ImportError, ImportSummary, OpenRun, Origin, Records, StoreError};
-use crate::{ConfigError, error_chain};
+use super::command::{completion_file, detect};
+use super::config::JobsConfig;
+use super::follow::Follow;
+use super::openapi::LiveJob;
+use super::sacct::Cluster;
+use super::slurmrestd::Slurmrestd;
+use super::source::{Answer, Source, live};
+use super::status::{PollError, PollState, PollStatus};
+use super::{Entry, Reject, jobcomp, nodes, shares};
+use crate::error_chain;
+use crate::store::{Database, HeldGpu, ImportError, ImportSummary, OpenRun, Origin, Records, Shifted};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashSet};
-use std::ffi::OsStr;
-use std::io::{self, Cursor};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
 use tokio::sync::watch;
-
-/// Where job records come from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct JobsConfig {
-    /// Whether the Slurm of this machine, if there is one, is asked for its jobs.
-    pub poll: bool,
-    /// Seconds between two questions.
-    pub interval_seconds: u64,
-    /// Seconds that every question goes back beyond the last answer; records may reach slurmdbd that late.
-    pub look_back_seconds: u64,
-    /// Seconds after which a question is given up.
-    pub timeout_seconds: u64,
-    /// Days of history that the first question goes back.
-    pub history_days: u32,
-    /// Directory of `sacct` and `scontrol`; else where PATH says.
-    pub slurm_bin: Option<PathBuf>,
-}
-
-impl Default for JobsConfig {
-    fn default() -> Self {
-        Self {
-            poll: true,
-            interval_seconds: 60,
-            look_back_seconds: 3600,
-            timeout_seconds: 60,
-            history_days: 92,
-            slurm_bin: None,
-        }
-    }
-}
-
-impl JobsConfig {
-    /// What no type can say.
-    ///
-    /// # Errors
-    /// The first key whose value makes no sense.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let seconds = [
-            ("interval_seconds", self.interval_seconds),
-            ("look_back_seconds", self.look_back_seconds),
-            ("timeout_seconds", self.timeout_seconds),
-        ];
-        if let Some((key, found)) = seconds.into_iter().find(|(_, seconds)| !(1..=MAX_SECONDS).contains(seconds)) {
-            return Err(ConfigError::new(key, format!("1 to {MAX_SECONDS}"), found));
-        }
-        if self.look_back_seconds < self.interval_seconds {
-            let expected = format!("at least interval_seconds ({})", self.interval_seconds);
-            return Err(ConfigError::new("look_back_seconds", expected, self.look_back_seconds));
-        }
-        Ok(())
-    }
-}
-
-/// Largest of the periods in a [`JobsConfig`]: a day. The store remembers that long how far it was told.
-const MAX_SECONDS: u64 = 86_400;
-
-/// The Slurm of this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalSlurm {
-    /// Its `ClusterName`.
-    pub cluster: String,
-}
-
-/// Why Slurm could not be asked.
-#[derive(Debug, thiserror::Error)]
-pub enum PollError {
-    /// The program is not there, or has no Slurm to ask.
-    #[error("there is no Slurm on this machine: {0}")]
-    NoSlurm(String),
-    /// Slurm runs without slurmdbd.
-    #[error("this Slurm keeps no accounts: {0}")]
-    NoAccounting(String),
-    /// slurmdbd, or the way to it, is down.
-    #[error("slurmdbd does not answer: {0}")]
-    DatabaseDown(String),
-    /// No answer in time.
-    #[error("{program} did not answer within {seconds} s")]
-    Timeout {
-        /// What was asked.
-        program: &'static str,
-        /// How long was waited.
-        seconds: u64,
-    },
-    /// Any other failure.
-    #[error("{program} failed: {stderr}")]
-    Failed {
-        /// What was asked.
-        program: &'static str,
-        /// What it said.
-        stderr: String,
-    },
-    /// The program could not be started, or its answer not be read.
-    #[error("cannot ask {program}")]
-    Run {
-        /// What was asked.
-        program: &'static str,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The answer is not sacct's.
-    #[error(transparent)]
-    Unreadable(#[from] SacctError),
-    /// The answer could not be stored.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// How polling goes, in one word.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PollState {
-    /// Nothing was asked yet.
-    #[default]
-    Waiting,
-    /// The last question was answered and stored.
-    Ok,
-    /// There is no Slurm here.
-    NoSlurm,
-    /// This Slurm keeps no accounts.
-    NoAccounting,
-    /// slurmdbd is down.
-    DatabaseDown,
-    /// sacct takes too long.
-    Timeout,
-    /// Something else; the detail says what.
-    Failed,
-}
-
-impl PollError {
-    /// The error in one word.
-    pub fn state(&self) -> PollState {
-        match self {
-            Self::NoSlurm(_) => PollState::NoSlurm,
-            Self::NoAccounting(_) => PollState::NoAccounting,
-            Self::DatabaseDown(_) => PollState::DatabaseDown,
-            Self::Timeout { .. } => PollState::Timeout,
-            Self::Failed { .. } | Self::Run { .. } | Self::Unreadable(_) | Self::Store(_) => PollState::Failed,
-        }
-    }
-}
-
-/// How polling goes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PollStatus {
-    /// In one word.
-    pub state: PollState,
-    /// The last error and its causes.
-    pub detail: Option<String>,
-    /// The cluster, once it is known.
-    pub cluster: Option<String>,
-    /// When it last went well, UTC seconds.
-    pub last_success: Option<i64>,
-    /// Failures since.
-    pub failures: u32,
-    /// Runs that have not ended as far as we know, and that sacct knows nothing of any more.
-    pub forgotten_runs: usize,
-}
 
 /// Asks a Slurm for its jobs, again and again.
 #[derive(Debug)]
@@ -193,27 +34,18 @@ pub struct Poller {
     /// The time zone to remember for the cluster if none is remembered yet.
     timezone: String,
     cluster: Option<String>,
+    source: Source,
+    /// The file of ended jobs, where Slurm runs without slurmdbd.
+    jobcomp: Option<Follow>,
     forgotten: HashSet<OpenRun>,
+    /// When shares and prices were last asked for.
+    shares_asked: Option<i64>,
+    /// When slurmdbd was last asked when nodes were down.
+    events_asked: Option<i64>,
 }
 
-/// What told, in `jobs.source` and `polls.source`.
-const SOURCE: &str = "sacct";
-
-/// Everything that is read. The name is last: it alone may hold a separator.
-const COLUMNS: &str = "JobID,Submit,Eligible,Start,End,State,User,Account,Partition,QOS,AllocTRES,ReqTRES,NNodes,NCPUS,\
-                       NodeList,ElapsedRaw,Suspended,TimelimitRaw,ExitCode,JobName";
-
-/// Longest period of one question, so that no answer grows without bound: history is asked for by the week.
-const WINDOW_SECONDS: i64 = 7 * 86_400;
-
-/// Largest answer that is read: a week of two million jobs.
-const MAX_ANSWER_BYTES: u64 = 512 << 20;
-
-/// Most of an error message that is kept.
-const MAX_STDERR_BYTES: u64 = 4096;
-
-/// Job ids in one question.
-const IDS_PER_QUESTION: usize = 500;
+/// Seconds between two questions for shares and prices.
+const SHARES_SECONDS: i64 = 900;
 
 /// Longest pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(900);
@@ -222,7 +54,17 @@ impl Poller {
     /// Polls into `database`. `cluster` overrides Slurm's own name; `timezone` is remembered for the cluster unless
     /// one is already.
     pub fn new(config: JobsConfig, database: Arc<Database>, cluster: Option<String>, timezone: String) -> Self {
-        Self { config, database, timezone, cluster, forgotten: HashSet::new() }
+        Self {
+            source: Source::Sacct,
+            jobcomp: config.jobcomp_file.clone().map(Follow::new),
+            config,
+            database,
+            timezone,
+            cluster,
+            forgotten: HashSet::new(),
+            shares_asked: None,
+            events_asked: None,
+        }
     }
 
     /// Polls for ever, telling `status` how it goes. Dropping the future stops it between two questions, or kills the
@@ -264,48 +106,240 @@ impl Poller {
         }
     }
 
-    /// Asks for everything since the last success that is a look-back old, and for the runs that are still open as far
-    /// as we know. `now` is the present in UTC seconds.
+    /// Asks for everything new. `now` is the present in UTC seconds.
     ///
     /// # Errors
     /// [`PollError`]; what was stored before it stays, and the next question begins where this one failed.
     pub async fn poll(&mut self, now: i64) -> Result<ImportSummary, PollError> {
-        let cluster = match &self.cluster {
+        if matches!(self.source, Source::Sacct) && !self.config.slurmrestd.url.is_empty() {
+            let rest = Slurmrestd::new(self.config.slurmrestd.clone(), self.config.timeout_seconds)?;
+            self.source = Source::Slurmrestd(rest);
+        }
+        let cluster = self.name_of_cluster().await?;
+        // First: months of history may come now, and fair share with other shares would be wrong meanwhile.
+        self.ask_for_shares(&cluster, now).await?;
+        if self.jobcomp.is_none() {
+            self.ask_for_held_gpus(&cluster).await?;
+        }
+        let summary = match &self.jobcomp {
+            Some(_) => self.poll_without_database(&cluster).await,
+            None => match self.poll_database(&cluster, now).await {
+                // This Slurm runs without slurmdbd; if it writes a file of ended jobs, that is read from now on.
+                Err(error @ PollError::NoAccounting(_)) => match completion_file(&self.config).await {
+                    Some(path) => {
+                        tracing::info!(path = %path.display(), "Slurm runs without slurmdbd; its job completion file is read");
+                        self.jobcomp = Some(Follow::new(path));
+                        self.poll_without_database(&cluster).await
+                    }
+                    None => Err(error),
+                },
+                answer => answer,
+            },
+        }?;
+        self.ask_for_nodes(&cluster, now).await?;
+        Ok(summary)
+    }
+
+    /// Asks for nodes and, where slurmdbd keeps it, their history. Records are worth having without them.
+    async fn ask_for_nodes(&mut self, cluster: &str, now: i64) -> Result<(), PollError> {
+        let rest = match &mut self.source {
+            Source::Slurmrestd(rest) => Some(rest),
+            Source::Sacct => None,
+        };
+        let with_database = self.jobcomp.is_none() && rest.is_none();
+        let of_cluster = cluster.to_owned();
+        match nodes::ask_now(&self.config, rest).await {
+            Ok(nodes) => {
+                self.blocking(move |records| Ok(records.note_nodes(&of_cluster, &nodes, now, !with_database)?)).await?;
+            }
+            Err(error) => tracing::debug!(error = error_chain(&error), "slurmctld does not tell of its nodes"),
+        }
+        if !with_database || self.events_asked.is_some_and(|asked| now < asked + SHARES_SECONDS) {
+            return Ok(());
+        }
+        let of_cluster = cluster.to_owned();
+        match nodes::ask_events(&self.config, cluster, now - i64::from(self.config.history_days) * 86_400).await {
+            Ok(events) => {
+                self.blocking(move |records| Ok(records.note_node_events(&of_cluster, &events, "slurmdbd")?)).await?;
+                self.events_asked = Some(now);
+            }
+            Err(error) => tracing::debug!(error = error_chain(&error), "slurmdbd does not tell when nodes were down"),
+        }
+        Ok(())
+    }
+
+    async fn name_of_cluster(&mut self) -> Result<String, PollError> {
+        let named = match &self.cluster {
             Some(cluster) => cluster.clone(),
             None => detect(&self.config).await?.cluster,
         };
-        self.cluster = Some(cluster.clone());
+        self.cluster = Some(named.clone());
+        Ok(named)
+    }
+
+    /// Asks slurmdbd for everything since the last success that is a look-back old, and for the runs that are still
+    /// open as far as we know.
+    async fn poll_database(&mut self, cluster: &str, now: i64) -> Result<ImportSummary, PollError> {
+        let source = self.source.name();
         let recent = now - self.config.look_back_seconds.cast_signed();
         let known = self.blocking({
-            let cluster = cluster.clone();
-            move |records| Ok((records.told_until(&cluster, SOURCE, recent)?, records.timezone(&cluster)?))
+            let cluster = cluster.to_owned();
+            move |records| Ok((records.told_until(&cluster, source, recent)?, records.timezone(&cluster)?))
         });
         let (told_until, timezone) = known.await?;
         let timezone = timezone.is_none().then(|| self.timezone.clone());
+        let longest = self.source.window_seconds();
         let windows: Vec<_> = match told_until {
-            Some(begin) => windows(begin, now).collect(),
+            Some(begin) => windows(begin, now, longest).collect(),
             // What is a look-back old now will not change any more, so the next question need not go back to it.
             None => {
-                windows(now - i64::from(self.config.history_days) * 86_400, recent).chain([(recent, now)]).collect()
+                let first = now - i64::from(self.config.history_days) * 86_400;
+                windows(first, recent, longest).chain([(recent, now)]).collect()
             }
         };
 
         let mut total = ImportSummary::default();
         let mut open = HashSet::new();
         for (from, to) in windows {
-            let (since, until) = (utc(from), utc(to));
-            let period = ["-S", &since, "-E", &until];
             // What began after this question is the next one's.
-            let period = if to == now { &period[..2] } else { &period[..] };
-            let text = self.sacct(period).await?;
+            let answer = self.source.period(&self.config, from, Some(to).filter(|to| *to != now)).await?;
             // Told is what all windows told: one that fails after others leaves everything to the next question.
             let told = (to == now || (to == recent && told_until.is_none())).then_some(to);
-            let (summary, told_open) = self.import(&cluster, text, timezone.clone(), told).await?;
+            let (summary, told_open) = self.import(cluster, source, answer, timezone.clone(), told).await?;
             total += summary;
             open.extend(told_open);
         }
-        total += self.ask_for_open_runs(&cluster, open).await?;
+        total += self.ask_for_open_runs(cluster, open).await?;
         Ok(total)
+    }
+
+    /// Reads what slurmctld appended to its file of ended jobs, and asks it for those that it knows now. The file says
+    /// nothing of GPUs, so it is read last: what was seen of a run while it ran stays.
+    async fn poll_without_database(&mut self, cluster: &str) -> Result<ImportSummary, PollError> {
+        let rest = match &mut self.source {
+            Source::Slurmrestd(rest) => Some(rest),
+            Source::Sacct => None,
+        };
+        let live = live(&self.config, rest, cluster).await;
+        let (timezone, accounts) = self
+            .blocking({
+                let cluster = cluster.to_owned();
+                move |records| Ok((records.timezone(&cluster)?, records.accounts_of_users(&cluster)?))
+            })
+            .await?;
+        let remember = timezone.is_none().then(|| self.timezone.clone());
+        let zone = super::time_zone(timezone.as_deref().unwrap_or(&self.timezone)).unwrap_or(TimeZone::UTC);
+        let mut total = ImportSummary::default();
+        let mut told = HashSet::new();
+        let live = match live {
+            Ok(mut live) => {
+                live.iter_mut().for_each(|job| charge(&mut job.entry, &accounts));
+                self.note_held_gpus(cluster, &live).await?;
+                let answer = Answer::Live(live);
+                let (summary, told_open) = self.import(cluster, "slurmctld", answer, remember.clone(), None).await?;
+                total += summary;
+                told.extend(told_open);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        let options = jobcomp::Options { cluster: Cluster::Named(cluster.to_owned()), zone, accounts };
+        total += self.read_completion_file(cluster, &options, remember).await?;
+        live?;
+        let known = {
+            let cluster = cluster.to_owned();
+            self.blocking(move |records| Ok(records.open_runs(&cluster)?)).await?
+        };
+        self.forgotten = known.into_iter().filter(|run| !told.contains(run)).collect();
+        Ok(total)
+    }
+
+    async fn read_completion_file(
+        &mut self,
+        cluster: &str,
+        options: &jobcomp::Options,
+        timezone: Option<String>,
+    ) -> Result<ImportSummary, PollError> {
+        let mut total = ImportSummary::default();
+        let Some(mut follow) = self.jobcomp.take() else { return Ok(total) };
+        let read = async {
+            loop {
+                let text = follow
+                    .read()
+                    .map_err(|source| PollError::JobcompFile { path: follow.path().to_owned(), source })?;
+                if text.is_empty() {
+                    return Ok(());
+                }
+                let answer = Answer::Jobcomp(text, options.clone());
+                let (summary, _) = self.import(cluster, "jobcomp", answer, timezone.clone(), None).await?;
+                total += summary;
+            }
+        }
+        .await;
+        if read.is_err() {
+            follow.restart();
+        }
+        self.jobcomp = Some(follow);
+        read.map(|()| total)
+    }
+
+    /// Asks slurmctld which GPUs running jobs hold, which slurmdbd does not know. Records are worth having without it.
+    async fn ask_for_held_gpus(&mut self, cluster: &str) -> Result<(), PollError> {
+        let rest = match &mut self.source {
+            Source::Slurmrestd(rest) => Some(rest),
+            Source::Sacct => None,
+        };
+        match live(&self.config, rest, cluster).await {
+            Ok(live) => self.note_held_gpus(cluster, &live).await,
+            Err(error) => {
+                tracing::debug!(error = error_chain(&error), "slurmctld does not tell which GPUs jobs hold");
+                Ok(())
+            }
+        }
+    }
+
+    async fn note_held_gpus(&self, cluster: &str, live: &[LiveJob]) -> Result<(), PollError> {
+        let held: Vec<HeldGpu> = live
+            .iter()
+            .filter_map(|job| match &job.entry {
+                Entry::Run(run) => Some((run, &job.gpus)),
+                _ => None,
+            })
+            .flat_map(|(run, gpus)| {
+                gpus.iter().map(|(node, index)| HeldGpu {
+                    job_id: run.job_id.clone(),
+                    submit: run.submit,
+                    node: node.clone(),
+                    index: *index,
+                })
+            })
+            .collect();
+        let (cluster, now) = (cluster.to_owned(), Timestamp::now().as_second());
+        self.blocking(move |records| Ok(records.note_held_gpus(&cluster, &held, now)?)).await
+    }
+
+    /// Asks for shares and prices every so often. Records are worth having without them, so what Slurm will not tell is
+    /// logged and asked for again with the next poll.
+    async fn ask_for_shares(&mut self, cluster: &str, now: i64) -> Result<(), PollError> {
+        if self.shares_asked.is_some_and(|asked| now < asked + SHARES_SECONDS) {
+            return Ok(());
+        }
+        let settings = match &mut self.source {
+            Source::Sacct => shares::ask_slurm(&self.config, cluster).await,
+            Source::Slurmrestd(rest) => shares::ask_slurmrestd(rest, cluster).await,
+        };
+        match settings {
+            Ok(settings) => {
+                let cluster = cluster.to_owned();
+                self.blocking(move |records| {
+                    Ok(records.note_share_settings(&cluster, shares::SOURCE, &settings, now)?)
+                })
+                .await?;
+                self.shares_asked = Some(now);
+            }
+            Err(error) => tracing::debug!(error = error_chain(&error), "Slurm does not tell of shares"),
+        }
+        Ok(())
     }
 
     /// Asks by id for the runs that are open as far as we know and that no window showed: those that ended while
@@ -322,9 +356,10 @@ impl Poller {
         let mut told = HashSet::new();
         let ids: BTreeSet<&str> = missing.iter().map(|run| base_id(&run.job_id)).collect();
         let ids: Vec<&str> = ids.into_iter().collect();
-        for ids in ids.chunks(IDS_PER_QUESTION) {
-            let text = self.sacct(&["-j", &ids.join(",")]).await?;
-            let (summary, told_open) = self.import(cluster, text, None, None).await?;
+        let source = self.source.name();
+        for ids in ids.chunks(self.source.ids_per_question()) {
+            let answer = self.source.jobs(&self.config, ids).await?;
+            let (summary, told_open) = self.import(cluster, source, answer, None, None).await?;
             total += summary;
             told.extend(told_open);
         }
@@ -349,16 +384,16 @@ impl Poller {
     async fn import(
         &self,
         cluster: &str,
-        text: Vec<u8>,
+        source: &'static str,
+        answer: Answer,
         timezone: Option<String>,
         told_until: Option<i64>,
     ) -> Result<(ImportSummary, Vec<OpenRun>), PollError> {
         let cluster = cluster.to_owned();
         self.blocking(move |records| {
-            let name = format!("sacct of {cluster}");
-            let options = Options { cluster: Cluster::Named(cluster.clone()), zone: TimeZone::UTC, columns: None };
+            let name = format!("{source} of {cluster}");
             let mut open = Vec::new();
-            let entries = Reader::open(Cursor::new(text), &name, options)?.map(|entry| {
+            let entries = answer.entries(&cluster, &name)?.map(|entry| {
                 let entry = entry?;
                 let (run, job_ids) = match &entry {
                     Entry::Run(run) => (Some(run), std::slice::from_ref(&run.job_id)),
@@ -375,24 +410,21 @@ impl Poller {
                 })
             });
             let origin = Origin {
-                source: SOURCE,
+                source,
                 name: &name,
                 timezone: timezone.as_deref(),
                 told_until: told_until.map(|instant| (cluster.as_str(), instant)),
+                // What Slurm itself says now is never in the wrong zone.
+                shifted: Shifted::Keep,
             };
             let summary = records.import(&origin, entries).map_err(|error| match error {
-                ImportError::Source(error) => PollError::Unreadable(error),
+                ImportError::Source(error) => error,
                 ImportError::Store(error) => PollError::Store(error),
+                ImportError::Shifted { .. } => unreachable!("this origin keeps shifted runs"),
             })?;
             Ok((summary, open))
         })
         .await
-    }
-
-    /// What sacct prints of all runs of all users in a period or with these ids.
-    async fn sacct(&self, which: &[&str]) -> Result<Vec<u8>, PollError> {
-        let args = ["--allusers", "--parsable2", "--duplicates", "--allocations", "--format", COLUMNS];
-        ask(&self.config, "sacct", args.iter().chain(which)).await
     }
 
     /// Asks the store, which takes its time, on a thread of its own.
@@ -411,122 +443,22 @@ impl Poller {
     }
 }
 
-/// The Slurm that this machine's commands talk to.
-///
-/// # Errors
-/// [`PollError::NoSlurm`] where there is none; others where there is one that does not answer.
-pub async fn detect(config: &JobsConfig) -> Result<LocalSlurm, PollError> {
-    let named = |text: Vec<u8>| String::from_utf8_lossy(&text).trim().to_owned();
-    let failure = match ask(config, "scontrol", ["show", "config"]).await {
-        Ok(text) => {
-            let text = named(text);
-            let mut lines = text.lines().filter_map(|line| line.split_once('='));
-            match lines.find(|(key, _)| key.trim() == "ClusterName") {
-                Some((_, cluster)) => return Ok(LocalSlurm { cluster: cluster.trim().to_owned() }),
-                None => {
-                    PollError::Failed { program: "scontrol", stderr: "its configuration has no ClusterName".to_owned() }
-                }
-            }
-        }
-        Err(PollError::NoSlurm(why)) => return Err(PollError::NoSlurm(why)),
-        Err(error) => error,
-    };
-    // slurmctld is down; slurmdbd knows the name too, if it has but one.
-    match ask(config, "sacctmgr", ["--noheader", "--parsable2", "show", "cluster", "format=cluster"]).await {
-        Ok(text) if named(text.clone()).lines().count() == 1 => Ok(LocalSlurm { cluster: named(text) }),
-        _ => Err(failure),
-    }
-}
-
-/// Runs one of Slurm's commands, from `slurm_bin` or where PATH says, and hands back what it prints.
-pub(crate) async fn ask_slurm<A: AsRef<OsStr>>(
-    slurm_bin: Option<&Path>,
-    program: &'static str,
-    args: impl IntoIterator<Item = A>,
-) -> Result<Vec<u8>, PollError> {
-    ask(&JobsConfig { slurm_bin: slurm_bin.map(Path::to_owned), ..JobsConfig::default() }, program, args).await
-}
-
-/// Runs one of Slurm's commands and hands back what it prints.
-async fn ask<A: AsRef<OsStr>>(
-    config: &JobsConfig,
-    program: &'static str,
-    args: impl IntoIterator<Item = A>,
-) -> Result<Vec<u8>, PollError> {
-    let path = config.slurm_bin.as_ref().map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
-    let failed = |source| PollError::Run { program, source };
-    let mut child = Command::new(path)
-        .args(args)
-        // Instants need no time zone; arrays are named in full; messages can be recognised.
-        .envs([("SLURM_TIME_FORMAT", "%s"), ("TZ", "UTC"), ("SLURM_BITSTR_LEN", "0"), ("LC_ALL", "C")])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => PollError::NoSlurm(format!("no {program}")),
-            _ => failed(source),
-        })?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let answer = async {
-        let (stdout, stderr) = tokio::join!(read(stdout, MAX_ANSWER_BYTES), read(stderr, MAX_STDERR_BYTES));
-        Ok::<_, io::Error>((stdout?, stderr?, child.wait().await?))
-    };
-    let patience = Duration::from_secs(config.timeout_seconds);
-    let (stdout, stderr, status) = tokio::time::timeout(patience, answer)
-        .await
-        .map_err(|_| PollError::Timeout { program, seconds: config.timeout_seconds })?
-        .map_err(failed)?;
-    if stdout.len() as u64 == MAX_ANSWER_BYTES {
-        return Err(PollError::Failed {
-            program,
-            stderr: format!("its answer is larger than {MAX_ANSWER_BYTES} bytes"),
-        });
-    }
-    if status.success() {
-        return Ok(stdout);
-    }
-    let stderr = String::from_utf8_lossy(&stderr).trim().replace('\n', "; ");
-    Err(refusal(program, if stderr.is_empty() { status.to_string() } else { stderr }))
-}
-
-/// What a command means that ends with an error.
-fn refusal(program: &'static str, stderr: String) -> PollError {
-    let says = |words: &[&str]| words.iter().any(|words| stderr.contains(words));
-    if says(&["Could not establish a configuration source", "Unable to process configuration file"]) {
-        PollError::NoSlurm(stderr)
-    } else if says(&["accounting storage is disabled", "not running a supported accounting_storage plugin"]) {
-        PollError::NoAccounting(stderr)
-    } else if says(&["Problem talking to the database", "failed to open persistent connection", "slurmdbd"]) {
-        PollError::DatabaseDown(stderr)
-    } else {
-        PollError::Failed { program, stderr }
-    }
-}
-
-/// Everything up to `most` bytes. The rest is read and let go: a writer that nobody reads from would not end.
-async fn read(stream: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if let Some(mut stream) = stream {
-        (&mut stream).take(most).read_to_end(&mut bytes).await?;
-        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
-    }
-    Ok(bytes)
-}
-
-/// `[begin, end)` in parts of at most a week, oldest first; at least one.
-fn windows(begin: i64, end: i64) -> impl Iterator<Item = (i64, i64)> {
+/// `[begin, end)` in parts of at most `longest` seconds, oldest first; at least one.
+fn windows(begin: i64, end: i64, longest: i64) -> impl Iterator<Item = (i64, i64)> {
     let begin = begin.min(end);
-    std::iter::successors(Some((begin, end.min(begin + WINDOW_SECONDS))), move |&(_, to)| {
-        (to < end).then(|| (to, end.min(to + WINDOW_SECONDS)))
+    std::iter::successors(Some((begin, end.min(begin + longest))), move |&(_, to)| {
+        (to < end).then(|| (to, end.min(to + longest)))
     })
 }
 
-/// An instant as sacct's options take it in the zone UTC.
-fn utc(instant: i64) -> String {
-    let instant = Timestamp::from_second(instant).unwrap_or(Timestamp::UNIX_EPOCH);
-    instant.strftime("%Y-%m-%dT%H:%M:%S").to_string()
+/// A run that names no account is charged to its user's.
+fn charge(entry: &mut Entry, accounts: &HashMap<String, String>) {
+    if let Entry::Run(run) | Entry::Tasks { run, .. } = entry
+        && run.account.is_empty()
+        && let Some(account) = accounts.get(&run.user)
+    {
+        run.account.clone_from(account);
+    }
 }
 
 /// The job's id without its array task or component.
@@ -544,6 +476,7 @@ fn pause(config: &JobsConfig, failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jobs::LocalSlurm;
     use crate::store::{DataDir, JobFilter, Settings};
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -736,7 +669,7 @@ mod tests {
             assert!(error_chain(&error).contains(detail), "{}", error_chain(&error));
             assert!(began.elapsed() < Duration::from_secs(5));
         }
-        assert_eq!(Records::of(&stage.poller.database).told_until("lab", SOURCE, i64::MAX / 2_000_000).unwrap(), None);
+        assert_eq!(Records::of(&stage.poller.database).told_until("lab", "sacct", i64::MAX / 2_000_000).unwrap(), None);
     }
 
     #[tokio::test]
@@ -787,20 +720,10 @@ mod tests {
 
     #[test]
     fn windows_are_whole_and_at_most_a_week() {
-        let parts = |begin, now| windows(begin, now).collect::<Vec<_>>();
+        let parts = |begin, now| windows(begin, now, 7 * 86_400).collect::<Vec<_>>();
         assert_eq!(parts(0, 1_300_000), [(0, 604_800), (604_800, 1_209_600), (1_209_600, 1_300_000)]);
         assert_eq!(parts(0, 604_800), [(0, 604_800)]);
         assert_eq!(parts(50, 50), [(50, 50)]);
         assert_eq!(parts(60, 50), [(50, 50)], "a clock that was set back");
-    }
-
-    #[test]
-    fn a_configuration_that_makes_no_sense_says_which_key() {
-        assert_eq!(JobsConfig::default().validate(), Ok(()));
-        let said = |config: JobsConfig| config.validate().unwrap_err().to_string();
-        let zero = JobsConfig { timeout_seconds: 0, ..JobsConfig::default() };
-        assert_eq!(said(zero), "timeout_seconds: expected 1 to 86400, found 0");
-        let short = JobsConfig { look_back_seconds: 30, ..JobsConfig::default() };
-        assert_eq!(said(short), "look_back_seconds: expected at least interval_seconds (60), found 30");
     }
 }

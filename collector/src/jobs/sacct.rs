@@ -3,21 +3,13 @@
 //! Columns come in any order; those that are not known are passed over. Times are the site's local time without an
 //! offset, or seconds since 1970 (`SLURM_TIME_FORMAT=%s`), or carry an offset. sacct quotes nothing, so a job's name
 //! with a `|` in it makes a row of too many fields, unless the name is the last column.
-//!
-//! An hour that a clock goes through twice is settled by how long the job ran (`ElapsedRaw`), where its start or end
-//! lies in it. `Submit` is part of a run's identity and must not depend on anything that changes: it is always taken
-//! from the first passage.
 
+use super::lines::{self, Lines, LinesError};
+use super::times::{Times, Written};
 use super::tres::{Tres, scaled};
 use super::{Entry, JobRun, Reject, nodelist};
-use flate2::bufread::MultiGzDecoder;
-use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
-use std::io::{self, BufRead, BufReader, Read};
-
-/// Most bytes in one row. sacct's longest fields (`SubmitLine`, `Comment`) stay far below.
-pub const MAX_ROW_BYTES: u64 = 1 << 20;
+use jiff::tz::TimeZone;
+use std::io::Read;
 
 /// Most array tasks that one row may stand for: more than any site's `MaxArraySize`.
 pub const MAX_TASKS: usize = 1_000_000;
@@ -46,16 +38,8 @@ pub enum Cluster {
 #[derive(Debug, thiserror::Error)]
 pub enum SacctError {
     /// Reading failed.
-    #[error("cannot read {name} after line {line}")]
-    Read {
-        /// The file.
-        name: String,
-        /// The last line that was read.
-        line: u64,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] LinesError),
     /// The first line is no header, or lacks a column that nothing can stand in for.
     #[error("{name} is not what 'sacct -P' prints: expected a header with {missing}, found {found}")]
     Header {
@@ -107,8 +91,9 @@ const REQUIRED: &[(&str, Field)] = &[
     ("State", Field::State),
 ];
 
+/// A column that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+pub(super) enum Field {
     JobId,
     Submit,
     Start,
@@ -138,14 +123,10 @@ const FIELDS: usize = Field::ExitCode as usize + 1;
 
 /// The rows of one text, in order. An `Err` is the last item.
 pub struct Reader<'i> {
-    name: String,
-    input: Box<dyn BufRead + 'i>,
+    lines: Lines<'i>,
     options: Options,
     columns: Vec<Option<Field>>,
     header: String,
-    line: u64,
-    row: Vec<u8>,
-    done: bool,
 }
 
 impl<'i> Reader<'i> {
@@ -154,99 +135,33 @@ impl<'i> Reader<'i> {
     /// # Errors
     /// [`SacctError::Header`] where this is no sacct output, [`SacctError::Read`] where it cannot be read at all.
     pub fn open(input: impl Read + 'i, name: &str, options: Options) -> Result<Self, SacctError> {
-        let mut reader = Self {
-            name: name.to_owned(),
-            input: Box::new(io::empty()),
-            columns: Vec::new(),
-            header: String::new(),
-            line: 0,
-            row: Vec::new(),
-            done: false,
-            options,
-        };
-        reader.input = decompressed(input).map_err(|source| reader.failed(source))?;
-        let header = match reader.options.columns.take() {
+        let mut lines = Lines::open(input, name)?;
+        let header = match &options.columns {
             Some(columns) => columns.join("|"),
             None => {
-                reader.next_row()?;
-                String::from_utf8_lossy(&reader.row).trim_start_matches('\u{feff}').to_owned()
+                let header = lines.next().transpose()?.unwrap_or_default();
+                String::from_utf8_lossy(header).trim_start_matches('\u{feff}').to_owned()
             }
         };
-        reader.columns = header.split('|').map(column).collect();
-        let missing: Vec<&str> = REQUIRED
-            .iter()
-            .filter(|(_, field)| !reader.columns.contains(&Some(*field)))
-            .map(|(name, _)| *name)
-            .collect();
+        let columns: Vec<_> = header.split('|').map(column).collect();
+        let missing: Vec<&str> =
+            REQUIRED.iter().filter(|(_, field)| !columns.contains(&Some(*field))).map(|(name, _)| *name).collect();
         if !missing.is_empty() {
-            let found = match header.chars().take(60).collect::<String>() {
-                empty if empty.is_empty() => "an empty line or nothing".to_owned(),
-                begin => format!("'{}'", begin.escape_debug()),
-            };
-            return Err(SacctError::Header { name: reader.name, missing: missing.join(", "), found });
+            let found = lines::beginning(&header);
+            return Err(SacctError::Header { name: name.to_owned(), missing: missing.join(", "), found });
         }
-        reader.header = header;
-        Ok(reader)
-    }
-
-    /// Puts the next row into `self.row`, without its line end; `false` at the end of the text.
-    fn next_row(&mut self) -> Result<bool, SacctError> {
-        self.row.clear();
-        let read = (&mut self.input).take(MAX_ROW_BYTES).read_until(b'\n', &mut self.row);
-        match read {
-            Ok(0) => return Ok(false),
-            Ok(_) => self.line += 1,
-            Err(source) => return Err(self.failed(source)),
-        }
-        if self.row.last() == Some(&b'\n') {
-            self.row.pop();
-        } else if self.row.len() as u64 == MAX_ROW_BYTES {
-            let problem = format!("line {} is longer than {MAX_ROW_BYTES} bytes", self.line);
-            return Err(self.failed(io::Error::new(io::ErrorKind::InvalidData, problem)));
-        }
-        if self.row.last() == Some(&b'\r') {
-            self.row.pop();
-        }
-        Ok(true)
-    }
-
-    fn failed(&self, source: io::Error) -> SacctError {
-        let source = match source.kind() {
-            io::ErrorKind::UnexpectedEof => io::Error::new(source.kind(), "the gzip data end in the middle"),
-            _ => source,
-        };
-        SacctError::Read { name: self.name.clone(), line: self.line, source }
+        Ok(Self { lines, options, columns, header })
     }
 
     fn entry(&self, row: &str) -> Entry {
         match self.parse(row) {
             Ok(entry) => entry,
-            Err(reason) => Entry::Rejected(Reject { line: Some(self.line), reason, text: row.to_owned() }),
+            Err(reason) => Entry::Rejected(Reject { line: Some(self.lines.line()), reason, text: row.to_owned() }),
         }
     }
 
     fn parse(&self, row: &str) -> Result<Entry, String> {
-        let fields = self.split(row)?;
-        let job_id = fields.get(Field::JobId);
-        let array = job_id.split_once("_[");
-        // Only a step has a dot: `123.batch`, `123_4.0`, `123+1.extern`.
-        if array.map_or(job_id, |(array, _)| array).contains('.') {
-            return Ok(Entry::Step);
-        }
-        if !job_id.starts_with(|letter: char| letter.is_ascii_digit()) {
-            return Err(format!("JobID '{job_id}' is no number"));
-        }
-        let run = run(&fields, &self.options)?;
-        let Some((array, tasks)) = array else {
-            return Ok(Entry::Run(JobRun { job_id: job_id.to_owned(), ..run }));
-        };
-        // `17_[5-9%2]`: tasks that were never split off, at most two of them at a time.
-        let tasks = tasks.strip_suffix(']').map(|tasks| tasks.split_once('%').map_or(tasks, |(tasks, _)| tasks));
-        let tasks = tasks
-            .and_then(|tasks| nodelist::ranges(tasks, MAX_TASKS))
-            .ok_or_else(|| format!("JobID '{job_id}' does not name its tasks"))?;
-        let job_ids = tasks.into_iter().map(|task| format!("{array}_{task}")).collect();
-        Ok(Entry::Tasks { run, job_ids })
+        entry_of(&self.split(row)?, &self.options)
     }
 
     /// The row's known fields by column. Separators beyond the last column belong to it if it is the name.
@@ -275,25 +190,18 @@ impl Iterator for Reader<'_> {
     type Item = Result<Entry, SacctError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while !self.done {
-            match self.next_row() {
-                Ok(true) => {}
-                Ok(false) => self.done = true,
-                Err(error) => {
-                    self.done = true;
-                    return Some(Err(error));
-                }
-            }
+        loop {
+            let row = match self.lines.next()? {
+                Ok(row) => row,
+                Err(error) => return Some(Err(error.into())),
+            };
             // Files are often put together with `cat`: a header that comes again says nothing.
-            if self.row.is_empty() || self.row.eq_ignore_ascii_case(self.header.as_bytes()) {
+            if row.is_empty() || row.eq_ignore_ascii_case(self.header.as_bytes()) {
                 continue;
             }
-            return Some(Ok(match std::str::from_utf8(&self.row) {
-                Ok(row) => self.entry(row),
-                Err(_) => self.entry(&String::from_utf8_lossy(&self.row)),
-            }));
+            let row = self.lines.text();
+            return Some(Ok(self.entry(&row)));
         }
-        None
     }
 }
 
@@ -302,24 +210,41 @@ fn column(name: &str) -> Option<Field> {
     COLUMNS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, field)| *field)
 }
 
-fn decompressed<'i>(mut input: impl Read + 'i) -> io::Result<Box<dyn BufRead + 'i>> {
-    const GZIP: &[u8] = &[0x1f, 0x8b];
-    const BUFFER: usize = 1 << 17;
-    let mut magic = Vec::new();
-    input.by_ref().take(GZIP.len() as u64).read_to_end(&mut magic)?;
-    let is_gzip = magic == GZIP;
-    let input = BufReader::with_capacity(BUFFER, io::Cursor::new(magic).chain(input));
-    Ok(if is_gzip {
-        // `pigz` and `cat a.gz b.gz` make files of several members.
-        Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(input)))
-    } else {
-        Box::new(input)
-    })
+/// What one row says, in sacct's words. Other sources put theirs in these words, so that one set of rules reads all.
+pub(super) fn entry_of(fields: &Fields<'_>, options: &Options) -> Result<Entry, String> {
+    let job_id = fields.get(Field::JobId);
+    let array = job_id.split_once("_[");
+    // Only a step has a dot: `123.batch`, `123_4.0`, `123+1.extern`.
+    if array.map_or(job_id, |(array, _)| array).contains('.') {
+        return Ok(Entry::Step);
+    }
+    if !job_id.starts_with(|letter: char| letter.is_ascii_digit()) {
+        return Err(format!("JobID '{job_id}' is no number"));
+    }
+    let run = run(fields, options)?;
+    let Some((array, tasks)) = array else {
+        return Ok(Entry::Run(JobRun { job_id: job_id.to_owned(), ..run }));
+    };
+    // `17_[5-9%2]`: tasks that were never split off, at most two of them at a time.
+    let tasks = tasks.strip_suffix(']').map(|tasks| tasks.split_once('%').map_or(tasks, |(tasks, _)| tasks));
+    let tasks = tasks
+        .and_then(|tasks| nodelist::ranges(tasks, MAX_TASKS))
+        .ok_or_else(|| format!("JobID '{job_id}' does not name its tasks"))?;
+    let job_ids = tasks.into_iter().map(|task| format!("{array}_{task}")).collect();
+    Ok(Entry::Tasks { run, job_ids })
 }
 
-struct Fields<'r>([&'r str; FIELDS]);
+/// The values of one row by column; empty where there is no such column.
+pub(super) struct Fields<'r>([&'r str; FIELDS]);
 
 impl<'r> Fields<'r> {
+    /// Of these columns.
+    pub fn of(values: &[(Field, &'r str)]) -> Self {
+        let mut fields = Self([""; FIELDS]);
+        values.iter().for_each(|(field, value)| fields.0[*field as usize] = value);
+        fields
+    }
+
     /// The field, or `""` where there is no such column.
     fn get(&self, field: Field) -> &'r str {
         self.0[field as usize]
@@ -349,7 +274,13 @@ fn run(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         None => duration(fields.get(Field::Elapsed), "Elapsed")?,
         raw => raw,
     };
-    let times = Times::of(fields, &options.zone, elapsed.map(|ran| ran + suspended.unwrap_or(0)))?;
+    let written = Written {
+        submit: fields.get(Field::Submit),
+        eligible: fields.get(Field::Eligible),
+        start: fields.get(Field::Start),
+        end: fields.get(Field::End),
+    };
+    let times = Times::of(&written, &options.zone, elapsed.map(|ran| ran + suspended.unwrap_or(0)))?;
     let node_list = fields.text(Field::NodeList).filter(|list| list != NO_NODES);
     let never_started = state == "PENDING"
         || fields.get(Field::NodeList) == NO_NODES
@@ -405,10 +336,10 @@ fn run(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
 }
 
 /// What sacct writes for the nodes of a job that has none.
-const NO_NODES: &str = "None assigned";
+pub(super) const NO_NODES: &str = "None assigned";
 
 /// The states of a run that has left its nodes or the queue for good.
-const OVER: &[&str] = &[
+pub(super) const OVER: &[&str] = &[
     "BOOT_FAIL",
     "CANCELLED",
     "COMPLETED",
@@ -422,92 +353,8 @@ const OVER: &[&str] = &[
     "TIMEOUT",
 ];
 
-/// The instants of a run, in UTC seconds.
-struct Times {
-    submit: i64,
-    eligible: Option<i64>,
-    start: Option<i64>,
-    end: Option<i64>,
-}
-
-impl Times {
-    /// `held` is how many seconds lie between start and end, if that is known.
-    fn of(fields: &Fields<'_>, zone: &TimeZone, held: Option<u64>) -> Result<Self, String> {
-        let moment = |field, name| moment(fields.get(field), zone).map_err(|reason| format!("{name} {reason}"));
-        let submit = moment(Field::Submit, "Submit")?.ok_or("Submit is missing")?.first;
-        let eligible = moment(Field::Eligible, "Eligible")?.map(|moment| moment.not_before(submit));
-        let (start, end) = match (moment(Field::Start, "Start")?, moment(Field::End, "End")?) {
-            (Some(start), Some(end)) => {
-                let (start, end) = settle(start, end, submit, held);
-                if end < start {
-                    return Err("End is before Start".to_owned());
-                }
-                (Some(start), Some(end))
-            }
-            (start, end) => {
-                (start.map(|moment| moment.not_before(submit)), end.map(|moment| moment.not_before(submit)))
-            }
-        };
-        Ok(Self { submit, eligible, start, end })
-    }
-}
-
-/// A time as it was written: one instant, or the two at which the clock showed it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Moment {
-    first: i64,
-    second: i64,
-}
-
-impl Moment {
-    fn at(instant: i64) -> Self {
-        Self { first: instant, second: instant }
-    }
-
-    fn not_before(self, earliest: i64) -> i64 {
-        if self.first < earliest { self.second } else { self.first }
-    }
-}
-
-/// Which passages of the clock are meant: those that lie as far apart as the job ran, after its submission.
-fn settle(start: Moment, end: Moment, submit: i64, held: Option<u64>) -> (i64, i64) {
-    let fits = |start: i64, end: i64| held.is_some_and(|held| end.checked_sub_unsigned(held) == Some(start));
-    let pairs = [start.first, start.second].into_iter().flat_map(|s| [(s, end.first), (s, end.second)]);
-    pairs.filter(|&(start, end)| start >= submit && fits(start, end)).min().unwrap_or_else(|| {
-        let start = start.not_before(submit);
-        (start, end.not_before(start))
-    })
-}
-
-/// A time as sacct writes it; `None` where it says that there is none.
-fn moment(text: &str, zone: &TimeZone) -> Result<Option<Moment>, String> {
-    if ["", "Unknown", "None", "NONE", "N/A", "0"].contains(&text) {
-        return Ok(None);
-    }
-    let no_time = || format!("'{text}' is no time");
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let seconds = text.parse().ok().and_then(|seconds| Timestamp::from_second(seconds).ok()).ok_or_else(no_time)?;
-        return Ok(Some(Moment::at(seconds.as_second())));
-    }
-    if text.len() > "2026-10-25T02:30:00".len() {
-        let instant: Timestamp = text.parse().map_err(|_| no_time())?;
-        return Ok(Some(Moment::at(instant.as_second())));
-    }
-    let local: DateTime = text.parse().map_err(|_| no_time())?;
-    let seconds = |offset: Offset| offset.to_timestamp(local).map(Timestamp::as_second).map_err(|_| no_time());
-    Ok(Some(match zone.to_ambiguous_timestamp(local).offset() {
-        AmbiguousOffset::Unambiguous { offset } => Moment::at(seconds(offset)?),
-        AmbiguousOffset::Fold { before, after } => Moment { first: seconds(before)?, second: seconds(after)? },
-        // Slurm's clock never showed it, so the zone is not the one it was written in, and every other row is suspect.
-        AmbiguousOffset::Gap { .. } => {
-            let zone = zone.iana_name().unwrap_or("its time zone");
-            return Err(format!("'{text}' does not exist in {zone}; is the time zone right?"));
-        }
-    }))
-}
-
 /// `[D-]HH:MM:SS` or `MM:SS`, with or without thousandths, in seconds.
-fn duration(text: &str, name: &str) -> Result<Option<u64>, String> {
+pub(super) fn duration(text: &str, name: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -536,9 +383,11 @@ fn timelimit(fields: &Fields<'_>) -> Result<Option<u64>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jobs::lines::MAX_LINE_BYTES;
     use crate::jobs::time_zone;
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use jiff::Timestamp;
     use std::error::Error;
     use std::io::{Cursor, Write};
 
@@ -793,7 +642,7 @@ mod tests {
     #[test]
     fn a_row_without_end_is_refused() {
         let mut text = format!("{HEADER}\n").into_bytes();
-        text.resize(text.len() + usize::try_from(MAX_ROW_BYTES).unwrap() + 1, b'x');
+        text.resize(text.len() + usize::try_from(MAX_LINE_BYTES).unwrap() + 1, b'x');
         let error = open(text).unwrap().next().unwrap().unwrap_err();
         assert!(error.source().unwrap().to_string().starts_with("line 2 is longer than"), "{error:?}");
     }

@@ -22,6 +22,9 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0001_jobs.sql"),
         include_str!("migrations/records/0002_alerts.sql"),
         include_str!("migrations/records/0003_efficiency.sql"),
+        include_str!("migrations/records/0004_shares.sql"),
+        include_str!("migrations/records/0005_held_gpus.sql"),
+        include_str!("migrations/records/0006_nodes.sql"),
     ],
 };
 

@@ -50,7 +50,10 @@ pub use intake::{Committed, Group};
 pub use keeper::{Kept, Stat, StatBlock};
 pub use matcher::{MatchOp, Matcher, MatcherError, RegexError, whole};
 pub use open::Store;
-pub use records::{Due, ImportError, ImportSummary, JobFilter, KnownCluster, OpenRun, Origin, Records, SentReport};
+pub use records::{
+    ChargedRun, Due, FairsharePoint, HeldGpu, ImportError, ImportSummary, JobFilter, KnownCluster, OpenRun, Origin,
+    Records, SentReport, ShareSettingsRecord, Shifted,
+};
 pub use select::{Sample, SeriesData};
 pub use series::SeriesId;
 pub use watermark::{ClockWentBack, Ticket};

@@ -2,11 +2,16 @@
 
 mod credits;
 mod efficiency;
+mod held_gpus;
 mod import;
+mod nodes;
+mod shares;
 
 pub use credits::SentReport;
 pub use efficiency::Due;
-pub use import::{ImportError, ImportSummary, Origin};
+pub use held_gpus::HeldGpu;
+pub use import::{ImportError, ImportSummary, Origin, Shifted};
+pub use shares::{ChargedRun, FairsharePoint, ShareSettingsRecord};
 
 use super::{Database, StoreError};
 use crate::jobs::{HeldRun, JobRun, nodelist};
@@ -156,14 +161,46 @@ impl<'d> Records<'d> {
         .map_err(StoreError::sql("read the job records"))
     }
 
-    /// The runs of a cluster that had not ended when they were last heard of.
+    /// What the capacity of a period is computed from: every run of the cluster that waited or ran in `[from, to)`.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn capacity_runs(&self, cluster: &str, from: i64, to: i64) -> Result<Vec<JobRun>, StoreError> {
+        self.list(
+            "read the job records",
+            &format!(
+                "SELECT {RUN_COLUMNS} FROM records.jobs
+                 WHERE cluster = ? AND submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S
+                   AND coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)"
+            ),
+            vec![cluster.to_owned().into(), micros(to).into(), micros(from).into()],
+            job_run,
+        )
+    }
+
+    /// Whether anybody but our own sight of processes told of a cluster's runs.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn has_scheduler(&self, cluster: &str) -> Result<bool, StoreError> {
+        let found = self.list(
+            "look for a scheduler",
+            "SELECT 1 FROM records.jobs WHERE cluster = ? AND source <> 'processes' LIMIT 1",
+            vec![cluster.to_owned().into()],
+            |_| Ok(()),
+        )?;
+        Ok(!found.is_empty())
+    }
+
+    /// The runs of a cluster that had not ended when its scheduler was last heard of.
     ///
     /// # Errors
     /// When DuckDB cannot answer.
     pub fn open_runs(&self, cluster: &str) -> Result<Vec<OpenRun>, StoreError> {
         self.list(
             "list the open jobs",
-            "SELECT job_id, epoch_ms(submit_time) // 1000 FROM records.jobs WHERE cluster = ? AND end_time IS NULL",
+            "SELECT job_id, epoch_ms(submit_time) // 1000 FROM records.jobs
+             WHERE cluster = ? AND end_time IS NULL AND source <> 'processes'",
             vec![cluster.to_owned().into()],
             |row| Ok(OpenRun { job_id: row.get(0)?, submit: row.get(1)? }),
         )
@@ -355,7 +392,8 @@ mod tests {
         }
     }
 
-    const ORIGIN: Origin<'_> = Origin { source: "sacct", name: "test", timezone: None, told_until: None };
+    const ORIGIN: Origin<'_> =
+        Origin { source: "sacct", name: "test", timezone: None, told_until: None, shifted: Shifted::Refuse };
 
     fn run(job_id: &str, submit: i64, end: Option<i64>) -> JobRun {
         JobRun {
@@ -611,5 +649,36 @@ mod tests {
             prop_assert_eq!(counts(&again), [0, 0, first.runs_inserted, first.duplicates]);
             prop_assert_eq!(store.jobs(), before);
         }
+    }
+    #[test]
+    fn the_same_runs_in_another_time_zone_are_refused_replaced_or_kept() {
+        let store = Store::new();
+        let runs: Vec<_> = (0..10).map(|n| run(&n.to_string(), 1000 * n, Some(1000 * n + 500))).collect();
+        store.import(&runs);
+        let later = |run: &JobRun| JobRun {
+            submit: run.submit + 7200,
+            start: run.start.map(|start| start + 7200),
+            end: run.end.map(|end| end + 7200),
+            ..run.clone()
+        };
+        let shifted: Vec<_> = runs.iter().map(later).collect();
+        let import = |shifted_runs: &[JobRun], shifted| {
+            let entries = shifted_runs.iter().cloned().map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+            store.records().import(&Origin { shifted, ..ORIGIN }, entries)
+        };
+        let refused = import(&shifted, Shifted::Refuse).unwrap_err().to_string();
+        assert!(refused.starts_with("10 of these runs are known already, 2 h earlier: one of the two"), "{refused}");
+        assert_eq!(store.jobs().len(), 10);
+        // The same runs again, others of the same ids, and one coincidence among many runs are no mistake.
+        assert_eq!(counts(&import(&runs, Shifted::Refuse).unwrap()), [0, 0, 10, 0]);
+        let others: Vec<_> = (0..10).map(|n| run(&n.to_string(), 1000 * n + 7200, Some(1000 * n + 7900))).collect();
+        let mixed: Vec<_> = others.iter().chain(&shifted[..1]).cloned().collect();
+        assert_eq!(counts(&import(&mixed, Shifted::Refuse).unwrap()), [10, 0, 0, 1]);
+        assert_eq!(
+            import(&shifted, Shifted::Replace).unwrap().runs_inserted,
+            0,
+            "those of the same identity are known"
+        );
+        assert!(store.jobs().iter().all(|run| run.submit >= 7200), "the others are forgotten");
     }
 }

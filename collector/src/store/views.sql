@@ -4,6 +4,16 @@ USE memory;
 
 CREATE SCHEMA metrics;
 
+CREATE VIEW job_gpus AS SELECT * FROM records.job_gpus;
+
+CREATE VIEW scheduler_nodes AS SELECT * FROM records.nodes;
+
+CREATE VIEW node_events AS SELECT * FROM records.node_events;
+
+CREATE VIEW fairshare AS SELECT * FROM records.fairshare;
+
+CREATE VIEW share_settings AS SELECT * FROM records.share_settings;
+
 CREATE VIEW series AS SELECT id, metric, labels FROM hot.series;
 
 -- `samples` and `recent` (those of the last hours), samples_5m and samples_1h follow the blocks (layout.rs). All other views

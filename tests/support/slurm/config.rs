@@ -34,6 +34,7 @@ pub struct Ports {
     sql: u16,
     slurmctld: u16,
     slurmdbd: u16,
+    pub slurmrestd: u16,
     nodes: [u16; NODES.len()],
 }
 
@@ -43,6 +44,7 @@ impl Ports {
             sql: free_port(),
             slurmctld: free_port(),
             slurmdbd: free_port(),
+            slurmrestd: free_port(),
             nodes: std::array::from_fn(|_| free_port()),
         }
     }
@@ -83,6 +85,8 @@ impl SlurmLab {
         std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom").unwrap(), &mut key).unwrap();
         self.write("munge/munge.key", &key, 0o400, "munge");
         std::fs::set_permissions(self.path("munge"), Permissions::from_mode(0o700)).unwrap();
+        // Tokens for slurmrestd are signed with it.
+        self.write("etc/jwt.key", &key[..32], 0o600, "slurm");
         // A GPU's file has to be a character device, or jobs get no CUDA_VISIBLE_DEVICES; no cgroup guards it, so
         // /dev/null will do. The number at its end is the GRES index.
         for gpu in ["nvidia0", "nvidia1"] {
@@ -160,6 +164,8 @@ SlurmctldPort={slurmctld}
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 AuthType=auth/munge
 AuthInfo=socket={dir}/run/munge/munge.socket
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={dir}/etc/jwt.key
 CredType=cred/munge
 StateSaveLocation={dir}/state
 SlurmdSpoolDir={dir}/spool/%n
@@ -235,6 +241,8 @@ SlurmUser=slurm
 CommunicationParameters=NoInAddrAny
 AuthType=auth/munge
 AuthInfo=socket={dir}/run/munge/munge.socket
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={dir}/etc/jwt.key
 PidFile={dir}/run/slurm/slurmdbd.pid
 LogFile={dir}/log/slurmdbd.log
 DebugLevel=info

@@ -33,13 +33,15 @@ pub enum Mode {
     WithoutDbd,
 }
 
-/// A program of the lab. (slurmrestd would be one more, with a JWT key in both configurations.)
+/// A program of the lab. All but slurmrestd are started with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     Munged,
     Mariadbd,
     Slurmdbd,
     Slurmctld,
+    /// On [`SlurmLab::slurmrestd`]; takes tokens that [`SlurmLab::token`] makes.
+    Slurmrestd,
     /// slurmd of `node0`, `node1` or `node2`.
     Node(usize),
 }
@@ -210,9 +212,35 @@ impl SlurmLab {
             Service::Mariadbd => self.start_mariadbd(),
             Service::Slurmdbd => self.start_slurmdbd(),
             Service::Slurmctld => self.start_slurmctld(),
+            Service::Slurmrestd => self.start_slurmrestd(),
             Service::Node(n) => self.daemon("slurmd", NODES[n], "root", &["slurmd", "-D", "-N", NODES[n]]),
         };
         self.running.push((service, daemon));
+    }
+
+    /// Where slurmrestd listens.
+    pub fn slurmrestd(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.slurmrestd)
+    }
+
+    /// A token with which a user may ask slurmrestd.
+    pub fn token(&self, user: &str, seconds: u32) -> String {
+        let text = self.run(&["scontrol", "token", &format!("username={user}"), &format!("lifespan={seconds}")]);
+        text.trim().strip_prefix("SLURM_JWT=").unwrap_or_else(|| panic!("scontrol wrote {text}")).to_owned()
+    }
+
+    fn start_slurmrestd(&self) -> Daemon {
+        let listen = format!("127.0.0.1:{}", self.ports.slurmrestd);
+        // It exits where it cannot load the plugins that need slurmdbd.
+        let plugins: &[&str] = if self.mode == Mode::WithDbd { &[] } else { &["-s", "v0.0.38"] };
+        let command = [&["slurmrestd"], plugins, &["-a", "rest_auth/jwt", &listen]].concat();
+        // It refuses to run as root or as Slurm's user, and takes tokens only where SLURM_JWT is set, to anything.
+        let mut slurmrestd = self.command_as("monitor", "slurmrestd");
+        slurmrestd.args(&command[1..]).envs(self.environment()).env("SLURM_JWT", "daemon");
+        let mut daemon = Daemon::start("slurmrestd", slurmrestd, &self.path("log/slurmrestd.out"));
+        let listens = || std::net::TcpStream::connect(&listen).ok();
+        daemon.wait_until("listening", Duration::from_secs(30), listens);
+        daemon
     }
 
     fn start_munged(&self) -> Daemon {

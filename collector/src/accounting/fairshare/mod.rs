@@ -29,6 +29,7 @@ pub use factor::{Standing, standings};
 pub use priority::{JobSize, Priority, PriorityFactors, PriorityWeights, age_factor, job_size_factor};
 pub use reset::{Calendar, Date, FixedOffset, UsageResetPeriod};
 pub use row::{ShareRow, share_rows};
-pub use settings::{PriorityFlags, PrioritySettings, Qos, Rates};
+pub(crate) use row::{finite_or_infinite, infinite};
+pub use settings::{PriorityFlags, PrioritySettings, Qos, Rates, ShareSettings};
 pub use tree::{Association, AssociationId, AssociationTree, Shares, TreeError};
 pub use usage::{Accumulator, LeftOut, Run, Usage, usage};

@@ -3,6 +3,8 @@
 //! Resets that nobody wrote down (`RawUsage=0` by `sacctmgr`, `PriorityUsageResetPeriod=NOW`, a lost state directory)
 //! have to be given by hand.
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 /// How often usage is reset (`PriorityUsageResetPeriod`).
@@ -121,6 +123,26 @@ impl Calendar for FixedOffset {
     }
 }
 
+impl Calendar for TimeZone {
+    fn date(&self, instant: i64) -> Date {
+        let local = Timestamp::from_second(instant).unwrap_or_default().to_zoned(self.clone());
+        Date {
+            year: local.year().into(),
+            month: local.month().unsigned_abs().into(),
+            day: local.day().unsigned_abs().into(),
+            weekday: local.weekday().to_sunday_zero_offset().unsigned_abs().into(),
+        }
+    }
+
+    fn midnight(&self, date: Date) -> i64 {
+        let part = |number: u32| i8::try_from(number).unwrap_or(1);
+        let year = i16::try_from(date.year).unwrap_or(i16::MAX);
+        let day = jiff::civil::Date::new(year, part(date.month), part(date.day));
+        let midnight = day.and_then(|day| day.to_zoned(self.clone()));
+        midnight.map_or(i64::MAX, |midnight| midnight.timestamp().as_second())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +171,18 @@ mod tests {
         // A Sunday's next is the one after.
         assert_eq!(Weekly.next(NOW + 86_400, &UTC), Weekly.next(NOW, &UTC).map(|reset| reset + 7 * 86_400));
         assert_eq!(Daily.next(NOW, &FixedOffset(9 * 3600)), Some(UTC.midnight(UTC.date(NOW)) + 15 * 3600));
+    }
+
+    #[test]
+    fn a_time_zone_is_a_calendar() {
+        let oslo = TimeZone::get("Europe/Oslo").unwrap();
+        // 2026-10-25 has 25 hours there; the month after begins at 23:00Z.
+        let monthly = UsageResetPeriod::Monthly.next(1_792_900_000, &oslo).unwrap();
+        assert_eq!(Timestamp::from_second(monthly).unwrap().to_string(), "2026-10-31T23:00:00Z");
+        for instant in [NOW, 0, 1_792_900_000] {
+            assert_eq!(TimeZone::UTC.date(instant), UTC.date(instant));
+            assert_eq!(TimeZone::UTC.midnight(UTC.date(instant)), UTC.midnight(UTC.date(instant)));
+        }
     }
 
     #[test]

@@ -4,12 +4,12 @@ use super::factor::standings;
 use super::settings::PrioritySettings;
 use super::tree::{AssociationTree, Shares};
 use super::usage::Usage;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// One line of `sshare -l -a`, unrounded. Shares of usage and factors are those of the last tick, as Slurm's are; raw
 /// usage has what ended since.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShareRow {
     /// How deep in the tree; the root is 0.
     pub depth: usize,
@@ -32,7 +32,7 @@ pub struct ShareRow {
     /// The factor of priority, 0 to 1.
     pub fair_share: Option<f64>,
     /// Shares over usage among its siblings; more than 1 is less used than one's share. Infinite is written `"inf"`.
-    #[serde(serialize_with = "infinite")]
+    #[serde(serialize_with = "infinite", deserialize_with = "finite_or_infinite")]
     pub level_fs: Option<f64>,
     /// Limit of TRES × minutes as Slurm writes it.
     pub grp_tres_mins: Option<String>,
@@ -66,7 +66,7 @@ pub fn share_rows(tree: &AssociationTree, settings: &PrioritySettings, usage: &U
 }
 
 /// JSON has no infinity.
-pub(super) fn infinite<S: Serializer>(level_fs: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn infinite<S: Serializer>(level_fs: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     match level_fs {
         None => serializer.serialize_none(),
         Some(level_fs) if level_fs.is_infinite() => serializer.serialize_str("inf"),
@@ -74,10 +74,51 @@ pub(super) fn infinite<S: Serializer>(level_fs: &Option<f64>, serializer: S) -> 
     }
 }
 
+/// What [`infinite`] wrote.
+pub(crate) fn finite_or_infinite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(f64),
+        Word(String),
+    }
+    match Option::<Written>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(Written::Number(level_fs)) => Ok(Some(level_fs)),
+        Some(Written::Word(word)) if word == "inf" => Ok(Some(f64::INFINITY)),
+        Some(Written::Word(word)) => {
+            Err(serde::de::Error::custom(format!("level_fs: expected a number, found {word}")))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fmt;
+
+    #[test]
+    fn a_row_is_read_back_as_it_was_written() {
+        for level_fs in [None, Some(1.5), Some(f64::INFINITY)] {
+            let row = ShareRow {
+                depth: 1,
+                account: "lab".into(),
+                user: None,
+                partition: None,
+                raw_shares: Some(Shares::Parent),
+                norm_shares: 0.5,
+                raw_usage: 7.0,
+                norm_usage: 0.25,
+                effective_usage: 0.25,
+                fair_share: None,
+                level_fs,
+                grp_tres_mins: None,
+                tres_run_minutes: BTreeMap::new(),
+            };
+            let text = serde_json::to_string(&row).unwrap();
+            assert_eq!(serde_json::from_str::<ShareRow>(&text).unwrap(), row, "{text}");
+        }
+    }
 
     #[test]
     fn an_infinite_level_fs_is_a_word() {

@@ -2,6 +2,7 @@
 
 use super::billing::{BillingWeights, Tres};
 use super::reset::UsageResetPeriod;
+use super::tree::Association;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -82,8 +83,38 @@ pub struct Rates {
     pub partitions: BTreeMap<String, Option<BillingWeights>>,
     /// By QOS. One that is not here counts 1.
     pub qos: BTreeMap<String, Qos>,
+    /// What a partition costs that is not here; `None` is what Slurm billed at the time.
+    pub otherwise: Option<BillingWeights>,
     /// How the weighted TRES become one number.
     pub flags: PriorityFlags,
+}
+
+/// What fair share is computed from beside the runs: who shares with whom, how usage fades, what a run costs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ShareSettings {
+    /// The tree, in Slurm's order.
+    pub associations: Vec<Association>,
+    /// How usage fades and becomes a factor.
+    pub priority: PrioritySettings,
+    /// `TRESBillingWeights` by partition; `None` is a partition without.
+    pub partitions: BTreeMap<String, Option<BillingWeights>>,
+    /// By QOS.
+    pub qos: BTreeMap<String, Qos>,
+    /// What a partition costs that is not in `partitions`.
+    pub otherwise: Option<BillingWeights>,
+}
+
+impl ShareSettings {
+    /// What running costs.
+    pub fn rates(&self) -> Rates {
+        Rates {
+            partitions: self.partitions.clone(),
+            qos: self.qos.clone(),
+            otherwise: self.otherwise.clone(),
+            flags: self.priority.flags,
+        }
+    }
 }
 
 impl Rates {
@@ -95,7 +126,10 @@ impl Rates {
         let billing = match self.partitions.get(partition) {
             Some(Some(weights)) => weights.bill(tres, self.flags),
             Some(None) => tres.get("cpu"),
-            None => tres.find("billing").unwrap_or_else(|| tres.get("cpu")),
+            None => match &self.otherwise {
+                Some(weights) => weights.bill(tres, self.flags),
+                None => tres.find("billing").unwrap_or_else(|| tres.get("cpu")),
+            },
         };
         billing * qos.and_then(|name| self.qos.get(name)).map_or(1.0, usage_factor)
     }
@@ -126,7 +160,7 @@ mod tests {
             qos: [("half", 0.5), ("free", 0.0), ("unset", -1.0)]
                 .map(|(name, usage_factor)| (name.to_owned(), Qos { usage_factor, ..Qos::default() }))
                 .into(),
-            flags: PriorityFlags::default(),
+            ..Rates::default()
         };
         let tres = Tres::parse("billing=7,cpu=2,gres/gpu=1,mem=1000M").unwrap();
         for (partition, qos, expected) in [

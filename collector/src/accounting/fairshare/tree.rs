@@ -24,6 +24,23 @@ pub struct Association {
 }
 
 impl Association {
+    /// An account below another, or the root.
+    pub fn account(account: &str, parent: Option<&str>, shares: Shares) -> Self {
+        Self {
+            account: account.to_owned(),
+            parent_account: parent.map(str::to_owned),
+            user: None,
+            partition: None,
+            shares,
+            grp_tres_mins: None,
+        }
+    }
+
+    /// A user in an account.
+    pub fn user(account: &str, user: &str, shares: Shares) -> Self {
+        Self { user: Some(user.to_owned()), ..Self::account(account, None, shares) }
+    }
+
     /// The name that siblings differ in.
     pub fn name(&self) -> &str {
         self.user.as_deref().unwrap_or(&self.account)

@@ -5,7 +5,7 @@
 
 use super::super::units::PromDuration;
 use super::{ADDRESS, Listener};
-use crate::jobs::poll::{self, PollError};
+use crate::jobs::{self, PollError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ impl SlurmSd {
     }
 
     async fn ask(&self) -> Result<Vec<Labels>, PollError> {
-        let answer = poll::ask_slurm(self.0.slurm_bin.as_deref(), "scontrol", ["--oneliner", "show", "nodes"]).await?;
+        let answer = jobs::ask_slurm(self.0.slurm_bin.as_deref(), "scontrol", ["--oneliner", "show", "nodes"]).await?;
         Ok(nodes(&String::from_utf8_lossy(&answer), self.0.port))
     }
 }

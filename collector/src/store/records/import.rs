@@ -25,6 +25,22 @@ pub struct Origin<'a> {
     pub timezone: Option<&'a str>,
     /// The instant up to which the source has now told everything of this cluster (UTC seconds), to go on from.
     pub told_until: Option<(&'a str, i64)>,
+    /// What becomes of runs that are known already, but earlier or later by the difference of two time zones.
+    pub shifted: Shifted,
+}
+
+/// What to do with a text whose runs are known, all of them earlier or later by the same quarters of an hour: one of
+/// the two imports named the wrong time zone, and storing both would count everything twice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shifted {
+    /// Import nothing and say so.
+    #[default]
+    Refuse,
+    /// Forget the runs as they were known.
+    Replace,
+    /// Take them for other runs.
+    Keep,
 }
 
 /// What an import did.
@@ -75,6 +91,19 @@ pub enum ImportError<E> {
     /// The source broke off.
     #[error(transparent)]
     Source(E),
+    /// The runs are known at other times of the day.
+    #[error(
+        "{runs} of these runs are known already, {hours} h {earlier}: one of the two imports named the wrong time zone; \
+         import with the right --timezone, and with --shifted replace if it was the other one that was wrong"
+    )]
+    Shifted {
+        /// How many.
+        runs: u64,
+        /// By how many hours.
+        hours: f64,
+        /// `earlier` or `later`.
+        earlier: &'static str,
+    },
     /// The store refused.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -95,6 +124,8 @@ impl Records<'_> {
         let db = self.database.connect()?;
         let mut summary = ImportSummary::default();
         stage(&db, origin, entries, &mut summary)?;
+        db.execute_batch("BEGIN").map_err(StoreError::sql("store the job records"))?;
+        guard(&db, origin)?;
         merge(&db, origin, &mut summary).map_err(StoreError::sql("store the job records"))?;
         Ok(summary)
     }
@@ -145,7 +176,50 @@ fn stage<E>(
     Ok(())
 }
 
-/// Brings what was staged into the records, in one transaction.
+/// Longest difference between two time zones.
+const MAX_SHIFT_SECONDS: i64 = 26 * 3600;
+
+/// Looks for staged runs that are known at other times of the day, and does with them what the origin says.
+fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> {
+    if origin.shifted == Shifted::Keep {
+        return Ok(());
+    }
+    // A job's runs differ in when they began and in how long they took; the same run in another zone differs in all its
+    // instants alike. Who tells an id twice by chance tells it with other lengths.
+    let same_elsewhere = format!(
+        "i.cluster = j.cluster AND i.job_id = j.job_id AND i.\"user\" = j.\"user\" AND i.submit_time <> j.submit_time
+         AND epoch(i.submit_time) - epoch(j.submit_time) = epoch(i.end_time) - epoch(j.end_time)
+         AND epoch(i.start_time) - epoch(j.start_time) = epoch(i.end_time) - epoch(j.end_time)
+         AND abs(epoch(i.submit_time) - epoch(j.submit_time)) <= {MAX_SHIFT_SECONDS}
+         AND epoch(i.submit_time)::BIGINT % 900 = epoch(j.submit_time)::BIGINT % 900"
+    );
+    let found: duckdb::Result<(u64, Option<f64>, u64)> = db.query_row(
+        &format!(
+            "SELECT count(*), mode(epoch(j.submit_time) - epoch(i.submit_time)),
+                    (SELECT count(*) FROM incoming AS i ANTI JOIN records.jobs AS j
+                     ON i.cluster = j.cluster AND i.job_id = j.job_id AND i.submit_time = j.submit_time)
+             FROM incoming AS i JOIN records.jobs AS j ON {same_elsewhere}"
+        ),
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    );
+    let (runs, seconds, unknown) = found.map_err(StoreError::sql("compare the runs with those known"))?;
+    // A job that comes back a day later to the second is a coincidence; a text full of them is none.
+    if runs == 0 || runs * 2 < unknown {
+        return Ok(());
+    }
+    if origin.shifted == Shifted::Replace {
+        let forget = format!("DELETE FROM records.jobs AS j USING incoming AS i WHERE {same_elsewhere}");
+        let forgotten = db.execute(&forget, []).map_err(StoreError::sql("forget the runs of the other time zone"))?;
+        tracing::warn!(runs = forgotten, "forgot runs that had been imported in another time zone");
+        return Ok(());
+    }
+    let seconds = seconds.unwrap_or_default();
+    let earlier = if seconds < 0.0 { "earlier" } else { "later" };
+    Err(ImportError::Shifted { runs, hours: seconds.abs() / 3600.0, earlier })
+}
+
+/// Brings what was staged into the records, and ends the transaction.
 fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> duckdb::Result<()> {
     let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, u64>(0));
     let identity = "i.cluster = j.cluster AND i.job_id = j.job_id AND i.submit_time = j.submit_time";
@@ -159,7 +233,6 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
         db.execute_batch("DELETE FROM incoming WHERE precedence NOT IN (SELECT precedence FROM latest)")?;
     }
 
-    db.execute_batch("BEGIN")?;
     let told_otherwise: Vec<String> = told().map(|(_, incoming)| incoming).collect();
     db.execute_batch(&format!(
         "CREATE TEMP TABLE known AS

@@ -1,0 +1,154 @@
+//! Nodes: what each has, when it could not be used, and what the cluster had.
+//!
+//! slurmdbd keeps the history (`sacctmgr show event`). Without it, intervals are made of what slurmctld says now, so that
+//! what happened while nobody looked is not known.
+
+use super::command::ask;
+use super::config::JobsConfig;
+use super::openapi::{self, NodeNow};
+use super::slurmrestd::Slurmrestd;
+use super::status::PollError;
+use super::tres::{Tres, scaled};
+use crate::accounting::capacity::Amounts;
+use serde_json::Value;
+
+/// A node, as it was last heard of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Its NodeName.
+    pub node: String,
+    /// Slurm's words for its state.
+    pub state: String,
+    /// Why, if somebody said so.
+    pub reason: Option<String>,
+    /// What it has.
+    pub has: Amounts,
+}
+
+/// An interval in which a node could not be used, or in which the cluster had so much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeEvent {
+    /// Its NodeName; empty for the cluster.
+    pub node: String,
+    /// Slurm's words.
+    pub state: String,
+    /// Why, if somebody said so.
+    pub reason: Option<String>,
+    /// What the node has, or the cluster had.
+    pub has: Amounts,
+    /// UTC seconds.
+    pub from: i64,
+    /// UTC seconds; `None` while it lasts.
+    pub to: Option<i64>,
+}
+
+/// What slurmctld says of the nodes now.
+pub(super) async fn ask_now(config: &JobsConfig, rest: Option<&mut Slurmrestd>) -> Result<Vec<Node>, PollError> {
+    let answer = match rest {
+        Some(rest) => rest.controller("nodes").await?,
+        None => {
+            // From Slurm 23.02 on; sinfo's JSON says something else there.
+            let text = match ask(config, "scontrol", ["show", "nodes", "--json"]).await {
+                Ok(text) => text,
+                Err(_) => ask(config, "sinfo", ["--json"]).await?,
+            };
+            serde_json::from_slice::<Value>(&text).map_err(|error| PollError::Failed {
+                program: "sinfo",
+                stderr: format!("its answer is no JSON: {error}"),
+            })?
+        }
+    };
+    match openapi::error(&answer) {
+        Some(error) => Err(PollError::ControllerDown(error.to_string())),
+        None => Ok(openapi::nodes(&answer).iter().map(node).collect()),
+    }
+}
+
+fn node(now: &NodeNow) -> Node {
+    let mut has = amounts(&now.tres);
+    if !now.tres.contains("gres/gpu") {
+        // Without slurmdbd GPUs are no TRES, but the node has them all the same.
+        has.gpus = gres(&now.gres);
+    }
+    Node { node: now.node.clone(), state: now.state.clone(), reason: now.reason.clone(), has }
+}
+
+/// The GPUs of `gpu:a100:2(S:0-1),gpu:l40s:1,shard:8`.
+fn gres(text: &str) -> u64 {
+    let gpus = |gres: &str| {
+        let name = gres.split('(').next()?;
+        let (kind, rest) = name.split_once(':')?;
+        (kind == "gpu").then(|| scaled(rest.rsplit(':').next()?, 1))?
+    };
+    openapi::outside_brackets(text).into_iter().filter_map(gpus).sum()
+}
+
+fn amounts(tres: &str) -> Amounts {
+    // A TRES string of Slurm's that cannot be read says nothing.
+    let tres = Tres::parse(tres).ok().flatten().unwrap_or_default();
+    let or_none = |amount: Option<u64>| amount.unwrap_or(0);
+    Amounts { cpus: or_none(tres.cpus), gpus: or_none(tres.gpus), mem_bytes: or_none(tres.mem_bytes) }
+}
+
+/// What slurmdbd knows of a cluster since an instant.
+pub(super) async fn ask_events(config: &JobsConfig, cluster: &str, since: i64) -> Result<Vec<NodeEvent>, PollError> {
+    let since = jiff::Timestamp::from_second(since).unwrap_or_default().strftime("start=%Y-%m-%dT%H:%M:%S").to_string();
+    let of_cluster = format!("cluster={cluster}");
+    let fields = "format=Cluster,NodeName,TimeStart,TimeEnd,State,Reason,TRES";
+    let args = ["--parsable2", "show", "event", "event=cluster,node", &of_cluster, &since, fields];
+    let text = ask(config, "sacctmgr", args).await?;
+    Ok(events(&String::from_utf8_lossy(&text), cluster))
+}
+
+/// The rows of `sacctmgr -P show event`. A reason may hold separators, so the fields after it are counted from the end.
+fn events(text: &str, cluster: &str) -> Vec<NodeEvent> {
+    let event = |line: &str| {
+        let fields: Vec<&str> = line.split('|').collect();
+        let [of, node, from, to, state, reason @ .., tres] = fields.as_slice() else { return None };
+        let reason = reason.join("|");
+        (*of == cluster).then(|| {
+            Some(NodeEvent {
+                node: (*node).to_owned(),
+                state: (*state).to_owned(),
+                reason: Some(reason).filter(|reason| !reason.is_empty()),
+                has: amounts(tres),
+                from: from.parse().ok()?,
+                to: to.parse().ok(),
+            })
+        })?
+    };
+    text.lines().filter_map(event).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_slurmdbd() {
+        let text = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|TRES\n\
+            lab||1795270565|Unknown||Cluster Registered TRES|billing=93,cpu=24,gres/gpu:a100=4,gres/gpu=6,mem=96000M,node=3\n\
+            lab|node2|1795270568|1795270600|DOWN|fan | broken|cpu=8,gres/gpu=2,mem=32000M\n\
+            other|node9|1|2|DOWN||cpu=8\n";
+        let found = events(text, "lab");
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].has.cpus, found[0].has.gpus, found[0].to), (24, 6, None));
+        assert_eq!(found[1].reason.as_deref(), Some("fan | broken"));
+        assert_eq!(
+            (found[1].from, found[1].to, found[1].has.mem_bytes),
+            (1_795_270_568, Some(1_795_270_600), 32_000 << 20)
+        );
+    }
+
+    #[test]
+    fn gpus_that_are_no_tres_are_the_nodes_gres() {
+        for (text, gpus) in
+            [("gpu:a100:2(S:0-1),gpu:l40s:1,shard:8", 3), ("gpu:4", 4), ("", 0), ("(null)", 0), ("gpu:a100:many", 0)]
+        {
+            assert_eq!(gres(text), gpus, "{text}");
+        }
+        let now =
+            NodeNow { node: "g1".into(), tres: "cpu=8,mem=32000M".into(), gres: "gpu:2".into(), ..NodeNow::default() };
+        assert_eq!(node(&now).has, Amounts { cpus: 8, gpus: 2, mem_bytes: 32_000 << 20 });
+    }
+}

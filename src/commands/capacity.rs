@@ -1,0 +1,54 @@
+//! `takt capacity`: what the cluster had and what became of it.
+
+use super::{print, source};
+use crate::cli::{Capacity, Place};
+use crate::failure::Failure;
+use crate::output::{Column, Listing};
+use takt_collector::accounting::capacity::CapacityReport;
+use takt_collector::api::CapacityQuestion;
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
+    let question = CapacityQuestion {
+        month: asked.period.month.clone(),
+        from: asked.period.from.clone(),
+        to: asked.period.to.clone(),
+        cluster: asked.cluster.clone(),
+    };
+    let report = source(place)?.capacity(&question)?;
+    if report.rows.iter().all(|row| row.reported == 0) {
+        tracing::warn!("it is not known what the cluster had in this period: a server that polls Slurm learns it");
+    }
+    print(asked.format, &listing(&report), &report)
+}
+
+/// Hours, but for what is unknown.
+fn listing(report: &CapacityReport) -> Listing {
+    use Column::{Number, Text};
+    let mut listing = Listing::new(&[
+        Text("resource"),
+        Number("allocated_hours"),
+        Number("down_hours"),
+        Number("planned_down_hours"),
+        Number("planned_hours"),
+        Number("idle_hours"),
+        Number("reported_hours"),
+        Number("overcommitted_hours"),
+        Number("stranded_hours"),
+    ]);
+    let hours = |seconds: u64| format!("{:.1}", seconds as f64 / 3600.0);
+    for row in &report.rows {
+        listing.push(vec![
+            row.resource.clone(),
+            hours(row.allocated),
+            hours(row.down),
+            hours(row.planned_down),
+            hours(row.planned),
+            hours(row.idle),
+            hours(row.reported),
+            hours(row.overcommitted),
+            row.stranded.map_or_else(String::new, hours),
+        ]);
+    }
+    listing
+}

@@ -1,0 +1,119 @@
+//! `takt fairshare`: the lines of `sshare -l -a` computed from job records, explained, and as they were.
+
+use super::{print, source};
+use crate::cli::{Fairshare, ListingFormat, Place};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::output::{Column, Listing};
+use jiff::Timestamp;
+use std::io::Write;
+use takt_collector::accounting::fairshare::{ShareRow, Shares};
+use takt_collector::api::{FairshareAnswer, FairshareQuestion};
+use takt_collector::store::FairsharePoint;
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
+    let config = Config::load(place).usage()?;
+    let question = FairshareQuestion {
+        cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
+        user: asked.user.clone(),
+        account: asked.account.clone(),
+        explain: asked.explain,
+        plan: asked.plan.clone(),
+        plan_hours: asked.plan.as_ref().map(|_| asked.hours),
+        plan_partition: asked.partition.clone(),
+        plan_qos: asked.qos.clone(),
+        history_days: asked.history,
+    };
+    let answer = source(place)?.fairshare(&config.fairshare, &question)?;
+    warn_of_gaps(&answer);
+    match asked.format {
+        ListingFormat::Table if !answer.explanations.is_empty() => {
+            let mut out = std::io::stdout().lock();
+            Ok(answer.explanations.iter().try_for_each(|text| write!(out, "{text}"))?)
+        }
+        format if asked.history.is_some() => print(format, &history(&answer.history), &answer.history),
+        format => print(format, &listing(&answer.rows), &answer),
+    }
+}
+
+/// Usage that is charged to nobody makes everybody look better than Slurm does.
+fn warn_of_gaps(answer: &FairshareAnswer) {
+    if answer.runs_of_unknown_accounts > 0 {
+        tracing::warn!(
+            runs = answer.runs_of_unknown_accounts,
+            shares_from = answer.shares_from,
+            "runs of accounts that have no shares are charged to nobody"
+        );
+    }
+    if answer.runs_of_unknown_amounts > 0 {
+        tracing::warn!(runs = answer.runs_of_unknown_amounts, "runs are charged to nobody: what they held is unknown");
+    }
+}
+
+/// The columns of `sshare -l -a`, with its indentation.
+fn listing(rows: &[ShareRow]) -> Listing {
+    use Column::{Number, Text};
+    let mut listing = Listing::new(&[
+        Text("account"),
+        Text("user"),
+        Text("partition"),
+        Number("raw_shares"),
+        Number("norm_shares"),
+        Number("raw_usage"),
+        Number("norm_usage"),
+        Number("effective_usage"),
+        Number("fair_share"),
+        Number("level_fs"),
+    ]);
+    for row in rows {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        listing.push(vec![
+            format!("{:indent$}{}", "", row.account, indent = row.depth),
+            text(&row.user),
+            text(&row.partition),
+            match row.raw_shares {
+                None => String::new(),
+                Some(Shares::Raw(shares)) => shares.to_string(),
+                Some(Shares::Parent) => "parent".to_owned(),
+            },
+            format!("{:.6}", row.norm_shares),
+            format!("{:.0}", row.raw_usage.floor()),
+            format!("{:.6}", row.norm_usage),
+            format!("{:.6}", row.effective_usage),
+            decimals(row.fair_share),
+            decimals(row.level_fs),
+        ]);
+    }
+    listing
+}
+
+fn history(points: &[FairsharePoint]) -> Listing {
+    use Column::{Number, Text};
+    let mut listing = Listing::new(&[
+        Text("at"),
+        Text("account"),
+        Text("user"),
+        Number("raw_usage"),
+        Number("effective_usage"),
+        Number("fair_share"),
+        Number("level_fs"),
+    ]);
+    for point in points {
+        listing.push(vec![
+            Timestamp::from_second(point.at).map_or_else(|_| String::new(), |at| at.to_string()),
+            point.account.clone(),
+            point.user.clone().unwrap_or_default(),
+            format!("{:.0}", point.raw_usage.floor()),
+            format!("{:.6}", point.effective_usage),
+            decimals(point.fair_share),
+            decimals(point.level_fs),
+        ]);
+    }
+    listing
+}
+
+/// As `sshare` writes it: empty where there is none, `inf` where nothing was used.
+fn decimals(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.6}"))
+}

@@ -1,0 +1,132 @@
+//! `takt reconcile`: our hours beside `sreport`'s, with the reason of each difference.
+
+use super::{one_thread, print};
+use crate::cli::{Place, Reconcile};
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::output::{Column, Listing};
+use crate::source::Source;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use takt_collector::accounting::UsageReport;
+use takt_collector::accounting::capacity::CapacityReport;
+use takt_collector::accounting::reconcile::{Circumstances, Key, Line, reconcile};
+use takt_collector::api::{CapacityQuestion, UsageQuestion};
+use takt_collector::jobs;
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
+    let config = Config::load(place).usage()?;
+    let cluster = asked.cluster.clone().or_else(|| config.cluster.clone());
+    let source = Source::open(&config.data_dir(place))?;
+    let period = &asked.period;
+    let usage = source.usage(&UsageQuestion {
+        month: period.month.clone(),
+        from: period.from.clone(),
+        to: period.to.clone(),
+        by: "account,user".to_owned(),
+        cluster: cluster.clone(),
+        ..UsageQuestion::default()
+    })?;
+    let capacity = source.capacity(&CapacityQuestion {
+        month: period.month.clone(),
+        from: period.from.clone(),
+        to: period.to.clone(),
+        cluster,
+    })?;
+    let circumstances = circumstances(&source, &usage)?;
+    // Periods are whole local days, which sreport reads as such.
+    let day = |instant: &str| instant.split('T').next().unwrap_or_default().to_owned();
+    let sreport =
+        one_thread()?.block_on(jobs::sreport(&config.jobs, &usage.timezone, &day(&usage.from), &day(&usage.to)))?;
+    let lines = reconcile(&ours(&usage, &capacity), &sreport, &circumstances);
+    let differ = lines.iter().filter(|line| line.difference != 0).count();
+    let shown: Vec<Line> = lines.into_iter().filter(|line| !asked.differences || line.difference != 0).collect();
+    tracing::info!(period_from = usage.from, period_to = usage.to, timezone = usage.timezone, differ, "compared");
+    print(asked.format, &listing(&shown), &shown)
+}
+
+fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
+    let mut ours = BTreeMap::new();
+    for row in &usage.rows {
+        let value = |at: usize| row.group.0.get(at).and_then(|(_, value)| value.clone()).unwrap_or_default();
+        let key = |resource: &str| Key {
+            account: value(0),
+            user: value(1),
+            resource: resource.to_owned(),
+            part: "used".to_owned(),
+        };
+        let figures = &row.figures;
+        // sreport has no line for what was not used.
+        let used = [("cpu", figures.cpu_seconds), ("gres/gpu", figures.gpu_seconds.unwrap_or(0))];
+        ours.extend(used.into_iter().filter(|(_, seconds)| *seconds > 0).map(|(name, seconds)| (key(name), seconds)));
+    }
+    for row in &capacity.rows {
+        let parts = [
+            ("allocated", row.allocated),
+            ("down", row.down),
+            ("planned_down", row.planned_down),
+            ("idle", row.idle),
+            ("planned", row.planned),
+            ("reported", row.reported),
+        ];
+        ours.extend(parts.into_iter().map(|(part, seconds)| {
+            (Key { resource: row.resource.clone(), part: part.to_owned(), ..Key::default() }, seconds)
+        }));
+    }
+    ours
+}
+
+/// What of each user's runs may explain a difference.
+fn circumstances(source: &Source, usage: &UsageReport) -> Result<BTreeMap<(String, String), Circumstances>, Failure> {
+    const DAY: u32 = 86_400;
+    let instant = |text: &str| {
+        let instant: jiff::Timestamp = text.parse()?;
+        Ok::<_, jiff::Error>(instant.as_second())
+    };
+    let (from, to) = (instant(&usage.from)?, instant(&usage.to)?);
+    let cluster = usage.cluster.replace('\'', "''");
+    let now = jiff::Timestamp::now().as_second();
+    let answer = source.sql(&format!(
+        "SELECT account, \"user\",
+                coalesce(sum(suspended_seconds * cpus), 0)::BIGINT,
+                count(*) FILTER (end_time IS NULL AND epoch(start_time) + timelimit_seconds + {DAY} < {now}),
+                count(*) FILTER (end_time IS NULL AND start_time IS NOT NULL),
+                count(*) FILTER (gpus IS NULL AND start_time IS NOT NULL)
+         FROM jobs
+         WHERE cluster = '{cluster}' AND epoch(submit_time) < {to} AND coalesce(epoch(end_time) > {from}, true)
+         GROUP BY ALL"
+    ))?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let count = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0);
+    let row = |row: &Vec<Value>| {
+        let of = Circumstances {
+            suspended_cpu_seconds: count(&row[2]),
+            runaway_runs: count(&row[3]),
+            open_runs: count(&row[4]),
+            gpu_unknown_runs: count(&row[5]),
+        };
+        ((text(&row[0]), text(&row[1])), of)
+    };
+    Ok(answer.rows.iter().map(row).collect())
+}
+
+fn listing(lines: &[Line]) -> Listing {
+    use Column::{Number, Text};
+    let mut listing = Listing::new(&[
+        Text("account"),
+        Text("user"),
+        Text("resource"),
+        Text("part"),
+        Number("ours_seconds"),
+        Number("sreport_seconds"),
+        Number("difference"),
+        Text("reason"),
+    ]);
+    for line in lines {
+        let Key { account, user, resource, part } = line.key.clone();
+        let numbers = [line.ours.to_string(), line.sreport.to_string(), line.difference.to_string()];
+        listing.push([account, user, resource, part].into_iter().chain(numbers).chain([line.reason.clone()]).collect());
+    }
+    listing
+}
