@@ -14,7 +14,7 @@ use std::time::{Instant, SystemTime};
 use takt_collector::accounting::efficiency::EfficiencyConfig;
 use takt_collector::assess;
 use takt_collector::jobs::{Entry, JobRun};
-use takt_collector::store::{Column, DataDir, Due, Group, Origin, Records, STALE, Store, StoreConfig};
+use takt_collector::store::{Column, DataDir, Due, Group, Origin, Records, STALE, Shifted, Store, StoreConfig};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -75,7 +75,13 @@ fn main() -> Result<(), Failure> {
 
     let config = StoreConfig { retention_days: 400, min_free_bytes: 0, queue_limit_mib: 512, ..StoreConfig::default() };
     let store = Store::open(DataDir::claim(Path::new(directory))?, &config, &mut Registry::default())?;
-    let origin = Origin { source: "bench", name: "bench", timezone: Some("Europe/Oslo"), told_until: None };
+    let origin = Origin {
+        source: "bench",
+        name: "bench",
+        timezone: Some("Europe/Oslo"),
+        told_until: None,
+        shifted: Shifted::Keep,
+    };
     Records::of(store.database())
         .import(&origin, jobs.iter().map(|job| Ok::<_, std::convert::Infallible>(Entry::Run(job.run.clone()))))?;
     let began = Instant::now();

@@ -172,11 +172,11 @@ async fn listen_to_all(scrape: Arc<ScrapeManager>, handle: Handle) {
             stays
         });
         for (url, labels) in targets {
-            if !listening.contains_key(&url) {
+            listening.entry(url).or_insert_with_key(|url| {
                 let exporter = Exporter { url: url.clone(), labels: labels.clone() };
                 let task = tokio::spawn(listen(http.clone(), exporter, handle.clone())).abort_handle();
-                listening.insert(url, (labels, task));
-            }
+                (labels, task)
+            });
         }
         tokio::time::sleep(TARGETS_EVERY).await;
     }

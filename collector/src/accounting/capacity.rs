@@ -239,11 +239,14 @@ impl Hours {
 /// Less free memory than this on a node, and no job gets in.
 const LEAST_MEMORY_BYTES: u64 = 1 << 30;
 
+/// What is taken (or, where false, given back) of a node, and when.
+type Change = (i64, bool, Amounts);
+
 /// When what was taken of each node.
 struct Stranded<'n> {
     from: i64,
     to: i64,
-    nodes: HashMap<&'n str, (Amounts, Vec<(i64, bool, Amounts)>)>,
+    nodes: HashMap<&'n str, (Amounts, Vec<Change>)>,
     lists: HashMap<String, Vec<String>>,
 }
 

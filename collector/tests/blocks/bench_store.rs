@@ -103,11 +103,11 @@ impl Bench {
     /// Every sample that was written is there, once and bit for bit.
     #[track_caller]
     pub fn expect_all(&self, from: i64, to: i64, step: i64) {
-        for metric in 0..METRICS.len() {
+        for (metric, name) in METRICS.iter().enumerate() {
             let found = self.samples(metric, from, to - 1);
             let expected: Vec<_> = (from..to).step_by(step as usize).map(|at| (at, value(metric, at))).collect();
             let missing = expected.iter().find(|sample| !found.contains(sample));
-            let (name, count, wanted) = (METRICS[metric], found.len(), expected.len());
+            let (count, wanted) = (found.len(), expected.len());
             assert!(found == expected, "{name}: {count} samples, expected {wanted}; missing: {missing:?}");
         }
         let db = self.store.database().connect().unwrap();

@@ -84,6 +84,7 @@ fn usage_of(tree: &AssociationTree, settings: &PrioritySettings, jobs: &[Job]) -
             ("keep".to_owned(), Qos { usage_factor: 1.0, no_decay: true }),
         ]
         .into(),
+        otherwise: None,
         flags: settings.flags,
     };
     let mut usage = Accumulator::new(tree, &table, &rates, AS_OF - 100_000);

@@ -38,6 +38,7 @@ impl Lab {
             rates: Rates {
                 partitions: slurm_text::partitions(&read("scontrol-show-partition.txt")).unwrap(),
                 qos: slurm_text::qos(&read("sacctmgr-qos.psv")).unwrap(),
+                otherwise: None,
                 flags: settings.flags,
             },
             settings,

@@ -79,7 +79,9 @@ mod tests {
     use crate::store::STALE;
     use proptest::prelude::*;
 
-    fn split(values: &[f64]) -> (f64, Vec<(Option<i64>, Option<f64>)>) {
+    type Split = (Option<i64>, Option<f64>);
+
+    fn split(values: &[f64]) -> (f64, Vec<Split>) {
         let scale = Scale::of(values);
         (scale.divisor(), values.iter().map(|&value| scale.split(value)).collect())
     }
