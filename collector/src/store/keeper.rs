@@ -24,7 +24,7 @@ use takt_model::Timestamp;
 /// How often the keeper looks at what is due, besides whenever a segment is complete.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// What was replaced stays for this long, and for as long as a reader holds it.
+/// What was replaced stays for this long by the store's clock, and for as long as a reader holds it.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// A day is merged once it has been over for this long.
@@ -157,7 +157,7 @@ pub(crate) struct Keeper {
 /// Something that queries may still read, and since when nothing names it any more.
 pub(crate) struct Replaced {
     what: Thing,
-    since: Instant,
+    since: Timestamp,
 }
 
 enum Thing {
@@ -325,7 +325,7 @@ impl Keeper {
         }
         for block in gone {
             tracing::info!(block = %block.title(), bytes = block.bytes(), "removing a block");
-            self.replaced.push(Replaced { what: Thing::Block(Arc::clone(block)), since: Instant::now() });
+            self.replaced.push(Replaced { what: Thing::Block(Arc::clone(block)), since: self.clock.now() });
         }
         Ok(Kept { removed: gone.iter().map(|block| block.title()).collect(), ..Kept::default() })
     }
@@ -347,7 +347,8 @@ impl Keeper {
         })?;
         crash_point("published");
         let things = gone.iter().cloned().map(Thing::Block).chain(sealed.map(Thing::Segment));
-        self.replaced.extend(things.map(|what| Replaced { what, since: Instant::now() }));
+        let since = self.clock.now();
+        self.replaced.extend(things.map(|what| Replaced { what, since }));
         Ok(Kept { written, rows, removed: gone.iter().map(|block| block.title()).collect() })
     }
 
@@ -377,9 +378,10 @@ impl Keeper {
     /// Removes what was replaced, once nobody reads it.
     fn sweep(&mut self, grace: Duration) {
         let database = Arc::clone(&self.database);
+        let before = self.clock.now().minus(grace);
         self.replaced.retain(|replaced| {
             let is_read = matches!(&replaced.what, Thing::Block(block) if Arc::strong_count(block) > 1);
-            if replaced.since.elapsed() < grace || (is_read && !grace.is_zero()) {
+            if (replaced.since > before && !grace.is_zero()) || (is_read && !grace.is_zero()) {
                 return true;
             }
             match replaced.what.remove(&database) {
