@@ -2,6 +2,7 @@
 
 use super::{Handle, Stopped};
 use futures_util::StreamExt;
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, StatusCode};
 use std::time::Duration;
 use takt_model::{Event, Labels};
@@ -73,7 +74,7 @@ async fn connection(
     }
     let response = tokio::time::timeout(SILENCE_MAX, request.send()).await.map_err(|_| ListenError::Silent)??;
     let response = match response.status() {
-        StatusCode::OK => response,
+        StatusCode::OK if is_event_stream(response.headers()) => response,
         status if status.is_server_error() => response.error_for_status()?,
         status => return Err(ListenError::Without(status)),
     };
@@ -86,6 +87,12 @@ async fn connection(
             take(&message, exporter, handle)?;
         }
     }
+}
+
+/// Some servers answer every path with the same page: reading that again and again would tell nothing.
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
 fn take(message: &Message, exporter: &Exporter, handle: &Handle) -> Result<(), Stopped> {
@@ -169,6 +176,13 @@ mod tests {
         let mut lines = Lines::default();
         let all = pieces.iter().flat_map(|piece| lines.push(piece).unwrap()).collect::<Vec<_>>();
         all.into_iter().map(|message| (message.kind, message.data)).collect()
+    }
+
+    #[test]
+    fn a_page_is_no_stream_of_events() {
+        let of = |kind: &'static str| [(CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect::<HeaderMap>();
+        assert!(is_event_stream(&of("text/event-stream")) && is_event_stream(&of("text/event-stream; charset=utf-8")));
+        assert!(!is_event_stream(&of("text/plain; version=0.0.4")) && !is_event_stream(&HeaderMap::new()));
     }
 
     #[test]
