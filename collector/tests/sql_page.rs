@@ -94,7 +94,7 @@ fn a_metric_is_a_view_with_its_labels() {
     let ask = |sql: &str| run(&database, sql, Limits::default());
     assert!(ask("SELECT * FROM up").unwrap_err().to_string().contains("up does not exist"));
     insert(
-        r#"INSERT INTO hot.series VALUES (1, 'up', '{"node":"n1","ts":"x"}');
+        r#"INSERT INTO hot.series (id, metric, labels) VALUES (1, 'up', '{"node":"n1","ts":"x"}');
         INSERT INTO hot.samples VALUES (1, TIMESTAMP_MS '2026-10-01 00:00:00', 1)"#,
     );
     // It has come since; its label ts is not its column ts.
@@ -102,7 +102,7 @@ fn a_metric_is_a_view_with_its_labels() {
     assert_eq!(rows.columns, ["ts", "value", "node", "label_ts"]);
     assert_eq!(rows.rows, [[json!("2026-10-01T00:00:00Z"), json!(1.0), json!("n1"), json!("x")]]);
     insert(
-        r#"INSERT INTO hot.series VALUES (2, 'up', '{"node":"n2","rack":"a b"}');
+        r#"INSERT INTO hot.series (id, metric, labels) VALUES (2, 'up', '{"node":"n2","rack":"a b"}');
         INSERT INTO hot.samples VALUES (2, TIMESTAMP_MS '2026-10-01 00:00:01', 0)"#,
     );
     assert!(database.follow_metrics().unwrap());
