@@ -60,6 +60,9 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
     assert!(said.contains("this deletes every stored sample of {node=\"g02\"} for good; say --yes"), "{said}");
     let deleted = json(&takt, &["store", "delete", "--node", "g02", "--yes", "--format", "json"]);
     assert!(deleted["rows"].as_u64().unwrap() > 500, "{deleted}");
+    server.wait_until("storing samples after the first block", SOON, || {
+        (json(&takt, &STAT)["hot_samples"].as_u64()? > 0).then_some(())
+    });
     server.stop();
 
     // The same from the files.
