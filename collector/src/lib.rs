@@ -5,7 +5,6 @@
 //! a person.
 
 mod config_error;
-mod error_chain;
 
 pub mod accounting;
 pub mod api;
@@ -16,4 +15,4 @@ pub mod scrape;
 pub mod store;
 
 pub use config_error::ConfigError;
-pub(crate) use error_chain::error_chain;
+pub(crate) use takt_model::error_chain;

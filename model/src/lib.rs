@@ -2,16 +2,20 @@
 //!
 //! Plain values only. Nothing here reads a file, opens a socket or asks for the time.
 
+mod error_chain;
 mod event;
 mod labels;
+mod match_op;
 mod metric;
 mod samples;
 mod time;
 
 pub mod exposition;
 
+pub use error_chain::error_chain;
 pub use event::{Event, EventKind};
 pub use labels::{Labels, METRIC_NAME};
+pub use match_op::MatchOp;
 pub use metric::{Family, Kind, Metric};
 pub use samples::Samples;
 pub use time::Timestamp;

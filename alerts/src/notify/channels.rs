@@ -15,6 +15,7 @@ use base64::prelude::BASE64_STANDARD;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use takt_model::error_chain;
 
 /// Slack's Web API.
 pub const SLACK_API: &str = "https://slack.com/api";
@@ -213,13 +214,13 @@ impl Build<'_> {
             None => {
                 let mut known = self.mailer.borrow_mut();
                 if known.is_none() {
-                    let mailer = Mailer::new(self.email).map_err(|error| settings.mistake(in_full(&error)))?;
+                    let mailer = Mailer::new(self.email).map_err(|error| settings.mistake(error_chain(&error)))?;
                     *known = Some(Arc::new(mailer));
                 }
                 Arc::clone(known.as_ref().expect("it was set just now"))
             }
         };
-        mailer.check(&to).map_err(|error| settings.mistake(in_full(&error)))?;
+        mailer.check(&to).map_err(|error| settings.mistake(error_chain(&error)))?;
         Ok(Way::Mail(Email { to, domain: mailer.domain().to_owned() }, mailer))
     }
 
@@ -257,7 +258,7 @@ impl Build<'_> {
             None => self.global("smtp_auth_password")?,
         };
         let login = text("auth_username", "smtp_auth_username")?.zip(password);
-        Mailer::with_login(&config, login).map(Some).map_err(|error| settings.mistake(in_full(&error)))
+        Mailer::with_login(&config, login).map(Some).map_err(|error| settings.mistake(error_chain(&error)))
     }
 
     /// The value of `key`, or what is in the file that `key_file` names.
@@ -314,17 +315,6 @@ fn address(settings: &Node, url: String) -> Result<String, Mistake> {
         // The value may be a secret, so it is not repeated.
         false => Err(settings.mistake("expected an address that begins with http:// or https://")),
     }
-}
-
-/// An error with its causes.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

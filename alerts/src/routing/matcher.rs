@@ -5,29 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use takt_model::Labels;
 
-/// How a label is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MatchOp {
-    /// `=`
-    Equal,
-    /// `!=`
-    NotEqual,
-    /// `=~`
-    Regex,
-    /// `!~`
-    NotRegex,
-}
-
-impl MatchOp {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Equal => "=",
-            Self::NotEqual => "!=",
-            Self::Regex => "=~",
-            Self::NotRegex => "!~",
-        }
-    }
-}
+pub use takt_model::MatchOp;
 
 /// A condition that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,11 +42,9 @@ impl Matcher {
     /// # Errors
     /// Where `value` should be a regular expression and is none.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
-        let regex = match op {
-            MatchOp::Equal | MatchOp::NotEqual => None,
-            MatchOp::Regex | MatchOp::NotRegex => {
-                Some(Regex::new(&format!("^(?:{value})$")).map_err(|_| MatcherError::Regex(value.to_owned()))?)
-            }
+        let regex = match op.is_regex() {
+            true => Some(Regex::new(&format!("^(?:{value})$")).map_err(|_| MatcherError::Regex(value.to_owned()))?),
+            false => None,
         };
         Ok(Self { name: name.to_owned(), op, value: value.to_owned(), regex })
     }
@@ -99,8 +75,7 @@ impl Matcher {
     }
 
     fn accepts_value(&self, value: &str) -> bool {
-        let is_match = self.regex.as_ref().map_or_else(|| self.value == value, |regex| regex.is_match(value));
-        is_match == matches!(self.op, MatchOp::Equal | MatchOp::Regex)
+        self.op.accepts(self.regex.as_ref().map_or_else(|| self.value == value, |regex| regex.is_match(value)))
     }
 
     fn sort_key(&self) -> (&str, MatchOp, &str) {
@@ -114,7 +89,7 @@ impl fmt::Display for Matcher {
             true => f.write_str(&self.name)?,
             false => write_quoted(f, &self.name)?,
         }
-        f.write_str(self.op.as_str())?;
+        write!(f, "{}", self.op)?;
         write_quoted(f, &self.value)
     }
 }

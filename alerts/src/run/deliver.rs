@@ -9,6 +9,7 @@ use crate::ports::StoreError;
 use reqwest::Client;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use takt_model::error_chain;
 
 /// Time for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -70,7 +71,7 @@ impl Deliver {
             let reply = http.get(&url).send().await.and_then(reqwest::Response::error_for_status);
             if let Err(error) = reply {
                 failures.inc();
-                tracing::warn!(error = in_full(&error.without_url()), "the heartbeat did not arrive");
+                tracing::warn!(error = error_chain(&error.without_url()), "the heartbeat did not arrive");
             }
         });
     }
@@ -97,8 +98,8 @@ pub async fn tell(way: &Way, http: &Client, row: &Row, thread: Option<String>) -
             let is_first = thread.is_none();
             let outcome = match mailer.send(&email.mail(row, thread)).await {
                 Ok(()) => Outcome::Sent(is_first.then(|| email.message_id(row))),
-                Err(error) if error.is_permanent() => Outcome::GiveUp { error: in_full(&error) },
-                Err(error) => Outcome::TryAgain { after: None, error: in_full(&error) },
+                Err(error) if error.is_permanent() => Outcome::GiveUp { error: error_chain(&error) },
+                Err(error) => Outcome::TryAgain { after: None, error: error_chain(&error) },
             };
             (outcome, Duration::ZERO)
         }
@@ -115,7 +116,7 @@ async fn by_http(notifier: &dyn HttpNotifier, http: &Client, row: &Row, thread: 
                 Ok(reply) => replies.push(reply),
                 // The address may hold a secret.
                 Err(error) => {
-                    return Outcome::TryAgain { after: None, error: in_full(&error.without_url()) };
+                    return Outcome::TryAgain { after: None, error: error_chain(&error.without_url()) };
                 }
             },
         }
@@ -141,15 +142,4 @@ async fn post(http: &Client, request: Request) -> reqwest::Result<Reply> {
     body.truncate(REPLY_MAX);
     let body = String::from_utf8_lossy(&body).into_owned();
     Ok(Reply { status, retry_after: retry_after.map(Duration::from_secs), body })
-}
-
-/// An error with its causes.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -1,5 +1,6 @@
 //! What a request or a command is told when it gets no answer.
 
+use crate::error_chain;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -32,17 +33,17 @@ pub enum ProblemKind {
 impl Problem {
     /// The question makes no sense.
     pub fn usage(error: impl std::error::Error) -> Self {
-        Self { kind: ProblemKind::Usage, error: chain(&error) }
+        Self { kind: ProblemKind::Usage, error: error_chain(&error) }
     }
 
     /// What was sent cannot be used.
     pub fn input(error: impl std::error::Error) -> Self {
-        Self { kind: ProblemKind::Input, error: chain(&error) }
+        Self { kind: ProblemKind::Input, error: error_chain(&error) }
     }
 
     /// We failed.
     pub fn failed(error: impl std::error::Error) -> Self {
-        Self { kind: ProblemKind::Failed, error: chain(&error) }
+        Self { kind: ProblemKind::Failed, error: error_chain(&error) }
     }
 
     /// Whether the asker's words caused it.
@@ -61,15 +62,4 @@ impl IntoResponse for Problem {
         };
         (status, Json(self)).into_response()
     }
-}
-
-/// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }

@@ -5,18 +5,7 @@ use regex::Regex;
 use std::fmt;
 use takt_model::{Labels, METRIC_NAME};
 
-/// How a label is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MatchOp {
-    /// `=`
-    Equal,
-    /// `!=`
-    NotEqual,
-    /// `=~`
-    Regex,
-    /// `!~`
-    NotRegex,
-}
+pub use takt_model::MatchOp;
 
 /// A regular expression that cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -63,11 +52,9 @@ impl Matcher {
     /// # Errors
     /// Where `value` should be a regular expression and is none.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
-        let regex = match op {
-            MatchOp::Equal | MatchOp::NotEqual => None,
-            MatchOp::Regex | MatchOp::NotRegex => {
-                Some(whole(value).map_err(|source| MatcherError { value: value.to_owned(), source })?)
-            }
+        let regex = match op.is_regex() {
+            true => Some(whole(value).map_err(|source| MatcherError { value: value.to_owned(), source })?),
+            false => None,
         };
         Ok(Self { name: name.to_owned(), op, value: value.to_owned(), regex })
     }
@@ -99,8 +86,7 @@ impl Matcher {
 
     /// Whether a label with this value passes.
     pub fn accepts(&self, value: &str) -> bool {
-        let is_match = self.regex.as_ref().map_or_else(|| self.value == value, |regex| regex.is_match(value));
-        is_match == matches!(self.op, MatchOp::Equal | MatchOp::Regex)
+        self.op.accepts(self.regex.as_ref().map_or_else(|| self.value == value, |regex| regex.is_match(value)))
     }
 
     /// Whether a series with these labels passes.
@@ -117,12 +103,6 @@ impl PartialEq for Matcher {
 
 impl fmt::Display for Matcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let op = match self.op {
-            MatchOp::Equal => "=",
-            MatchOp::NotEqual => "!=",
-            MatchOp::Regex => "=~",
-            MatchOp::NotRegex => "!~",
-        };
-        write!(f, "{}{op}{:?}", self.name, self.value)
+        write!(f, "{}{}{:?}", self.name, self.op, self.value)
     }
 }

@@ -1,8 +1,8 @@
 //! Whether an answer is the one that a script expects.
 
-use super::chain;
 use super::command::{About, Eval, Message, Row, When, unquoted};
 use super::notation::Slot;
+use crate::error_chain;
 use crate::query::promql::error::Error;
 use crate::query::promql::numbers::almost_equal;
 use crate::query::promql::source::Point;
@@ -17,10 +17,10 @@ const EPSILON: f64 = 1e-6;
 pub(super) fn check<'a>(eval: &Eval, answer: &'a Result<Answer, Error>) -> Result<Option<&'a Value>, String> {
     let answer = match answer {
         Err(error) if eval.fails => {
-            check_messages(eval, About::Failure, &BTreeSet::from([chain(error)]))?;
+            check_messages(eval, About::Failure, &BTreeSet::from([error_chain(error)]))?;
             return Ok(None);
         }
-        Err(error) => return Err(chain(error)),
+        Err(error) => return Err(error_chain(error)),
         Ok(_) if eval.fails => return Err("expected the query to fail, but it did not".to_owned()),
         Ok(answer) => answer,
     };

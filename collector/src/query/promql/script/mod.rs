@@ -7,6 +7,7 @@ mod check;
 mod command;
 mod notation;
 
+use crate::error_chain;
 use crate::query::promql::eval::{Options, instant, range};
 use crate::query::promql::plan::Context;
 use crate::query::promql::source::Memory;
@@ -140,7 +141,7 @@ impl Runner<'_> {
                 // The same query over a range must say the same in the middle.
                 let (start, end) = (at_ms - 60_000, at_ms + 60_000);
                 let answer = range(&self.memory, &eval.query, start, end, 60_000, &options);
-                let answer = answer.map_err(|error| format!("as a range query: {}", chain(&error)))?;
+                let answer = answer.map_err(|error| format!("as a range query: {}", error_chain(&error)))?;
                 check_middle(eval, value, &answer.value, at_ms).map_err(|text| format!("as a range query: {text}"))
             }
             When::Range { start_ms, end_ms, step_ms } => {
@@ -173,15 +174,4 @@ fn without_bucket(labels: &Labels) -> Option<Labels> {
     converted.set(takt_model::METRIC_NAME, base);
     converted.remove("le");
     Some(converted)
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 /// `error` and everything that caused it, joined by colons. A cause whose text the one before already shows is left out.
-pub(crate) fn error_chain(error: &dyn Error) -> String {
+pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
