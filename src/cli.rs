@@ -262,15 +262,8 @@ pub struct ReportSend {
 
 #[derive(Debug, Args)]
 pub struct ReportSheet {
-    /// Month to report (2026-10); this month where no period is given
-    #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
-    pub month: Option<String>,
-    /// First day of the period
-    #[arg(long, value_name = "DATE", requires = "to")]
-    pub from: Option<String>,
-    /// End of the period: the first day that is outside
-    #[arg(long, value_name = "DATE", requires = "from")]
-    pub to: Option<String>,
+    #[command(flatten)]
+    pub period: Period,
     /// Only this user's; `report user` takes whoever runs it where this is left out
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
@@ -290,15 +283,8 @@ pub struct ReportSheet {
 
 #[derive(Debug, Args)]
 pub struct Assess {
-    /// Runs that ended in this month; in the current one where no period is given
-    #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
-    pub month: Option<String>,
-    /// First day of the period
-    #[arg(long, value_name = "DATE", requires = "to")]
-    pub from: Option<String>,
-    /// End of the period: the first day that is outside
-    #[arg(long, value_name = "DATE", requires = "from")]
-    pub to: Option<String>,
+    #[command(flatten)]
+    pub period: Period,
     /// Those that were assessed already as well
     #[arg(long)]
     pub again: bool,

@@ -11,9 +11,9 @@ use takt_collector::api::AssessQuestion;
 pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {
     let config = Config::load(place).usage()?;
     let question = AssessQuestion {
-        month: asked.month.clone(),
-        from: asked.from.clone(),
-        to: asked.to.clone(),
+        month: asked.period.month.clone(),
+        from: asked.period.from.clone(),
+        to: asked.period.to.clone(),
         again: asked.again,
         cluster: asked.cluster.clone(),
     };

@@ -49,9 +49,9 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
         _ => {}
     }
     let question = SheetQuestion {
-        month: asked.month.clone(),
-        from: asked.from.clone(),
-        to: asked.to.clone(),
+        month: asked.period.month.clone(),
+        from: asked.period.from.clone(),
+        to: asked.period.to.clone(),
         user,
         account,
         runs: asked.runs.unwrap_or(view.most_runs(asked.format)),
