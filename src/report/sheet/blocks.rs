@@ -129,27 +129,38 @@ fn summary(sheet: &Sheet) -> Block {
     Block::Listing("In short", listing)
 }
 
+/// What stands in a column, by row.
+type Cell<T> = fn(&T) -> String;
+
+/// A table; none where there are no rows.
+fn table<'a, T: 'a>(
+    title: &'static str,
+    rows: impl IntoIterator<Item = &'a T>,
+    columns: &[(Column, Cell<T>)],
+) -> Option<Block> {
+    let mut rows = rows.into_iter().peekable();
+    rows.peek()?;
+    let mut listing = Listing::new(&columns.iter().map(|(column, _)| *column).collect::<Vec<_>>());
+    rows.for_each(|row| listing.push(columns.iter().map(|(_, cell)| cell(row)).collect()));
+    Some(Block::Listing(title, listing))
+}
+
 fn trend(sheet: &Sheet) -> Option<Block> {
-    let mut listing = Listing::new(&[
-        Column::Text("month"),
-        Column::Number("gpu_hours"),
-        Column::Number("cpu_hours"),
-        Column::Number("runs"),
-        Column::Number("gpu_utilization"),
-        Column::Number("wasted"),
-    ]);
-    for figures in sheet.before.iter().chain([&sheet.figures]) {
-        listing.push(vec![
-            figures.period.clone(),
-            amount(figures.gpu_hours),
-            amount(figures.cpu_hours),
-            figures.jobs_started.to_string(),
-            known(figures.gpu_utilization, percent),
-            amount(figures.split_gpu_hours.wasted()),
-        ]);
+    if sheet.before.iter().all(|figures| figures.cpu_hours == 0.0) {
+        return None;
     }
-    let is_new = sheet.before.iter().all(|figures| figures.cpu_hours == 0.0);
-    (!is_new).then_some(Block::Listing("Trend", listing))
+    table(
+        "Trend",
+        sheet.before.iter().chain([&sheet.figures]),
+        &[
+            (Column::Text("month"), |figures| figures.period.clone()),
+            (Column::Number("gpu_hours"), |figures| amount(figures.gpu_hours)),
+            (Column::Number("cpu_hours"), |figures| amount(figures.cpu_hours)),
+            (Column::Number("runs"), |figures| figures.jobs_started.to_string()),
+            (Column::Number("gpu_utilization"), |figures| known(figures.gpu_utilization, percent)),
+            (Column::Number("wasted"), |figures| amount(figures.split_gpu_hours.wasted())),
+        ],
+    )
 }
 
 /// The headings of a split, with the class that HTML colours them by and what they mean.
@@ -216,28 +227,22 @@ fn wasters(sheet: &Sheet) -> Option<Block> {
         sheet.members.iter().filter(|member| member.figures.split_gpu_hours.wasted() > 0.0).collect();
     let wasted = |member: &Member| member.figures.split_gpu_hours.wasted();
     members.sort_by(|a, b| wasted(b).total_cmp(&wasted(a)));
-    let mut listing = Listing::new(&[
-        Column::Text("name"),
-        Column::Number("wasted"),
-        Column::Number("share"),
-        Column::Number("did_nothing"),
-        Column::Number("idle_streaks"),
-        Column::Number("low_utilization"),
-        Column::Number("over_limit"),
-    ]);
-    for member in members.iter().take(20) {
-        let split = &member.figures.split_gpu_hours;
-        listing.push(vec![
-            member.name.clone(),
-            amount(split.wasted()),
-            percent(split.wasted() / split.held()),
-            amount(split.idle),
-            amount(split.streak),
-            amount(split.low),
-            amount(member.figures.limit_excess_gpu_hours),
-        ]);
-    }
-    (!members.is_empty()).then_some(Block::Listing("Who could spare the most GPU-hours", listing))
+    table(
+        "Who could spare the most GPU-hours",
+        members.into_iter().take(20),
+        &[
+            (Column::Text("name"), |member| member.name.clone()),
+            (Column::Number("wasted"), |member| amount(member.figures.split_gpu_hours.wasted())),
+            (Column::Number("share"), |member| {
+                let split = &member.figures.split_gpu_hours;
+                percent(split.wasted() / split.held())
+            }),
+            (Column::Number("did_nothing"), |member| amount(member.figures.split_gpu_hours.idle)),
+            (Column::Number("idle_streaks"), |member| amount(member.figures.split_gpu_hours.streak)),
+            (Column::Number("low_utilization"), |member| amount(member.figures.split_gpu_hours.low)),
+            (Column::Number("over_limit"), |member| amount(member.figures.limit_excess_gpu_hours)),
+        ],
+    )
 }
 
 fn fixes(sheet: &Sheet) -> Vec<Block> {
@@ -264,51 +269,41 @@ pub(super) fn fix_words(sheet: &Sheet, fix: &takt_collector::accounting::sheet::
 }
 
 fn budgets(sheet: &Sheet) -> Option<Block> {
-    let mut listing = Listing::new(&[
-        Column::Text("budget"),
-        Column::Text("period"),
-        Column::Number("used"),
-        Column::Number("limit"),
-        Column::Text("unit"),
-        Column::Number("share"),
-        Column::Text("warning"),
-    ]);
-    for budget in &sheet.budgets {
-        listing.push(vec![
-            budget.name.clone(),
-            if budget.period == BudgetPeriod::Year { "year" } else { "month" }.to_owned(),
-            amount(budget.used),
-            amount(budget.limit),
-            budget.unit.clone(),
-            percent(budget.used / budget.limit),
-            budget.warning.map_or_else(String::new, |share| format!("{} reached", percent(share))),
-        ]);
-    }
-    (!sheet.budgets.is_empty()).then_some(Block::Listing("Budgets", listing))
+    table(
+        "Budgets",
+        &sheet.budgets,
+        &[
+            (Column::Text("budget"), |budget| budget.name.clone()),
+            (Column::Text("period"), |budget| {
+                if budget.period == BudgetPeriod::Year { "year" } else { "month" }.to_owned()
+            }),
+            (Column::Number("used"), |budget| amount(budget.used)),
+            (Column::Number("limit"), |budget| amount(budget.limit)),
+            (Column::Text("unit"), |budget| budget.unit.clone()),
+            (Column::Number("share"), |budget| percent(budget.used / budget.limit)),
+            (Column::Text("warning"), |budget| {
+                budget.warning.map_or_else(String::new, |share| format!("{} reached", percent(share)))
+            }),
+        ],
+    )
 }
 
 fn people(title: &'static str, name: &'static str, members: &[Member]) -> Option<Block> {
-    let mut listing = Listing::new(&[
-        Column::Text(name),
-        Column::Number("gpu_hours"),
-        Column::Number("cpu_hours"),
-        Column::Number("runs"),
-        Column::Number("gpu_utilization"),
-        Column::Number("wasted"),
-        Column::Number("wait"),
-    ]);
-    for member in members {
-        listing.push(vec![
-            member.name.clone(),
-            amount(member.figures.gpu_hours),
-            amount(member.figures.cpu_hours),
-            member.figures.jobs_started.to_string(),
-            known(member.figures.gpu_utilization, percent),
-            amount(member.figures.split_gpu_hours.wasted()),
-            member.wait_mean_hours.map_or_else(String::new, |hours| duration(hours * 3600.0)),
-        ]);
-    }
-    (!members.is_empty()).then_some(Block::Listing(title, listing))
+    table(
+        title,
+        members,
+        &[
+            (Column::Text(name), |member| member.name.clone()),
+            (Column::Number("gpu_hours"), |member| amount(member.figures.gpu_hours)),
+            (Column::Number("cpu_hours"), |member| amount(member.figures.cpu_hours)),
+            (Column::Number("runs"), |member| member.figures.jobs_started.to_string()),
+            (Column::Number("gpu_utilization"), |member| known(member.figures.gpu_utilization, percent)),
+            (Column::Number("wasted"), |member| amount(member.figures.split_gpu_hours.wasted())),
+            (Column::Number("wait"), |member| {
+                member.wait_mean_hours.map_or_else(String::new, |hours| duration(hours * 3600.0))
+            }),
+        ],
+    )
 }
 
 fn members(sheet: &Sheet) -> Option<Block> {
@@ -324,109 +319,72 @@ fn accounts(sheet: &Sheet) -> Option<Block> {
 }
 
 fn runs(sheet: &Sheet) -> Option<Block> {
-    let mut listing = Listing::new(&[
-        Column::Text("job_id"),
-        Column::Text("name"),
-        Column::Text("user"),
-        Column::Text("state"),
-        Column::Number("hours"),
-        Column::Number("gpus"),
-        Column::Number("measured"),
-        Column::Number("gpu_util"),
-        Column::Number("p95"),
-        Column::Number("gpu_mem"),
-        Column::Number("cpu"),
-        Column::Number("mem"),
-        Column::Number("kwh"),
-        Column::Number("wasted"),
-        Column::Text("cause"),
-    ]);
-    for run in &sheet.runs {
-        listing.push(vec![
-            run.job_id.clone(),
-            run.name.clone().unwrap_or_default(),
-            run.user.clone(),
-            run.state.clone(),
-            amount(run.hours),
-            run.gpus.map_or_else(|| "?".to_owned(), |gpus| gpus.to_string()),
-            percent(run.coverage),
-            known(run.gpu_utilization, percent),
-            known(run.gpu_utilization_p95, percent),
-            known(run.gpu_memory_peak_ratio, percent),
-            known(run.cpu_ratio, percent),
-            known(run.memory_ratio, percent),
-            known(run.kwh, amount),
-            amount(run.split_gpu_hours.wasted()),
-            run.cause.clone(),
-        ]);
-    }
-    (!sheet.runs.is_empty()).then_some(Block::Listing("Runs, the most wasted first", listing))
+    table(
+        "Runs, the most wasted first",
+        &sheet.runs,
+        &[
+            (Column::Text("job_id"), |run| run.job_id.clone()),
+            (Column::Text("name"), |run| run.name.clone().unwrap_or_default()),
+            (Column::Text("user"), |run| run.user.clone()),
+            (Column::Text("state"), |run| run.state.clone()),
+            (Column::Number("hours"), |run| amount(run.hours)),
+            (Column::Number("gpus"), |run| run.gpus.map_or_else(|| "?".to_owned(), |gpus| gpus.to_string())),
+            (Column::Number("measured"), |run| percent(run.coverage)),
+            (Column::Number("gpu_util"), |run| known(run.gpu_utilization, percent)),
+            (Column::Number("p95"), |run| known(run.gpu_utilization_p95, percent)),
+            (Column::Number("gpu_mem"), |run| known(run.gpu_memory_peak_ratio, percent)),
+            (Column::Number("cpu"), |run| known(run.cpu_ratio, percent)),
+            (Column::Number("mem"), |run| known(run.memory_ratio, percent)),
+            (Column::Number("kwh"), |run| known(run.kwh, amount)),
+            (Column::Number("wasted"), |run| amount(run.split_gpu_hours.wasted())),
+            (Column::Text("cause"), |run| run.cause.clone()),
+        ],
+    )
 }
 
 fn network(sheet: &Sheet) -> Option<Block> {
-    let mut listing = Listing::new(&[
-        Column::Text("job_id"),
-        Column::Text("user"),
-        Column::Number("nodes"),
-        Column::Number("waited_for_the_link"),
-        Column::Number("gpu_util"),
-        Column::Number("on_one_node"),
-    ]);
-    for run in &sheet.network_bound {
-        listing.push(vec![
-            run.job_id.clone(),
-            run.user.clone(),
-            run.nodes.to_string(),
-            percent(run.link_bound),
-            known(run.gpu_utilization, percent),
-            known(run.single_node_utilization, percent),
-        ]);
-    }
-    (!sheet.network_bound.is_empty()).then_some(Block::Listing("Runs whose GPUs waited for the network", listing))
+    table(
+        "Runs whose GPUs waited for the network",
+        &sheet.network_bound,
+        &[
+            (Column::Text("job_id"), |run| run.job_id.clone()),
+            (Column::Text("user"), |run| run.user.clone()),
+            (Column::Number("nodes"), |run| run.nodes.to_string()),
+            (Column::Number("waited_for_the_link"), |run| percent(run.link_bound)),
+            (Column::Number("gpu_util"), |run| known(run.gpu_utilization, percent)),
+            (Column::Number("on_one_node"), |run| known(run.single_node_utilization, percent)),
+        ],
+    )
 }
 
 fn lost(sheet: &Sheet) -> Option<Block> {
-    let mut listing = Listing::new(&[
-        Column::Text("job_id"),
-        Column::Text("user"),
-        Column::Text("fault"),
-        Column::Text("nodes"),
-        Column::Number("gpu_hours"),
-        Column::Number("cpu_hours"),
-        Column::Text("credited"),
-    ]);
-    for run in &sheet.lost {
-        listing.push(vec![
-            run.job_id.clone(),
-            run.user.clone(),
-            run.fault.clone(),
-            run.nodes.clone(),
-            amount(run.gpu_hours),
-            amount(run.cpu_hours),
-            if run.is_credited { "yes" } else { "no" }.to_owned(),
-        ]);
-    }
-    (!sheet.lost.is_empty()).then_some(Block::Listing("Lost to faults of nodes and GPUs", listing))
+    table(
+        "Lost to faults of nodes and GPUs",
+        &sheet.lost,
+        &[
+            (Column::Text("job_id"), |run| run.job_id.clone()),
+            (Column::Text("user"), |run| run.user.clone()),
+            (Column::Text("fault"), |run| run.fault.clone()),
+            (Column::Text("nodes"), |run| run.nodes.clone()),
+            (Column::Number("gpu_hours"), |run| amount(run.gpu_hours)),
+            (Column::Number("cpu_hours"), |run| amount(run.cpu_hours)),
+            (Column::Text("credited"), |run| if run.is_credited { "yes" } else { "no" }.to_owned()),
+        ],
+    )
 }
 
 fn breaches(sheet: &Sheet) -> Option<Block> {
-    let mut listing = Listing::new(&[
-        Column::Text("rule"),
-        Column::Text("job_id"),
-        Column::Text("user"),
-        Column::Text("nodes"),
-        Column::Text("time"),
-    ]);
-    for breach in &sheet.breaches {
-        listing.push(vec![
-            breach.window.clone(),
-            breach.job_id.clone(),
-            breach.user.clone(),
-            breach.nodes.join(","),
-            duration(breach.seconds as f64),
-        ]);
-    }
-    (!sheet.breaches.is_empty()).then_some(Block::Listing("Ran where it may not at that hour", listing))
+    table(
+        "Ran where it may not at that hour",
+        &sheet.breaches,
+        &[
+            (Column::Text("rule"), |breach| breach.window.clone()),
+            (Column::Text("job_id"), |breach| breach.job_id.clone()),
+            (Column::Text("user"), |breach| breach.user.clone()),
+            (Column::Text("nodes"), |breach| breach.nodes.join(",")),
+            (Column::Text("time"), |breach| duration(breach.seconds as f64)),
+        ],
+    )
 }
 
 /// The table that a view is about, exact.
