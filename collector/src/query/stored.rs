@@ -2,6 +2,7 @@
 
 use super::promql::{Budget, Error, Selection, SeriesData, Source, SourceError};
 use crate::store::{self, Store, is_stale};
+use std::time::Duration;
 use takt_model::Timestamp;
 
 impl Source for Store {
@@ -10,8 +11,24 @@ impl Source for Store {
         // Before anything is read: what is far too much shall not be read first.
         budget.series(self.count(selection.matchers))?;
         let (from, to) = (Timestamp(selection.from_ms), Timestamp(selection.to_ms));
-        let found = self.range(selection.matchers, from, to).map_err(|error| SourceError(Box::new(error)))?;
-        found.into_iter().map(|series| budget.check().map(|()| decoded(series))).collect()
+        let mut refusal = None;
+        let mut meter = |samples| {
+            refusal = budget.hold(samples).err();
+            refusal.is_none()
+        };
+        let found = match selection.is_instant() {
+            true => {
+                let lookback = selection.to_ms.saturating_sub(selection.from_ms).saturating_add(1);
+                let lookback = Duration::from_millis(u64::try_from(lookback).unwrap_or(0));
+                self.instant_metered(selection.matchers, to, lookback, &mut meter)
+            }
+            false => self.range_metered(selection.matchers, from, to, &mut meter),
+        };
+        match (found, refusal) {
+            (Err(_), Some(refusal)) => Err(refusal),
+            (Err(error), None) => Err(SourceError(Box::new(error)).into()),
+            (Ok(found), _) => Ok(found.into_iter().map(decoded).collect()),
+        }
     }
 }
 

@@ -52,6 +52,9 @@ pub enum StoreError {
         /// The newest version this program knows.
         known: i64,
     },
+    /// Whoever asked for samples wants no more of them ([`Meter`](super::Meter)).
+    #[error("reading samples was given up")]
+    GivenUp,
     /// DuckDB met an error that it cannot continue after. Every later statement fails until the process opens the
     /// files again; what was committed is safe.
     #[error("the database must be opened anew: restart takt")]

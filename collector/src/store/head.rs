@@ -7,7 +7,7 @@
 //! Samples that carry a timestamp of their own are kept beside the rows.
 
 use super::chunk::{Changes, Open, Sealed};
-use super::{Sample, SeriesId};
+use super::{Meter, Sample, SeriesId};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -138,17 +138,22 @@ impl Head {
         }
     }
 
-    /// The samples of each series in `[from, to]`, in order of time.
-    pub fn range(&self, ids: &[SeriesId], from: Timestamp, to: Timestamp) -> Vec<Recent> {
-        self.each(ids, |rows, column| rows.range(column, from, to))
+    /// The samples of each series in `[from, to]`, in order of time; `None` where the meter gave it up.
+    pub fn range(&self, ids: &[SeriesId], from: Timestamp, to: Timestamp, meter: Meter<'_>) -> Option<Vec<Recent>> {
+        self.each(ids, meter, |rows, column| rows.range(column, from, to))
     }
 
-    /// The last sample of each series in `[from, to]`, which may be [`STALE`].
-    pub fn last(&self, ids: &[SeriesId], from: Timestamp, to: Timestamp) -> Vec<Recent> {
-        self.each(ids, |rows, column| rows.last(column, from, to))
+    /// The last sample of each series in `[from, to]`, which may be [`STALE`]; `None` where the meter gave it up.
+    pub fn last(&self, ids: &[SeriesId], from: Timestamp, to: Timestamp, meter: Meter<'_>) -> Option<Vec<Recent>> {
+        self.each(ids, meter, |rows, column| rows.last(column, from, to))
     }
 
-    fn each(&self, ids: &[SeriesId], read_one: impl Fn(&Rows, u32) -> Vec<Sample>) -> Vec<Recent> {
+    fn each(
+        &self,
+        ids: &[SeriesId],
+        meter: Meter<'_>,
+        read_one: impl Fn(&Rows, u32) -> Vec<Sample>,
+    ) -> Option<Vec<Recent>> {
         let places: Vec<Place> = {
             let places = read(&self.places);
             ids.iter().map(|id| places.by_series.get(id.0 as usize).copied().unwrap_or_default()).collect()
@@ -168,7 +173,8 @@ impl Head {
                 _ => Recent { complete_from: Timestamp(i64::MAX), samples: Vec::new() },
             }
         };
-        ids.iter().zip(&places).map(recent).collect()
+        let metered = |recent: Recent| meter(recent.samples.len()).then_some(recent);
+        ids.iter().zip(&places).map(recent).map(metered).collect()
     }
 }
 
@@ -440,7 +446,7 @@ mod tests {
     }
 
     fn range(head: &Head, series: u32, from: i64, to: i64) -> Vec<(i64, String)> {
-        show(&head.range(&[SeriesId(series)], at(from), at(to))[0].samples)
+        show(&head.range(&[SeriesId(series)], at(from), at(to), &mut |_| true).unwrap()[0].samples)
     }
 
     #[test]
@@ -455,7 +461,7 @@ mod tests {
         assert_eq!(range(&head, 1, 0, 9), expected);
         assert_eq!(range(&head, 0, 1, 2), [(1, "1".to_owned()), (2, "2".to_owned())]);
         assert_eq!(written.iter().filter(|(_, id, _)| *id == 1).count(), 3);
-        let last = |series, to| show(&head.last(&[SeriesId(series)], at(0), at(to))[0].samples);
+        let last = |series, to| show(&head.last(&[SeriesId(series)], at(0), at(to), &mut |_| true).unwrap()[0].samples);
         assert_eq!(last(0, 9), [(3, "2".to_owned())]);
         assert_eq!(last(1, 2), [(1, "stale".to_owned())]);
         assert_eq!(last(1, 0), [(0, "5".to_owned())]);
@@ -475,7 +481,7 @@ mod tests {
         // The marker of its end is the last that the database has.
         assert!(gone.from > at(3) && gone.from < at(13), "{gone:?}");
         head.forget(&dropped);
-        assert_eq!(head.last(&[SeriesId(0)], at(0), at(99))[0].complete_from, gone.from);
+        assert_eq!(head.last(&[SeriesId(0)], at(0), at(99), &mut |_| true).unwrap()[0].complete_from, gone.from);
         assert_eq!(head.column(group, &rows, SeriesId(9)), Some(Column(0)));
         write(&rows).push(at(30), &[1.0], |_, _| {});
         assert_eq!(range(&head, 9, 0, 99), [(30, "1".to_owned())]);
@@ -499,7 +505,10 @@ mod tests {
         let push = |second, value| write(&rows).push_own_time(Column(0), at(9), Sample { at: at(second), value });
         assert_eq!([push(1, 1.0), push(1, 2.0), push(0, 3.0), push(2, 4.0)], [true, false, false, true]);
         assert_eq!(range(&head, 0, 0, 9), [(1, "1".to_owned()), (2, "4".to_owned())]);
-        assert_eq!(show(&head.last(&[SeriesId(0)], at(0), at(1))[0].samples), [(1, "1".to_owned())]);
+        assert_eq!(
+            show(&head.last(&[SeriesId(0)], at(0), at(1), &mut |_| true).unwrap()[0].samples),
+            [(1, "1".to_owned())]
+        );
     }
 
     /// Values of each kind: those that end, stay, move on, jump, and are no numbers.
@@ -554,8 +563,8 @@ mod tests {
                 was_stale = is_stale(value);
             }
             let series = [SeriesId(column as u32)];
-            let mut found = head.range(&series, at(from), at(to)).remove(0).samples;
-            let last = head.last(&series, at(from), at(to)).remove(0).samples;
+            let mut found = head.range(&series, at(from), at(to), &mut |_| true).unwrap().remove(0).samples;
+            let last = head.last(&series, at(from), at(to), &mut |_| true).unwrap().remove(0).samples;
             let bits = |samples: &[Sample]| -> Vec<_> {
                 samples.iter().map(|sample| (sample.at, sample.value.to_bits())).collect()
             };

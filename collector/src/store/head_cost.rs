@@ -81,7 +81,11 @@ fn what_the_head_costs() {
         let began = Instant::now();
         let (from, to) = (Timestamp((seconds as i64 - 900) * 1000), Timestamp(seconds as i64 * 1000));
         for column in 0..width {
-            let found = head.range(&[SeriesId(u32::try_from(column).unwrap())], from, to).remove(0).samples;
+            let found = head
+                .range(&[SeriesId(u32::try_from(column).unwrap())], from, to, &mut |_| true)
+                .unwrap()
+                .remove(0)
+                .samples;
             let found: Vec<_> = found.iter().map(|Sample { at, value }| (at.0 / 1000, value.to_bits())).collect();
             let value = |second: usize| page(0, second).get(column).copied().unwrap_or(STALE).to_bits();
             assert!(found.iter().all(|&(second, bits)| value(second as usize) == bits), "column {column}");

@@ -13,7 +13,7 @@ use super::queue::{Batch, Work};
 use super::segment::Segment;
 use super::series::{SeriesTable, from_columns};
 use super::tally::Tally;
-use super::{Clock, Database, Sample, SeriesId, StoreConfig, StoreError, is_stale};
+use super::{Clock, Database, Meter, Sample, SeriesId, StoreConfig, StoreError, is_stale};
 use crate::error_chain;
 use duckdb::arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, RecordBatch, TimestampMillisecondArray};
 use duckdb::arrow::datatypes::{DataType, Field, Int32Type, Schema, TimeUnit, TimestampMillisecondType};
@@ -409,6 +409,7 @@ pub(crate) fn read_range(
     db: &Connection,
     layout: &Layout,
     wanted: &Wanted,
+    meter: Meter<'_>,
 ) -> Result<HashMap<u32, Vec<Sample>>, StoreError> {
     let mut found = HashMap::new();
     if wanted.series.is_empty() || wanted.from > wanted.to {
@@ -418,11 +419,14 @@ pub(crate) fn read_range(
         let is_asked =
             |block: &&Arc<Block>| block.overlaps(wanted.from, wanted.to) && !block.series.is_disjoint(&wanted.series);
         let blocks: Vec<_> = layout.answering(resolution).filter(is_asked).collect();
-        read_blocks(db, &blocks, wanted, &mut found)?;
+        read_blocks(db, &blocks, wanted, &mut found, meter)?;
     }
     for segment in &layout.segments {
         let sql = format!("SELECT series, ts, value FROM hot.{} WHERE {}", segment.table(), wanted.hot_condition());
-        collect(db, &sql, &wanted.series, &mut found).map_err(StoreError::sql("read samples"))?;
+        let complete = collect(db, &sql, &wanted.series, &mut found, meter);
+        if !complete.map_err(StoreError::sql("read samples"))? {
+            return Err(StoreError::GivenUp);
+        }
     }
     for samples in found.values_mut() {
         if !samples.is_sorted_by(|one, next| one.at < next.at) {

@@ -54,6 +54,6 @@ pub use records::{
     ChargedRun, Due, FairsharePoint, HeldGpu, ImportError, ImportSummary, JobFilter, KnownCluster, OpenRun, Origin,
     Records, SentReport, ShareSettingsRecord, Shifted,
 };
-pub use select::{Sample, SeriesData};
+pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;
 pub use watermark::{ClockWentBack, Ticket};

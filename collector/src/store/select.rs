@@ -32,6 +32,9 @@ pub struct SeriesData {
     pub samples: Vec<Sample>,
 }
 
+/// Is told how many samples have been read since it was told last, before more are read. `false`: no more are wanted.
+pub type Meter<'a> = &'a mut dyn FnMut(usize) -> bool;
+
 impl Store {
     /// The samples in `[from, to]` of every series that the matchers accept, markers of their ends included; in order
     /// of the series' numbers. May read the disk: call it where blocking is allowed.
@@ -39,9 +42,23 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub fn range(&self, matchers: &[Matcher], from: Timestamp, to: Timestamp) -> Result<Vec<SeriesData>, StoreError> {
+        self.range_metered(matchers, from, to, &mut |_| true)
+    }
+
+    /// As [`range`](Self::range), as long as the meter wants more.
+    ///
+    /// # Errors
+    /// When the database cannot be read, and [`StoreError::GivenUp`].
+    pub fn range_metered(
+        &self,
+        matchers: &[Matcher],
+        from: Timestamp,
+        to: Timestamp,
+        meter: Meter<'_>,
+    ) -> Result<Vec<SeriesData>, StoreError> {
         let ids = self.matching(matchers);
-        let recent = self.shared.head.range(&ids, from, to);
-        self.unite(&ids, recent, from, to)
+        let recent = self.shared.head.range(&ids, from, to, meter).ok_or(StoreError::GivenUp)?;
+        self.unite(&ids, recent, from, to, meter)
     }
 
     /// The last sample of every series that the matchers accept, if it is in `(at - lookback, at]` and the series has
@@ -55,10 +72,24 @@ impl Store {
         at: Timestamp,
         lookback: Duration,
     ) -> Result<Vec<SeriesData>, StoreError> {
+        self.instant_metered(matchers, at, lookback, &mut |_| true)
+    }
+
+    /// As [`instant`](Self::instant), as long as the meter wants more.
+    ///
+    /// # Errors
+    /// When the database cannot be read, and [`StoreError::GivenUp`].
+    pub fn instant_metered(
+        &self,
+        matchers: &[Matcher],
+        at: Timestamp,
+        lookback: Duration,
+        meter: Meter<'_>,
+    ) -> Result<Vec<SeriesData>, StoreError> {
         let from = at.minus(lookback).plus(Duration::from_millis(1));
         let ids = self.matching(matchers);
-        let recent = self.shared.head.last(&ids, from, at);
-        let mut found = self.unite(&ids, recent, from, at)?;
+        let recent = self.shared.head.last(&ids, from, at, meter).ok_or(StoreError::GivenUp)?;
+        let mut found = self.unite(&ids, recent, from, at, meter)?;
         found.retain_mut(|series| {
             let last = series.samples.split_off(series.samples.len() - 1);
             series.samples = last;
@@ -103,11 +134,12 @@ impl Store {
         recent: Vec<head::Recent>,
         from: Timestamp,
         to: Timestamp,
+        meter: Meter<'_>,
     ) -> Result<Vec<SeriesData>, StoreError> {
         let is_older = |recent: &head::Recent| recent.complete_from > from;
         let older: RoaringBitmap =
             ids.iter().zip(&recent).filter(|(_, recent)| is_older(recent)).map(|(&id, _)| id.0).collect();
-        let mut stored = self.stored(older, from, to)?;
+        let mut stored = self.stored(older, from, to, meter)?;
         let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = Vec::new();
         for (&id, recent) in ids.iter().zip(recent) {
@@ -127,6 +159,7 @@ impl Store {
         series: RoaringBitmap,
         from: Timestamp,
         to: Timestamp,
+        meter: Meter<'_>,
     ) -> Result<HashMap<u32, Vec<Sample>>, StoreError> {
         if series.is_empty() {
             return Ok(HashMap::new());
@@ -137,9 +170,9 @@ impl Store {
         };
         let db = self.database().connect()?;
         let layout = self.database().layout();
-        match read_range(&db, &layout, &wanted) {
+        match read_range(&db, &layout, &wanted, meter) {
             Err(StoreError::Sql { .. }) if self.set_damaged_aside(from, to) => {
-                read_range(&db, &self.database().layout(), &wanted)
+                read_range(&db, &self.database().layout(), &wanted, meter)
             }
             answer => answer,
         }

@@ -8,6 +8,7 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use roaring::RoaringBitmap;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 use takt_model::{Labels, METRIC_NAME};
 
 /// The number of a series in this data directory.
@@ -20,18 +21,18 @@ type Symbol = u32;
 /// Label names and values, each text once: a label pair costs 8 bytes wherever it is used.
 #[derive(Debug, Default)]
 struct Symbols {
-    texts: Vec<Box<str>>,
+    texts: Vec<Arc<str>>,
     by_text: HashTable<Symbol>,
     hasher: DefaultHashBuilder,
 }
 
 impl Symbols {
-    fn text(&self, symbol: Symbol) -> &str {
+    fn text(&self, symbol: Symbol) -> &Arc<str> {
         &self.texts[symbol as usize]
     }
 
     fn find(&self, text: &str) -> Option<Symbol> {
-        self.by_text.find(self.hasher.hash_one(text), |&symbol| self.text(symbol) == text).copied()
+        self.by_text.find(self.hasher.hash_one(text), |&symbol| **self.text(symbol) == *text).copied()
     }
 
     fn intern(&mut self, text: &str) -> Symbol {
@@ -99,7 +100,8 @@ impl SeriesTable {
 
     /// The labels of a series.
     pub fn labels(&self, id: SeriesId) -> Labels {
-        self.pairs_of(id.0).iter().map(|&(name, value)| (self.symbols.text(name), self.symbols.text(value))).collect()
+        let text = |symbol| Arc::clone(self.symbols.text(symbol));
+        Labels::from_sorted(self.pairs_of(id.0).iter().map(|&(name, value)| (text(name), text(value))).collect())
     }
 
     /// The series that all matchers accept.
@@ -124,14 +126,14 @@ impl SeriesTable {
     pub fn label_names(&self, ids: &RoaringBitmap) -> Vec<String> {
         let used = |values: &HashMap<_, RoaringBitmap>| values.values().any(|with| !with.is_disjoint(ids));
         let names = self.postings.iter().filter(|(_, values)| used(values));
-        sorted(names.map(|(&name, _)| self.symbols.text(name).to_owned()))
+        sorted(names.map(|(&name, _)| self.symbols.text(name).to_string()))
     }
 
     /// All values of a label that one of `ids` has, in byte order.
     pub fn label_values(&self, name: &str, ids: &RoaringBitmap) -> Vec<String> {
         let values = self.symbols.find(name).and_then(|name| self.postings.get(&name));
         let used = values.into_iter().flatten().filter(|(_, with)| !with.is_disjoint(ids));
-        sorted(used.map(|(&value, _)| self.symbols.text(value).to_owned()))
+        sorted(used.map(|(&value, _)| self.symbols.text(value).to_string()))
     }
 
     /// The metric's name and the other labels as a JSON object, as `hot.series` has them.
@@ -148,7 +150,7 @@ impl SeriesTable {
             Some(*metric)
         });
         // Many series have one metric.
-        metrics.collect::<BTreeSet<Symbol>>().into_iter().map(|metric| self.symbols.text(metric))
+        metrics.collect::<BTreeSet<Symbol>>().into_iter().map(|metric| &**self.symbols.text(metric))
     }
 
     fn all(&self) -> RoaringBitmap {

@@ -159,8 +159,8 @@ impl Recogniser {
 
 /// Brings labels into the form in which the rest of Takt has them.
 fn tidy(kind: EventKind, line: &str, labels: &mut Labels) {
-    if let Some(id) = labels.remove("pci_bus_id") {
-        labels.set("pci_bus_id", &pci_bus_id(&id).unwrap_or(id));
+    if let Some(id) = labels.get("pci_bus_id").and_then(pci_bus_id) {
+        labels.set("pci_bus_id", &id);
     }
     if kind == Xid && labels.get("xid") == Some("154") {
         // "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"

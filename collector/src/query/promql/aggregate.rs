@@ -4,12 +4,12 @@ use crate::query::promql::annotations::Annotations;
 use crate::query::promql::budget::Budget;
 use crate::query::promql::column::Column;
 use crate::query::promql::error::Error;
-use crate::query::promql::matching::signature;
+use crate::query::promql::group::Groups;
 use crate::query::promql::numbers::{self, Kahan, Mean, format_f};
 use crate::query::promql::plan::{Aggregation, Grouping};
 use crate::query::promql::rank;
-use std::collections::HashMap;
-use takt_model::{Labels, METRIC_NAME};
+use hashbrown::HashMap;
+use takt_model::Labels;
 
 /// The parameter of an aggregation that takes one.
 pub(crate) enum Param<'a> {
@@ -59,7 +59,8 @@ pub(crate) fn aggregate(
             Stddev => fold(members, steps, Variance::of, Variance::add, |variance| variance.value().sqrt()),
             _ => quantiles(members, scalar),
         };
-        result.extend(Column::new(group.labels.clone(), values));
+        let nameless = members.iter().any(|member| member.nameless);
+        result.extend(Column { labels: group.labels.clone(), values, nameless }.unless_empty());
     }
     Ok(result)
 }
@@ -72,25 +73,16 @@ pub(crate) struct Group {
 
 /// Groups in the order in which they first appear.
 fn groups(columns: Vec<Column>, grouping: &Grouping) -> Vec<Group> {
-    let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
+    let mut places = Groups::new(grouping);
     let mut groups: Vec<Group> = Vec::new();
     for column in columns {
-        let place = *places.entry(signature(&column.labels, grouping)).or_insert_with(|| {
-            groups.push(Group { labels: group_labels(&column.labels, grouping), members: Vec::new() });
-            groups.len() - 1
-        });
+        let place = places.place(&column.labels);
+        if place == groups.len() {
+            groups.push(Group { labels: grouping.labels(&column.labels), members: Vec::new() });
+        }
         groups[place].members.push(column);
     }
     groups
-}
-
-/// The labels that a group's result has (`generateGroupingLabels`).
-fn group_labels(labels: &Labels, grouping: &Grouping) -> Labels {
-    let stays = |name: &str| match grouping {
-        Grouping::By(names) => names.iter().any(|known| known == name),
-        Grouping::Without(names) => name != METRIC_NAME && !names.iter().any(|known| known == name),
-    };
-    labels.iter().filter(|(name, _)| stays(name)).collect()
 }
 
 /// Folds the members' values at each step, in the order of the members: sums of floats depend on it.
@@ -196,11 +188,11 @@ fn count_values(
                 None => {
                     let mut labels = column.labels.clone();
                     labels.set(label, &format_f(value));
-                    let labels = group_labels(&labels, &grouping);
+                    let labels = grouping.labels(&labels);
                     let place = *places.entry(labels.clone()).or_insert(result.len());
                     if place == result.len() {
                         budget.hold(steps)?;
-                        result.push(Column { labels, values: vec![None; steps] });
+                        result.push(Column { labels, values: vec![None; steps], nameless: column.nameless });
                     }
                     known.insert(value.to_bits(), place);
                     place

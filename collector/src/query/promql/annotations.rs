@@ -35,8 +35,9 @@ impl Annotations {
     }
 
     /// A bucket without a number in `le`.
-    pub(crate) fn bad_bucket_label(&mut self, value: &str) {
-        self.warn(format!("bucket label \"le\" is missing or has a malformed value of {value:?}"));
+    pub(crate) fn bad_bucket_label(&mut self, value: &str, metric: &str) {
+        let text = format!("bucket label \"le\" is missing or has a malformed value of {value:?}");
+        self.warn(with_metric(text, metric));
     }
 
     /// `rate` of something that is not named like a counter.
@@ -46,8 +47,13 @@ impl Annotations {
     }
 
     /// Cumulative buckets that fell.
-    pub(crate) fn forced_monotonicity(&mut self) {
+    pub(crate) fn forced_monotonicity(&mut self, metric: &str) {
         let page = "https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile";
-        self.info(format!("input to histogram_quantile needed to be fixed for monotonicity (see {page})"));
+        let text = format!("input to histogram_quantile needed to be fixed for monotonicity (see {page})");
+        self.info(with_metric(text, metric));
     }
+}
+
+fn with_metric(text: String, metric: &str) -> String {
+    if metric.is_empty() { text } else { format!("{text} for metric name {metric:?}") }
 }

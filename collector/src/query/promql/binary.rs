@@ -1,6 +1,6 @@
 //! Operators on two floats, and on a vector with a scalar.
 
-use crate::query::promql::column::{Column, drop_name};
+use crate::query::promql::column::Column;
 use crate::query::promql::plan::Operator;
 
 /// Two scalars; comparisons yield 1 or 0 (`scalarBinop`).
@@ -41,15 +41,11 @@ pub(crate) fn with_scalar(
         Place::Left if op.compares() && !return_bool => holds(op, scalar, value).then_some(value),
         Place::Left => elements(op, scalar, value, return_bool),
     };
-    let keeps_name = op.compares() && !return_bool;
     let apply = |mut column: Column| {
         for (value, scalar) in column.values.iter_mut().zip(scalar) {
             *value = value.and_then(|value| element(value, *scalar));
         }
-        if !keeps_name {
-            drop_name(&mut column.labels);
-        }
-        Column::new(column.labels, column.values)
+        column.unless_empty()
     };
     columns.into_iter().filter_map(apply).collect()
 }

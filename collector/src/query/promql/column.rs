@@ -1,8 +1,8 @@
 //! What flows between nodes: one value or gap a step, for each series.
 
 use crate::query::promql::error::{Error, same_labelset};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use takt_model::{Labels, METRIC_NAME};
 
 /// One series over the steps of a grid. At least one step has a value.
@@ -10,17 +10,20 @@ use takt_model::{Labels, METRIC_NAME};
 pub(crate) struct Column {
     pub labels: Labels,
     pub values: Vec<Option<f64>>,
+    /// Whether the name no longer says what the values are, and stands only until the query's end (see
+    /// [`Options::delayed_names`](super::Options::delayed_names)).
+    pub nameless: bool,
 }
 
 impl Column {
     /// A column, unless it has no value at all.
     pub fn new(labels: Labels, values: Vec<Option<f64>>) -> Option<Self> {
-        values.iter().any(Option::is_some).then_some(Self { labels, values })
+        Self { labels, values, nameless: false }.unless_empty()
     }
 
-    pub fn without_name(mut self) -> Self {
-        drop_name(&mut self.labels);
-        self
+    /// Itself, unless it has no value any more.
+    pub fn unless_empty(self) -> Option<Self> {
+        self.values.iter().any(Option::is_some).then_some(self)
     }
 }
 
@@ -30,6 +33,15 @@ pub(crate) fn drop_name(labels: &mut Labels) {
     for name in [METRIC_NAME, "__type__", "__unit__"] {
         labels.remove(name);
     }
+}
+
+/// Removes the names of columns that are nameless.
+pub(crate) fn settle_names(mut columns: Vec<Column>) -> Result<Vec<Column>, Error> {
+    for column in columns.iter_mut().filter(|column| column.nameless) {
+        drop_name(&mut column.labels);
+        column.nameless = false;
+    }
+    merge(columns)
 }
 
 /// Joins columns whose labels became equal: legal while they never have a value at the same step.

@@ -2,7 +2,7 @@
 
 use crate::query::promql::annotations::Annotations;
 use crate::query::promql::budget::{Budget, Limits};
-use crate::query::promql::column::{Column, merge};
+use crate::query::promql::column::{Column, settle_names};
 use crate::query::promql::error::Error;
 use crate::query::promql::functions::{self, Body, Date, Function, Whole};
 use crate::query::promql::plan::{Context, Node, Type, Window};
@@ -20,13 +20,17 @@ pub struct Options {
     pub subquery_step_ms: i64,
     /// Whether experimental functions and aggregations are evaluated instead of refused.
     pub experimental: bool,
+    /// Whether the name of a metric of which something was computed stands until the query's end, so that `by`, `on` and
+    /// `label_replace` still see it (Prometheus' feature `promql-delayed-name-removal`).
+    pub delayed_names: bool,
     /// Bounds of this query.
     pub limits: Limits,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { lookback_ms: 300_000, subquery_step_ms: 60_000, experimental: false, limits: Limits::default() }
+        let limits = Limits::default();
+        Self { lookback_ms: 300_000, subquery_step_ms: 60_000, experimental: false, delayed_names: false, limits }
     }
 }
 
@@ -41,7 +45,7 @@ pub fn instant(source: &dyn Source, query: &str, at_ms: i64, options: &Options) 
             Node::Text(text) => Value::String { at_ms, text: text.clone() },
             node if node.kind() == Type::Scalar => Value::Scalar(point(evaluator.scalar(node, &grid)?[0])),
             node => {
-                let columns = evaluator.vector(node, &grid)?;
+                let columns = settle_names(evaluator.vector(node, &grid)?)?;
                 let sample = |column: Column| {
                     column.values[0].map(|value| Sample { labels: column.labels, point: point(value) })
                 };
@@ -71,9 +75,9 @@ pub fn range(
         let columns = match node.kind() {
             Type::Scalar => {
                 let values = evaluator.scalar(node, &grid)?.into_iter().map(Some).collect();
-                vec![Column { labels: Labels::new(), values }]
+                vec![Column { labels: Labels::new(), values, nameless: false }]
             }
-            Type::Vector => evaluator.vector(node, &grid)?,
+            Type::Vector => settle_names(evaluator.vector(node, &grid)?)?,
             other => {
                 let text =
                     format!("invalid expression type \"{other}\" for range query, must be Scalar or instant Vector");
@@ -217,45 +221,55 @@ impl Evaluator<'_> {
         match node {
             Node::Selector(selector) => self.instant_values(selector, grid),
             Node::Call { function, args } => self.call(function, args, grid),
-            Node::Negate(of) => merge(each(self.vector(of, grid)?, |_, value| Some(-value))),
-            Node::Aggregate { op, grouping, param, of } => {
-                let param = match param.as_deref() {
-                    None => aggregate::Param::None,
-                    Some(Node::Text(text)) => aggregate::Param::Text(text),
-                    Some(param) => aggregate::Param::Scalar(self.scalar(param, grid)?),
-                };
-                let columns = self.vector(of, grid)?;
-                aggregate::aggregate(*op, grouping, &param, columns, grid.steps, self.budget, &mut self.annotations)
-            }
-            Node::Binary { op, lhs, rhs, matching, return_bool } => match (lhs.kind(), rhs.kind()) {
-                (Type::Scalar, _) => {
-                    let (scalar, columns) = (self.scalar(lhs, grid)?, self.vector(rhs, grid)?);
-                    merge(binary::with_scalar(*op, columns, &scalar, binary::Place::Left, *return_bool))
-                }
-                (_, Type::Scalar) => {
-                    let (columns, scalar) = (self.vector(lhs, grid)?, self.scalar(rhs, grid)?);
-                    merge(binary::with_scalar(*op, columns, &scalar, binary::Place::Right, *return_bool))
-                }
-                _ => {
-                    let (lhs, rhs) = (self.vector(lhs, grid)?, self.vector(rhs, grid)?);
-                    matching::vectors(*op, lhs, rhs, matching, *return_bool, grid.steps, self.budget)
-                }
-            },
+            Node::Negate(of) => self.each(of, grid, |_, value| Some(-value)),
+            Node::Aggregate { .. } => self.aggregate(node, grid),
+            Node::Binary { .. } => self.binary(node, grid),
             Node::Number(_) | Node::Text(_) | Node::Window(_) => Err(wrong_type(node, Type::Vector)),
         }
     }
 
+    // Each kind of node has a function of its own, which keeps small what a deep query takes of the stack.
+
+    fn aggregate(&mut self, node: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
+        let Node::Aggregate { op, grouping, param, of } = node else { return Err(wrong_type(node, Type::Vector)) };
+        let param = match param.as_deref() {
+            None => aggregate::Param::None,
+            Some(Node::Text(text)) => aggregate::Param::Text(text),
+            Some(param) => aggregate::Param::Scalar(self.scalar(param, grid)?),
+        };
+        let columns = self.vector(of, grid)?;
+        aggregate::aggregate(*op, grouping, &param, columns, grid.steps, self.budget, &mut self.annotations)
+    }
+
+    fn binary(&mut self, node: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
+        let Node::Binary { op, lhs, rhs, matching, return_bool } = node else {
+            return Err(wrong_type(node, Type::Vector));
+        };
+        let (place, scalar, vector) = match (lhs.kind(), rhs.kind()) {
+            (Type::Vector, Type::Vector) => {
+                let (lhs, rhs) = (self.vector(lhs, grid)?, self.vector(rhs, grid)?);
+                let columns = matching::vectors(*op, lhs, rhs, matching, *return_bool, grid.steps, self.budget)?;
+                return if self.options.delayed_names { Ok(columns) } else { settle_names(columns) };
+            }
+            (Type::Scalar, _) => (binary::Place::Left, lhs, rhs),
+            _ => (binary::Place::Right, rhs, lhs),
+        };
+        let (scalar, columns) = (self.scalar(scalar, grid)?, self.vector(vector, grid)?);
+        let columns = binary::with_scalar(*op, columns, &scalar, place, *return_bool);
+        if op.compares() && !return_bool { Ok(columns) } else { self.unnamed(columns) }
+    }
+
     fn call(&mut self, function: &'static Function, args: &[Node], grid: &Grid) -> Result<Vec<Column>, Error> {
         match function.body {
-            Body::Map(body) => merge(each(self.vector(&args[0], grid)?, |_, value| Some(body(value)))),
+            Body::Map(body) => self.each(&args[0], grid, |_, value| Some(body(value))),
             Body::MapWith(body) => {
                 let scalars = self.scalars(&args[1..], grid)?;
-                merge(each(self.vector(&args[0], grid)?, |step, value| body(value, &scalars[step])))
+                self.each(&args[0], grid, |step, value| body(value, &scalars[step]))
             }
             Body::Date(body) => match args.first() {
                 None => {
                     let values = grid.times().map(|at| Some(body(Date::from_unix(at.div_euclid(1_000) as f64))));
-                    Ok(vec![Column { labels: Labels::new(), values: values.collect() }])
+                    Ok(Column::new(Labels::new(), values.collect()).into_iter().collect())
                 }
                 Some(arg) => {
                     // Go makes an arbitrary date of what fits no integer; we make none.
@@ -263,7 +277,7 @@ impl Evaluator<'_> {
                         true => body(Date::from_unix(value)),
                         false => f64::NAN,
                     };
-                    merge(each(self.vector(arg, grid)?, |_, value| Some(part(value))))
+                    self.each(arg, grid, |_, value| Some(part(value)))
                 }
             },
             Body::Window(body) => {
@@ -291,12 +305,15 @@ impl Evaluator<'_> {
             }
             Whole::HistogramQuantile => {
                 let (phi, columns) = (self.scalar(&args[0], grid)?, self.vector(&args[1], grid)?);
-                functions::quantile(&phi, columns, &mut self.annotations)
+                let tells_names = self.options.delayed_names;
+                let columns = functions::quantile(&phi, columns, tells_names, &mut self.annotations);
+                self.unnamed(columns)
             }
             Whole::HistogramFraction => {
                 let (lower, upper) = (self.scalar(&args[0], grid)?, self.scalar(&args[1], grid)?);
                 let columns = self.vector(&args[2], grid)?;
-                functions::fraction(&lower, &upper, columns, &mut self.annotations)
+                let columns = functions::fraction(&lower, &upper, columns, &mut self.annotations);
+                self.unnamed(columns)
             }
             Whole::NativeHistogram => self.vector(&args[0], grid).map(|_| Vec::new()),
             Whole::LabelReplace => functions::replace(self.vector(&args[0], grid)?, &texts().collect::<Vec<_>>()),
@@ -315,14 +332,37 @@ impl Evaluator<'_> {
             }
             Whole::Timestamp => match &args[0] {
                 Node::Selector(selector) => self.instant_times(selector, grid),
-                arg => merge(each(self.vector(arg, grid)?, |step, _| Some(grid.time(step) as f64 / 1e3))),
+                arg => self.each(arg, grid, |step, _| Some(grid.time(step) as f64 / 1e3)),
             },
             Whole::Vector => {
                 let values = self.scalar(&args[0], grid)?.into_iter().map(Some).collect();
-                Ok(vec![Column { labels: Labels::new(), values }])
+                Ok(vec![Column { labels: Labels::new(), values, nameless: false }])
             }
             Whole::Pi | Whole::Time | Whole::Scalar => Err(Error::Parse("expected an instant vector".to_owned())),
         }
+    }
+
+    /// A function of every value of a node.
+    fn each(
+        &mut self,
+        of: &Node,
+        grid: &Grid,
+        mut body: impl FnMut(usize, f64) -> Option<f64>,
+    ) -> Result<Vec<Column>, Error> {
+        let apply = |mut column: Column| {
+            for (step, value) in column.values.iter_mut().enumerate() {
+                *value = value.and_then(|value| body(step, value));
+            }
+            column.unless_empty()
+        };
+        let columns = self.vector(of, grid)?.into_iter().filter_map(apply).collect();
+        self.unnamed(columns)
+    }
+
+    /// Columns of what is no longer the metric that their names name.
+    pub fn unnamed(&self, mut columns: Vec<Column>) -> Result<Vec<Column>, Error> {
+        columns.iter_mut().for_each(|column| column.nameless = true);
+        if self.options.delayed_names { Ok(columns) } else { settle_names(columns) }
     }
 
     /// The scalar arguments, gathered by step.
@@ -335,17 +375,6 @@ impl Evaluator<'_> {
         }
         Ok(by_step)
     }
-}
-
-/// Applies a function to every value. The result is no longer the metric that the name names.
-pub(crate) fn each(columns: Vec<Column>, mut body: impl FnMut(usize, f64) -> Option<f64>) -> Vec<Column> {
-    let apply = |mut column: Column| {
-        for (step, value) in column.values.iter_mut().enumerate() {
-            *value = value.and_then(|value| body(step, value));
-        }
-        Column::new(column.labels, column.values).map(Column::without_name)
-    };
-    columns.into_iter().filter_map(apply).collect()
 }
 
 /// `scalar(v)`: the only element's value, NaN unless there is exactly one.

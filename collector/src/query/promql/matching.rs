@@ -4,9 +4,9 @@ use crate::query::promql::binary::elements;
 use crate::query::promql::budget::Budget;
 use crate::query::promql::column::{Column, drop_name, merge, merge_or};
 use crate::query::promql::error::Error;
+use crate::query::promql::group::Groups;
 use crate::query::promql::plan::{Grouping, Matching, Operator, Side};
-use std::collections::HashMap;
-use takt_model::{Labels, METRIC_NAME};
+use takt_model::Labels;
 
 /// Two vectors under any binary operator.
 pub(crate) fn vectors(
@@ -31,37 +31,23 @@ pub(crate) fn vectors(
 
 /// The elements that have a counterpart of the same group at that step (`present`), or those that have none.
 fn filtered(columns: Vec<Column>, others: &[Column], grouping: &Grouping, steps: usize, present: bool) -> Vec<Column> {
-    let mut groups: HashMap<Vec<u8>, Vec<bool>> = HashMap::new();
+    let mut groups = Groups::new(grouping);
+    let mut presence: Vec<Vec<bool>> = Vec::new();
     for other in others {
-        let seen = groups.entry(signature(&other.labels, grouping)).or_insert_with(|| vec![false; steps]);
-        seen.iter_mut().zip(&other.values).for_each(|(seen, value)| *seen |= value.is_some());
+        let group = groups.place(&other.labels);
+        presence.resize_with(groups.len(), || vec![false; steps]);
+        presence[group].iter_mut().zip(&other.values).for_each(|(seen, value)| *seen |= value.is_some());
     }
     let keep = |mut column: Column| {
-        let seen = groups.get(&signature(&column.labels, grouping));
+        let seen = groups.find(&column.labels).map(|group| &presence[group]);
         for (step, value) in column.values.iter_mut().enumerate() {
             if seen.is_some_and(|seen| seen[step]) != present {
                 *value = None;
             }
         }
-        Column::new(column.labels, column.values)
+        column.unless_empty()
     };
     columns.into_iter().filter_map(keep).collect()
-}
-
-/// What tells groups apart: the values of the labels that count, each with its name and length.
-pub(crate) fn signature(labels: &Labels, grouping: &Grouping) -> Vec<u8> {
-    let counts = |name: &str| match grouping {
-        Grouping::By(names) => names.iter().any(|known| known == name),
-        Grouping::Without(names) => name != METRIC_NAME && !names.iter().any(|known| known == name),
-    };
-    let mut signature = Vec::new();
-    for (name, value) in labels.iter().filter(|(name, _)| counts(name)) {
-        for text in [name, value] {
-            signature.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            signature.extend_from_slice(text.as_bytes());
-        }
-    }
-    signature
 }
 
 /// Arithmetic and comparison. "Many" is the side that may have several elements a group, the left one unless
@@ -99,20 +85,16 @@ impl Pairing<'_> {
 
     /// In the order in which the many side names them, so that results keep that order.
     fn groups(&self, many: Vec<Column>, one: Vec<Column>) -> Vec<Group> {
-        let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
+        let mut places = Groups::new(&self.matching.grouping);
         let mut groups: Vec<Group> = Vec::new();
-        let mut place = |column: &Column, groups: &mut Vec<Group>| {
-            *places.entry(signature(&column.labels, &self.matching.grouping)).or_insert_with(|| {
-                groups.push(Group::default());
-                groups.len() - 1
-            })
-        };
         for column in many {
-            let at = place(&column, &mut groups);
+            let at = places.place(&column.labels);
+            groups.resize_with(places.len(), Group::default);
             groups[at].many.push(column);
         }
         for column in one {
-            let at = place(&column, &mut groups);
+            let at = places.place(&column.labels);
+            groups.resize_with(places.len(), Group::default);
             groups[at].one.push(column);
         }
         groups
@@ -123,7 +105,7 @@ impl Pairing<'_> {
             let mut present = one.iter().filter(|column| column.values[step].is_some());
             if let (Some(first), Some(second)) = (present.next(), present.next()) {
                 let side = if self.matching.side == Side::Right { "left" } else { "right" };
-                let group = match_labels(&first.labels, &self.matching.grouping);
+                let group = self.matching.grouping.labels(&first.labels);
                 return Err(Error::Execution(format!(
                     "found duplicate series for the match group {group} on the {side} hand-side of the operation: \
                      [{}, {}];many-to-many matching not allowed: matching labels must be unique on one side",
@@ -142,8 +124,9 @@ impl Pairing<'_> {
                     let (lhs, rhs) = if self.matching.side == Side::Right { (one, many) } else { (many, one) };
                     elements(self.op, (*lhs)?, (*rhs)?, self.return_bool)
                 });
-                let values = values.collect();
-                pairs.extend(Column::new(self.result_labels(&many.labels, &one.labels), values));
+                let (labels, values) = (self.result_labels(&many.labels, &one.labels), values.collect());
+                let nameless = self.op.compares() && (many.nameless || self.return_bool);
+                pairs.extend(Column { labels, values, nameless }.unless_empty());
             }
         }
         if self.matching.side != Side::None {
@@ -161,20 +144,18 @@ impl Pairing<'_> {
         }
     }
 
-    /// `resultMetric`: a comparison keeps the name, unless `on` leaves it out or `bool` makes a new value of it.
+    /// `resultMetric`: a comparison keeps the name, unless `on` leaves it out. (That `bool` makes a new value of it is
+    /// said by [`Column::nameless`].)
     fn result_labels(&self, many: &Labels, one: &Labels) -> Labels {
         let mut labels = many.clone();
-        if !self.op.compares() || self.return_bool {
+        if !self.op.compares() {
             drop_name(&mut labels);
         }
         if self.matching.side == Side::None {
-            labels = match &self.matching.grouping {
-                Grouping::By(names) => labels.iter().filter(|(name, _)| names.iter().any(|n| n == name)).collect(),
-                Grouping::Without(names) => {
-                    names.iter().for_each(|name| drop(labels.remove(name)));
-                    labels
-                }
-            };
+            match &self.matching.grouping {
+                by @ Grouping::By(_) => labels = by.labels(&labels),
+                Grouping::Without(names) => names.iter().for_each(|name| drop(labels.remove(name))),
+            }
         }
         for name in &self.matching.include {
             labels.set(name, one.get(name).unwrap_or_default());
@@ -185,12 +166,4 @@ impl Pairing<'_> {
 
 fn has_any(columns: &[Column], step: usize) -> bool {
     columns.iter().any(|column| column.values[step].is_some())
-}
-
-fn match_labels(labels: &Labels, grouping: &Grouping) -> Labels {
-    let counts = |name: &str| match grouping {
-        Grouping::By(names) => names.iter().any(|known| known == name),
-        Grouping::Without(names) => name != METRIC_NAME && !names.iter().any(|known| known == name),
-    };
-    labels.iter().filter(|(name, _)| counts(name)).collect()
 }

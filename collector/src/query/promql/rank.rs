@@ -32,7 +32,7 @@ pub(crate) fn rank(
                     let place = sampling_place(&member.labels);
                     keep(member, |step| in_ratio(param[step], place));
                 }
-                result.extend(members.into_iter().filter_map(|member| Column::new(member.labels, member.values)));
+                result.extend(members.into_iter().filter_map(Column::unless_empty));
             }
             _ => result.extend(pick(op, param, members, steps)),
         }
@@ -98,7 +98,7 @@ fn pick(op: Aggregation, param: &[f64], mut members: Vec<Column>, steps: usize) 
         keep(member, |step| picked[step]);
     }
     let mut members: Vec<Option<Column>> = members.into_iter().map(Some).collect();
-    order.into_iter().filter_map(|at| members[at].take().and_then(|m| Column::new(m.labels, m.values))).collect()
+    order.into_iter().filter_map(|at| members[at].take().and_then(Column::unless_empty)).collect()
 }
 
 /// The `k` largest or smallest, best first. NaN is worst both ways. Which of equals stays depends on a heap's layout,

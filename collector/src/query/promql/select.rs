@@ -3,13 +3,16 @@
 //! Every series is walked once, forwards, for all steps; series do not depend on each other. Windows and the look-back
 //! are open on the left: a sample exactly one range or look-back ago is outside (Prometheus 3, `docs/migration.md`).
 
-use crate::query::promql::column::{Column, merge};
+use crate::query::promql::budget::Budget;
+use crate::query::promql::column::{Column, drop_name};
 use crate::query::promql::error::Error;
 use crate::query::promql::eval::{Evaluator, Grid};
 use crate::query::promql::functions::{Function, Slice};
+use crate::query::promql::parts::in_parts;
 use crate::query::promql::plan::{Selector, Window, Windowed};
 use crate::query::promql::source::{Point, Selection, SeriesData};
 use crate::query::promql::value::Series;
+use takt_model::Labels;
 
 /// Functions that act like an offset: the result is still that metric.
 const KEEPS_NAME: [&str; 2] = ["first_over_time", "last_over_time"];
@@ -30,29 +33,33 @@ impl Evaluator<'_> {
     /// As [`instant_values`](Self::instant_values), with the samples' own instants in seconds (`timestamp`).
     pub fn instant_times(&mut self, selector: &Selector, grid: &Grid) -> Result<Vec<Column>, Error> {
         let columns = self.instants(selector, grid, |point| point.at_ms as f64 / 1e3)?;
-        merge(columns.into_iter().map(Column::without_name).collect())
+        self.unnamed(columns)
     }
 
     fn instants(&mut self, selector: &Selector, grid: &Grid, pick: fn(&Point) -> f64) -> Result<Vec<Column>, Error> {
         let lookback_ms = self.options.lookback_ms;
         let first = selector.shift.apply(grid.start_ms).saturating_sub(lookback_ms).saturating_add(1);
         let last = selector.shift.apply(grid.last_ms());
-        let series = self.select(selector, first, last, grid.step_ms, 0, "")?;
-        let mut columns = Vec::with_capacity(series.len());
-        let mut looked_at = vec![0; grid.steps];
-        for series in series {
-            self.budget.hold(grid.steps)?;
-            let mut latest = Latest::new(&series, lookback_ms);
-            let values = grid.times().zip(&mut looked_at).map(|(now_ms, count)| {
-                let point = latest.at(selector.shift.apply(now_ms));
-                *count += u64::from(point.is_some());
-                point.map(pick)
-            });
-            let values = values.collect();
-            columns.extend(Column::new(series.labels, values));
-        }
-        self.samples.add(grid, &looked_at);
-        Ok(columns)
+        let series = self.select(selector, first, last, grid, 0, "")?;
+        self.budget.hold(series.len().saturating_mul(grid.steps))?;
+        let work = series.iter().map(|series| series.points.len() + grid.steps).sum();
+        let parts = in_parts(series, work, |part: Vec<SeriesData>| {
+            let mut columns = Vec::with_capacity(part.len());
+            let mut looked_at = vec![0; grid.steps];
+            for series in part {
+                self.budget.check()?;
+                let mut latest = Latest::new(&series, lookback_ms);
+                let values = grid.times().zip(&mut looked_at).map(|(now_ms, count)| {
+                    let point = latest.at(selector.shift.apply(now_ms));
+                    *count += u64::from(point.is_some());
+                    point.map(pick)
+                });
+                let values = values.collect();
+                columns.extend(Column::new(series.labels, values));
+            }
+            Ok::<_, Error>((columns, looked_at))
+        })?;
+        Ok(self.joined(parts, grid))
     }
 
     /// A function of a window at each step.
@@ -92,7 +99,7 @@ impl Evaluator<'_> {
         }
         match KEEPS_NAME.contains(&function.name) {
             true => Ok(columns),
-            false => merge(columns.into_iter().map(Column::without_name).collect()),
+            false => self.unnamed(columns),
         }
     }
 
@@ -106,43 +113,37 @@ impl Evaluator<'_> {
         grid: &Grid,
     ) -> Result<Vec<Column>, Error> {
         let series = self.windowed(window, grid, name)?;
-        let shift = window.shift();
-        let mut columns = Vec::with_capacity(series.len());
-        let mut looked_at = vec![0; grid.steps];
-        for SeriesData { labels, points, .. } in series {
-            self.budget.hold(grid.steps)?;
-            let mut bounds = Bounds::default();
-            let mut values = Vec::with_capacity(grid.steps);
-            let mut unchecked = 0;
-            for (step, count) in looked_at.iter_mut().enumerate() {
-                let now_ms = grid.time(step);
-                let end_ms = shift.apply(now_ms);
-                let start_ms = end_ms.saturating_sub(window.range_ms);
-                let points = bounds.move_to(&points, start_ms, end_ms);
-                *count += points.len() as u64;
-                // One series can be most of the work: wide windows at many steps.
-                unchecked += points.len();
-                if unchecked > UNCHECKED {
-                    self.budget.check()?;
-                    unchecked = 0;
-                }
-                let scalars = scalars.get(step).map_or(&[][..], Vec::as_slice);
-                let slice = Slice { points, start_ms, end_ms, now_ms, scalars };
-                values.push(if points.is_empty() { None } else { body(&slice) });
-            }
-            columns.extend(Column::new(labels, values));
+        self.budget.hold(series.len().saturating_mul(grid.steps))?;
+        let work = window_work(&series, window, grid);
+        let walk = Walk { body, window, scalars, grid, budget: self.budget };
+        let parts = in_parts(series, work, |part| {
+            let mut looked_at = vec![0; grid.steps];
+            let columns = part.into_iter().map(|series| walk.run(series, &mut looked_at));
+            let columns = columns.filter_map(Result::transpose).collect::<Result<Vec<_>, Error>>()?;
+            Ok::<_, Error>((columns, looked_at))
+        })?;
+        Ok(self.joined(parts, grid))
+    }
+
+    /// Puts together what several threads did.
+    fn joined(&mut self, parts: Vec<(Vec<Column>, Vec<u64>)>, grid: &Grid) -> Vec<Column> {
+        let mut all = Vec::with_capacity(parts.iter().map(|(columns, _)| columns.len()).sum());
+        for (columns, looked_at) in parts {
+            all.extend(columns);
+            self.samples.add(grid, &looked_at);
         }
-        self.samples.add(grid, &looked_at);
-        Ok(columns)
+        all
     }
 
     /// The samples themselves, for a query that is nothing but a window.
     pub fn window_points(&mut self, window: &Window, grid: &Grid) -> Result<Vec<Series>, Error> {
         let end_ms = window.shift().apply(grid.start_ms);
         let start_ms = end_ms.saturating_sub(window.range_ms);
-        let series = self.windowed(window, grid, "")?.into_iter().map(|series| {
-            let points = Bounds::default().move_to(&series.points, start_ms, end_ms).to_vec();
-            Series { labels: series.labels, points }
+        let series = self.windowed(window, grid, "")?.into_iter().map(|Windowful { mut labels, points, nameless }| {
+            if nameless {
+                drop_name(&mut labels);
+            }
+            Series { labels, points: Bounds::default().move_to(&points, start_ms, end_ms).to_vec() }
         });
         let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
         self.samples.add(grid, &[series.iter().map(|series| series.points.len() as u64).sum()]);
@@ -150,14 +151,16 @@ impl Evaluator<'_> {
     }
 
     /// All samples that the windows of all steps may need.
-    fn windowed(&mut self, window: &Window, grid: &Grid, function: &str) -> Result<Vec<SeriesData>, Error> {
+    fn windowed(&mut self, window: &Window, grid: &Grid, function: &str) -> Result<Vec<Windowful>, Error> {
         let shift = window.shift();
         let after = shift.apply(grid.start_ms).saturating_sub(window.range_ms);
         let last = shift.apply(grid.last_ms());
         match &window.of {
             Windowed::Series(selector) => {
                 let first = after.saturating_add(1);
-                self.select(selector, first, last, grid.step_ms, window.range_ms, function)
+                let series = self.select(selector, first, last, grid, window.range_ms, function)?;
+                let plain = |SeriesData { labels, points, .. }| Windowful { labels, points, nameless: false };
+                Ok(series.into_iter().map(plain).collect())
             }
             Windowed::Subquery { of, step_ms, .. } => {
                 let step_ms = step_ms.unwrap_or(self.options.subquery_step_ms);
@@ -166,32 +169,83 @@ impl Evaluator<'_> {
                 let inner = Grid::new(first, last, step_ms);
                 self.budget.hold(inner.steps)?;
                 let columns = self.vector(of, &inner)?;
-                let series = columns.into_iter().map(|column| {
-                    let points = inner.times().zip(column.values);
+                let series = columns.into_iter().map(|Column { labels, values, nameless }| {
+                    let points = inner.times().zip(values);
                     let points = points.filter_map(|(at_ms, value)| value.map(|value| Point { at_ms, value }));
-                    SeriesData { labels: column.labels, points: points.collect(), stale_ms: Vec::new() }
+                    Windowful { labels, points: points.collect(), nameless }
                 });
                 Ok(series.collect())
             }
         }
     }
 
-    /// Asks the store, and puts the series into the order of labels so that sums do not depend on the store's order.
+    /// Asks the store.
     fn select(
         &mut self,
         selector: &Selector,
         from_ms: i64,
         to_ms: i64,
-        step_ms: i64,
+        grid: &Grid,
         range_ms: i64,
         function: &str,
     ) -> Result<Vec<SeriesData>, Error> {
+        let step_ms = if grid.steps > 1 { grid.step_ms } else { 0 };
         let selection = Selection { matchers: &selector.matchers, from_ms, to_ms, step_ms, range_ms, function };
-        let mut series = self.source.select(&selection, self.budget)?;
+        let series = self.source.select(&selection, self.budget)?;
         self.budget.series(series.len())?;
-        self.budget.hold(series.iter().map(|series| series.points.len()).sum())?;
-        series.sort_by(|a, b| a.labels.cmp(&b.labels));
         Ok(series)
+    }
+}
+
+/// A series whose windows are looked at: staleness does not count there.
+struct Windowful {
+    labels: Labels,
+    points: Vec<Point>,
+    nameless: bool,
+}
+
+/// About how many samples all windows look at.
+fn window_work(series: &[Windowful], window: &Window, grid: &Grid) -> usize {
+    let points: usize = series.iter().map(|series| series.points.len()).sum();
+    let overlap = window.range_ms / grid.step_ms.max(1) + 1;
+    points.saturating_mul(usize::try_from(overlap).unwrap_or(usize::MAX).min(grid.steps))
+}
+
+/// A window that moves forwards over series.
+struct Walk<'a> {
+    body: WindowFn,
+    window: &'a Window,
+    scalars: &'a [Vec<f64>],
+    grid: &'a Grid,
+    budget: &'a Budget,
+}
+
+impl Walk<'_> {
+    /// What the function says at each step, if it says anything.
+    fn run(&self, series: Windowful, looked_at: &mut [u64]) -> Result<Option<Column>, Error> {
+        let Self { body, window, scalars, grid, budget } = *self;
+        let shift = window.shift();
+        budget.check()?;
+        let mut bounds = Bounds::default();
+        let mut values = Vec::with_capacity(grid.steps);
+        let mut unchecked = 0;
+        for (step, count) in looked_at.iter_mut().enumerate() {
+            let now_ms = grid.time(step);
+            let end_ms = shift.apply(now_ms);
+            let start_ms = end_ms.saturating_sub(window.range_ms);
+            let points = bounds.move_to(&series.points, start_ms, end_ms);
+            *count += points.len() as u64;
+            // One series can be most of the work: wide windows at many steps.
+            unchecked += points.len();
+            if unchecked > UNCHECKED {
+                budget.check()?;
+                unchecked = 0;
+            }
+            let scalars = scalars.get(step).map_or(&[][..], Vec::as_slice);
+            let slice = Slice { points, start_ms, end_ms, now_ms, scalars };
+            values.push(if points.is_empty() { None } else { body(&slice) });
+        }
+        Ok(Column { labels: series.labels, values, nameless: series.nameless }.unless_empty())
     }
 }
 

@@ -7,9 +7,11 @@ use takt_model::Labels;
 
 /// Where the samples come from. What lies behind it (memory, files, down-sampled days) is its own business.
 pub trait Source: Sync {
-    /// The series that fit all matchers, with their samples from `from_ms` to `to_ms`, both included.
+    /// The series that fit all matchers, with their samples from `from_ms` to `to_ms`, both included; where there is only
+    /// one evaluation of an instant selector ([`Selection::is_instant`]) the newest of them is enough.
     ///
-    /// Series may come in any order, each label set once. A source that decodes much asks the budget in between.
+    /// Series come in an order that stays the same (sums of floats depend on it), each label set once. Every sample is
+    /// charged to the budget before more is read ([`Budget::hold`]): what is far too much shall not be read first.
     fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error>;
 }
 
@@ -28,6 +30,13 @@ pub struct Selection<'a> {
     pub range_ms: i64,
     /// The function that eats the window, `""` for an instant selector.
     pub function: &'a str,
+}
+
+impl Selection<'_> {
+    /// Whether all that is wanted of a series is what it is at `to_ms`.
+    pub fn is_instant(&self) -> bool {
+        self.step_ms == 0 && self.range_ms == 0
+    }
 }
 
 /// The store's own failure; the cause is kept for the log.
@@ -83,17 +92,19 @@ impl Memory {
 
     /// Adds samples, in any order; a later one at the same instant wins. `None` is a staleness marker.
     pub fn add(&mut self, labels: Labels, samples: impl IntoIterator<Item = (i64, Option<f64>)>) {
-        let known = self.series.iter().position(|series| series.labels == labels);
-        let mut all: std::collections::BTreeMap<i64, Option<f64>> = match known {
-            Some(at) => {
-                let old = self.series.swap_remove(at);
+        // In the order of labels, as results of tests are compared with a Prometheus'.
+        let place = self.series.binary_search_by(|series| series.labels.cmp(&labels));
+        let mut all: std::collections::BTreeMap<i64, Option<f64>> = match place {
+            Ok(at) => {
+                let old = self.series.remove(at);
                 let points = old.points.iter().map(|point| (point.at_ms, Some(point.value)));
                 points.chain(old.stale_ms.iter().map(|at| (*at, None))).collect()
             }
-            None => Default::default(),
+            Err(_) => Default::default(),
         };
         all.extend(samples);
-        self.series.push(SeriesData::new(labels, all));
+        let (Ok(place) | Err(place)) = place;
+        self.series.insert(place, SeriesData::new(labels, all));
     }
 
     /// Forgets everything.
@@ -113,12 +124,10 @@ impl Source for Memory {
         let fitting = self.series.iter().filter(|s| selection.matchers.iter().all(|m| m.accepts_labels(&s.labels)));
         fitting
             .map(|series| {
-                budget.check()?;
-                Ok(SeriesData {
-                    labels: series.labels.clone(),
-                    points: series.points.iter().filter(|point| wanted(point.at_ms)).copied().collect(),
-                    stale_ms: series.stale_ms.iter().filter(|at| wanted(**at)).copied().collect(),
-                })
+                let points: Vec<Point> = series.points.iter().filter(|p| wanted(p.at_ms)).copied().collect();
+                budget.hold(points.len())?;
+                let stale_ms = series.stale_ms.iter().filter(|at| wanted(**at)).copied().collect();
+                Ok(SeriesData { labels: series.labels.clone(), points, stale_ms })
             })
             .collect()
     }

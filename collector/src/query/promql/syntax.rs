@@ -11,7 +11,7 @@ use crate::store::Matcher;
 use promql_parser::parser::Expr;
 
 /// Deepest nesting of parentheses and operators. A chain `a or b or c …` counts each operator.
-const MAX_DEPTH: usize = 400;
+const MAX_DEPTH: usize = 300;
 /// Longest query text, bytes.
 const MAX_LENGTH: usize = 256 * 1024;
 /// Longest duration: what fits into nanoseconds in an i64, as in Go (292 years).

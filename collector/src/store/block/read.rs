@@ -2,7 +2,7 @@
 
 use super::{Block, Resolution, list_of, metric_hash};
 use crate::store::hot::instant;
-use crate::store::{STALE, Sample, StoreError};
+use crate::store::{Meter, STALE, Sample, StoreError};
 use duckdb::Connection;
 use duckdb::arrow::array::{Array, AsArray};
 use duckdb::arrow::datatypes::{Float64Type, Int32Type, TimestampMillisecondType};
@@ -114,29 +114,41 @@ pub(crate) fn read_blocks(
     blocks: &[&Arc<Block>],
     wanted: &Wanted,
     found: &mut HashMap<u32, Vec<Sample>>,
+    meter: Meter<'_>,
 ) -> Result<(), StoreError> {
     let Some(first) = blocks.first() else { return Ok(()) };
     let sql = wanted.select(first.resolution, &list_of(blocks.iter().map(|block| block.samples())));
-    collect(db, &sql, &wanted.series, found).map_err(StoreError::sql("read samples from blocks"))
+    let complete = collect(db, &sql, &wanted.series, found, meter);
+    match complete.map_err(StoreError::sql("read samples from blocks"))? {
+        true => Ok(()),
+        false => Err(StoreError::GivenUp),
+    }
 }
 
-/// Adds the rows (series, ts, value) of a statement to the samples of their series.
+/// Adds the rows (series, ts, value) of a statement to the samples of their series, batch by batch as DuckDB has them.
+/// Whether it came to the end; the meter may have stopped it before.
 pub(crate) fn collect(
     db: &Connection,
     sql: &str,
     wanted: &RoaringBitmap,
     found: &mut HashMap<u32, Vec<Sample>>,
-) -> Result<(), duckdb::Error> {
-    for batch in db.prepare(sql)?.query_arrow([])? {
+    meter: Meter<'_>,
+) -> Result<bool, duckdb::Error> {
+    let mut statement = db.prepare(sql)?;
+    // The iterator that this returns panics where fetching fails; `step` does not.
+    drop(statement.stream_arrow([])?);
+    while let Some(batch) = statement.step()? {
+        let mut taken = 0;
         let series = batch.column(0).as_primitive::<Int32Type>().values();
         let at = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
         let values = batch.column(2).as_primitive::<Float64Type>();
         let mut row = 0;
-        while row < batch.num_rows() {
+        while row < batch.len() {
             // Rows of one series follow each other in a block.
             let id = series[row];
             let end = row + series[row..].iter().take_while(|&&other| other == id).count();
             if wanted.contains(id.cast_unsigned()) {
+                taken += end - row;
                 let samples = found.entry(id.cast_unsigned()).or_default();
                 samples.extend((row..end).map(|row| Sample {
                     at: Timestamp(at[row]),
@@ -145,6 +157,9 @@ pub(crate) fn collect(
             }
             row = end;
         }
+        if !meter(taken) {
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
 }

@@ -1,10 +1,9 @@
 //! Quantiles and fractions of classic histograms: series of cumulative buckets, one a `le`.
 
 use crate::query::promql::annotations::Annotations;
-use crate::query::promql::column::{Column, drop_name, merge};
-use crate::query::promql::error::Error;
+use crate::query::promql::column::Column;
 use crate::query::promql::numbers::{almost_equal, nan_first};
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use takt_model::Labels;
 
 /// The label with a bucket's upper bound.
@@ -26,16 +25,26 @@ struct Bucket {
     count: f64,
 }
 
-/// `histogram_quantile(φ, buckets)`; `phi` has one value a step.
-pub(crate) fn quantile(phi: &[f64], columns: Vec<Column>, annotations: &mut Annotations) -> Result<Vec<Column>, Error> {
+/// `histogram_quantile(φ, buckets)`; `phi` has one value a step. With `tells_names` the remarks name the metric.
+pub(crate) fn quantile(
+    phi: &[f64],
+    columns: Vec<Column>,
+    tells_names: bool,
+    annotations: &mut Annotations,
+) -> Vec<Column> {
     if let Some(invalid) = phi.iter().find(|phi| !(0.0..=1.0).contains(*phi)) {
         annotations.invalid_quantile(*invalid);
     }
-    let mut forced = false;
-    let result = each_histogram(columns, annotations, |step, buckets| bucket_quantile(phi[step], buckets, &mut forced));
-    if forced {
-        annotations.forced_monotonicity();
-    }
+    let mut forced = Vec::new();
+    let result = each_histogram(columns, annotations, |labels, step, buckets| {
+        let mut is_forced = false;
+        let quantile = bucket_quantile(phi[step], buckets, &mut is_forced);
+        if is_forced {
+            forced.push(if tells_names { labels.metric().to_owned() } else { String::new() });
+        }
+        quantile
+    });
+    forced.iter().for_each(|metric| annotations.forced_monotonicity(metric));
     result
 }
 
@@ -45,22 +54,22 @@ pub(crate) fn fraction(
     upper: &[f64],
     columns: Vec<Column>,
     annotations: &mut Annotations,
-) -> Result<Vec<Column>, Error> {
-    each_histogram(columns, annotations, |step, buckets| bucket_fraction(lower[step], upper[step], buckets))
+) -> Vec<Column> {
+    each_histogram(columns, annotations, |_, step, buckets| bucket_fraction(lower[step], upper[step], buckets))
 }
 
 /// Gathers buckets whose labels are equal but for `le` (the name included), and reduces each step's.
 fn each_histogram(
     columns: Vec<Column>,
     annotations: &mut Annotations,
-    mut reduce: impl FnMut(usize, &mut Vec<Bucket>) -> f64,
-) -> Result<Vec<Column>, Error> {
+    mut reduce: impl FnMut(&Labels, usize, &mut Vec<Bucket>) -> f64,
+) -> Vec<Column> {
     let mut places: HashMap<Labels, usize> = HashMap::new();
     let mut histograms: Vec<Histogram> = Vec::new();
     for mut column in columns {
         let bound = column.labels.remove(BOUND).unwrap_or_default();
         let Ok(bound) = bound.parse::<f64>() else {
-            annotations.bad_bucket_label(&bound);
+            annotations.bad_bucket_label(&bound, column.labels.metric());
             continue;
         };
         let place = *places.entry(column.labels.clone()).or_insert_with(|| {
@@ -70,20 +79,19 @@ fn each_histogram(
         histograms[place].parts.push((bound, column.values));
     }
     let mut buckets = Vec::new();
-    let reduced = histograms.into_iter().filter_map(|Histogram { mut labels, parts }| {
+    let reduced = histograms.into_iter().filter_map(|Histogram { labels, parts }| {
         let steps = parts.first().map_or(0, |(_, values)| values.len());
         let values = (0..steps).map(|step| {
             buckets.clear();
             let present =
                 parts.iter().filter_map(|(bound, values)| Some(Bucket { bound: *bound, count: values[step]? }));
             buckets.extend(present);
-            if buckets.is_empty() { None } else { Some(reduce(step, &mut buckets)) }
+            if buckets.is_empty() { None } else { Some(reduce(&labels, step, &mut buckets)) }
         });
         let values = values.collect();
-        drop_name(&mut labels);
         Column::new(labels, values)
     });
-    merge(reduced.collect())
+    reduced.collect()
 }
 
 /// `BucketQuantile` of `promql/quantile.go`.

@@ -3,6 +3,7 @@
 use crate::query::promql::column::{Column, merge};
 use crate::query::promql::error::Error;
 use crate::store::whole;
+use takt_model::METRIC_NAME;
 
 /// `label_replace(v, dst, replacement, src, regex)`: where the regex fits all of `src`, `dst` becomes the replacement.
 pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Column>, Error> {
@@ -18,7 +19,7 @@ pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Co
             Some(captures) => captures.expand(replacement, &mut value),
             None => continue,
         }
-        column.labels.set(target, &value);
+        column.write(target, &value);
     }
     merge(columns)
 }
@@ -35,9 +36,17 @@ pub(crate) fn join(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Colum
     for column in &mut columns {
         let values: Vec<&str> = sources.iter().map(|name| column.labels.get(name).unwrap_or_default()).collect();
         let value = values.join(separator);
-        column.labels.set(target, &value);
+        column.write(target, &value);
     }
     merge(columns)
+}
+
+impl Column {
+    fn write(&mut self, label: &str, value: &str) {
+        self.labels.set(label, value);
+        // A name that was written is one that stays.
+        self.nameless &= label != METRIC_NAME;
+    }
 }
 
 /// Since Prometheus 3 any text but none may be a label's name.

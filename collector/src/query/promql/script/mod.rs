@@ -1,7 +1,7 @@
 //! Runs Prometheus' test scripts (`load`, `eval`, `clear`; the language of `promql/promqltest/README.md`).
 //!
-//! Time begins at 0; experimental functions are on, as in Prometheus' own runner. What rests on native histograms is
-//! skipped by name.
+//! Time begins at 0; experimental functions and the delayed removal of names are on, as in Prometheus' own runner
+//! (`NewTestEngine`). What rests on native histograms is skipped by name.
 
 mod check;
 mod command;
@@ -130,7 +130,7 @@ impl Runner<'_> {
     }
 
     fn outcome(&self, eval: &Eval) -> Result<(), String> {
-        let options = Options { experimental: true, ..Options::default() };
+        let options = Options { experimental: true, delayed_names: true, ..Options::default() };
         match eval.when {
             When::Instant { at_ms } => {
                 let answer = instant(&self.memory, &eval.query, at_ms, &options);

@@ -1,0 +1,55 @@
+//! Work on series, which do not depend on each other, on several threads.
+
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::thread::{available_parallelism, scope};
+
+/// Samples and points that one thread shall have to do with at least: some hundred microseconds' work.
+const WORTH_A_THREAD: usize = 100_000;
+
+/// Cuts `items` into parts of about the same length, works on them at one time, and returns the results in order.
+/// `work` says how many samples and points there are to do with.
+pub(crate) fn in_parts<T, R, E>(
+    mut items: Vec<T>,
+    work: usize,
+    body: impl Fn(Vec<T>) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, E>
+where
+    T: Send,
+    R: Send,
+    E: Send,
+{
+    let threads = available_parallelism().map_or(1, NonZero::get).min(work / WORTH_A_THREAD + 1);
+    let each = items.len().div_ceil(threads).max(1);
+    let mut parts = Vec::new();
+    while items.len() > each {
+        let rest = items.split_off(each);
+        parts.push(std::mem::replace(&mut items, rest));
+    }
+    if parts.is_empty() {
+        return body(items).map(|result| vec![result]);
+    }
+    scope(|scope| {
+        let body = &body;
+        let running: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || body(part))).collect();
+        let last = body(items);
+        let results = running.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let mut results = results.collect::<Result<Vec<_>, E>>()?;
+        results.push(last?);
+        Ok(results)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_keep_their_order() {
+        for (count, work) in [(0, 0), (1, usize::MAX), (7, 0), (1000, usize::MAX)] {
+            let parts = in_parts((0..count).collect(), work, Ok::<Vec<i32>, ()>).unwrap();
+            assert_eq!(parts.concat(), (0..count).collect::<Vec<_>>());
+        }
+        assert_eq!(in_parts(vec![1, 2, 3], usize::MAX, |_| Err::<(), _>("no")), Err("no"));
+    }
+}
