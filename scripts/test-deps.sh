@@ -12,6 +12,8 @@ PACKAGES=(
 	munge libnss-wrapper mariadb-server-core mariadb-client-core
 	# what speaks SQL to the server
 	postgresql-client python3-psycopg python3-psycopg2 python3-asyncpg python3-sqlalchemy openssl
+	# a bus with something on it that answers as systemd does
+	dbus-daemon python3-dbus python3-gi
 	# the peers, and what looks at pages
 	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq victoria-metrics
 )

@@ -76,6 +76,13 @@ pub enum CollectError {
         #[source]
         source: nvml_wrapper::error::NvmlError,
     },
+    /// A service of the system does not answer.
+    #[error("cannot ask over D-Bus")]
+    Dbus {
+        /// What went wrong.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The node has no such hardware. Reported as absent, never as broken.
     #[error("nothing to collect: {0}")]
     Absent(&'static str),

@@ -9,12 +9,14 @@
 
 mod collector;
 mod collectors;
+mod dbus;
 mod events;
 mod exporter;
 mod file;
 mod filter;
 mod gpus;
 mod metered;
+mod netlink;
 mod options;
 mod pace;
 mod reader;

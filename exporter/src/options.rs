@@ -2,8 +2,8 @@
 
 use crate::collector::Shared;
 use crate::collectors::{
-    COLLECTORS, arp, cpu, diskstats, filesystem, jobs, netclass, netdev, netstat, nvml, powersupplyclass, rapl, stat,
-    textfile, vmstat,
+    COLLECTORS, arp, bcache, cpu, diskstats, ethtool, filesystem, interrupts, ipvs, jobs, netclass, netdev, netstat,
+    nvml, pcidevice, powersupplyclass, qdisc, rapl, slabinfo, stat, sysctl, systemd, tapestats, textfile, vmstat,
 };
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeSet;
@@ -25,11 +25,19 @@ pub struct Options {
     #[command(flatten)]
     pub arp: arp::ArpOptions,
     #[command(flatten)]
+    pub bcache: bcache::BcacheOptions,
+    #[command(flatten)]
     pub cpu: cpu::CpuOptions,
     #[command(flatten)]
     pub diskstats: diskstats::DiskstatsOptions,
     #[command(flatten)]
+    pub ethtool: ethtool::EthtoolOptions,
+    #[command(flatten)]
     pub filesystem: filesystem::FilesystemOptions,
+    #[command(flatten)]
+    pub interrupts: interrupts::InterruptsOptions,
+    #[command(flatten)]
+    pub ipvs: ipvs::IpvsOptions,
     #[command(flatten)]
     pub jobs: jobs::JobsOptions,
     #[command(flatten)]
@@ -41,11 +49,23 @@ pub struct Options {
     #[command(flatten)]
     pub nvml: nvml::NvmlOptions,
     #[command(flatten)]
+    pub pcidevice: pcidevice::PcideviceOptions,
+    #[command(flatten)]
     pub powersupplyclass: powersupplyclass::PowersupplyOptions,
+    #[command(flatten)]
+    pub qdisc: qdisc::QdiscOptions,
     #[command(flatten)]
     pub rapl: rapl::RaplOptions,
     #[command(flatten)]
+    pub slabinfo: slabinfo::SlabinfoOptions,
+    #[command(flatten)]
     pub stat: stat::StatOptions,
+    #[command(flatten)]
+    pub sysctl: sysctl::SysctlOptions,
+    #[command(flatten)]
+    pub systemd: systemd::SystemdOptions,
+    #[command(flatten)]
+    pub tapestats: tapestats::TapestatsOptions,
     #[command(flatten)]
     pub textfile: textfile::TextfileOptions,
     #[command(flatten)]

@@ -28,6 +28,24 @@ const OF_THIS_MACHINE: &[&str] = &[
 const OF_THIS_MACHINE_ALTOGETHER: [&str; 5] =
     ["node_uname_info", "node_os_info", "node_os_version", "node_textfile_mtime_seconds", "takt_exporter_build_info"];
 
+/// Those off by default that read files, not this machine.
+const ON_REQUEST: &[&str] = &[
+    "buddyinfo",
+    "cgroups",
+    "cpu_vulnerabilities",
+    "interrupts",
+    "ksmd",
+    "lnstat",
+    "pcidevice",
+    "processes",
+    "slabinfo",
+    "softirqs",
+    "swap",
+    "sysctl",
+    "xfrm",
+    "zoneinfo",
+];
+
 #[test]
 fn captured_node() {
     check("firecracker-vm_debian-12_6.18");
@@ -54,9 +72,12 @@ fn check(tree: &str) {
             "--no-collector.links",
             "--no-collector.nvme_health",
             "--collector.stat.softirq",
+            "--collector.cpu.info",
+            "--collector.sysctl.include=kernel.threads-max",
         ]
         .map(str::to_owned),
     );
+    flags.extend(ON_REQUEST.iter().map(|name| format!("--collector.{name}")));
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
     let exporter = Running::takt(&flags, &[]);
     // The second page must be like the first, though it comes from buffers that are in use already.

@@ -1,16 +1,24 @@
 //! Side by side with Debian's node_exporter: the same series and, where values stand still, the same values.
 
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
 
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use support::{Running, fixtures, paths};
 
 /// The collectors that both have.
 const COLLECTORS: &[&str] = &[
     "arp",
+    "bcache",
     "bonding",
+    "btrfs",
+    "buddyinfo",
+    "cgroups",
     "conntrack",
     "cpu",
     "cpufreq",
@@ -19,10 +27,16 @@ const COLLECTORS: &[&str] = &[
     "drm",
     "edac",
     "entropy",
+    "ethtool",
+    "fibrechannel",
     "filefd",
     "filesystem",
     "hwmon",
     "infiniband",
+    "interrupts",
+    "ipvs",
+    "ksmd",
+    "lnstat",
     "loadavg",
     "mdadm",
     "meminfo",
@@ -30,18 +44,25 @@ const COLLECTORS: &[&str] = &[
     "netclass",
     "netdev",
     "netstat",
+    "network_route",
     "nfs",
     "nfsd",
     "nvme",
     "os",
     "powersupplyclass",
     "pressure",
+    "processes",
+    "qdisc",
     "rapl",
     "schedstat",
     "selinux",
+    "slabinfo",
     "sockstat",
     "softnet",
     "stat",
+    "sysctl",
+    "tapestats",
+    "tcpstat",
     "textfile",
     "thermal_zone",
     "time",
@@ -49,6 +70,9 @@ const COLLECTORS: &[&str] = &[
     "udp_queues",
     "uname",
     "vmstat",
+    "xfs",
+    "zfs",
+    "zoneinfo",
 ];
 
 /// Series in which we follow node_exporter's newer versions, not Debian's 1.5, or know better.
@@ -56,6 +80,15 @@ const ON_PURPOSE: &[&str] = &[
     // Also told of a mount that cannot be read.
     "only in ours: node_filesystem_readonly",
     "only in ours: node_pressure_irq_",
+    "only in ours: node_btrfs_commit",
+    "only in ours: node_btrfs_last_commit",
+    "only in ours: node_btrfs_max_commit",
+    "only in ours: node_cpu_frequency_hertz",
+    "only in ours: node_cpu_online",
+    "only in ours: node_systemd_virtualization_info",
+    // It takes no negative number, of which it can make nothing.
+    "only in ours: node_zfs_arc_memory_available_bytes",
+    r#"only in ours: node_zfs_zpool_state{state="suspended""#,
     "only in ours: node_cpu_scaling_governor",
     // A bond whose files are not there is no reason to say nothing of the others.
     r#"node_scrape_collector_success{collector="bonding"}: theirs 0, ours 1"#,
@@ -75,6 +108,38 @@ const ON_PURPOSE: &[&str] = &[
     r#"only in ours: node_nfsd_requests_total{method="SymLink", proto="2"}"#,
 ];
 
+/// What neither gives, or gives less of, unless asked.
+const ON_REQUEST: &[&str] = &[
+    "--collector.bcache.priorityStats",
+    "--collector.buddyinfo",
+    "--collector.cgroups",
+    "--collector.cpu.info",
+    "--collector.cpu.info.bugs-include=.*",
+    "--collector.cpu.info.flags-include=^(avx|sse)",
+    "--collector.drm",
+    "--collector.ethtool",
+    "--collector.interrupts",
+    "--collector.ksmd",
+    "--collector.lnstat",
+    "--collector.meminfo_numa",
+    "--collector.network_route",
+    "--collector.processes",
+    "--collector.qdisc",
+    "--collector.slabinfo",
+    "--collector.stat.softirq",
+    "--collector.sysctl",
+    "--collector.sysctl.include-info=kernel.core_pattern",
+    "--collector.sysctl.include=fs.file-nr",
+    "--collector.sysctl.include=kernel.printk:current,default,minimum,boot",
+    "--collector.sysctl.include=kernel.threads-max",
+    "--collector.tcpstat",
+    "--collector.zoneinfo",
+];
+
+/// Of nodes without the files behind the others.
+const ON_REQUEST_OF_OLD: &[&str] =
+    &["--collector.drm", "--collector.meminfo_numa", "--collector.stat.softirq", "--collector.tcpstat"];
+
 /// Debian's has a directory of its own by default, upstream's and ours none.
 const NO_TEXTFILES: &str = "--collector.textfile.directory=";
 
@@ -83,22 +148,22 @@ const LOOKS: usize = 8;
 
 #[test]
 fn this_machine() {
-    compare(&[], &[NO_TEXTFILES]);
+    compare(ON_REQUEST, &[NO_TEXTFILES]);
 }
 
 #[test]
 fn captured_node() {
-    compare_tree("firecracker-vm_debian-12_6.18");
+    compare_tree("firecracker-vm_debian-12_6.18", ON_REQUEST_OF_OLD);
 }
 
 #[test]
 fn odd_node() {
-    compare_tree("made-up/odd-node");
+    compare_tree("made-up/odd-node", ON_REQUEST_OF_OLD);
 }
 
 #[test]
 fn much_hardware() {
-    compare_tree("made-up/much-hardware");
+    compare_tree("made-up/much-hardware", ON_REQUEST);
 }
 
 /// Its collector is off by default, has a series for each operation, which here are only those that ours names too, and
@@ -126,9 +191,70 @@ fn nfs_mounts() {
     assert_eq!(difference(&theirs, &page(&ours), &theirs), BTreeSet::new());
 }
 
-fn compare_tree(tree: &str) {
+/// A bus of the test's own, with something on it that answers as systemd and logind do.
+#[test]
+fn systemd_and_logind() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:path={}", directory.path().join("bus").display());
+    let Some(_bus) = Helper::start("dbus-daemon", &["--session", "--nofork", "--print-address", "--address", &address])
+    else {
+        return;
+    };
+    let stand_in = format!("{}/tests/support/systemd.py", env!("CARGO_MANIFEST_DIR"));
+    let Some(_stand_in) = Helper::start("/usr/bin/python3", &[&stand_in, &address]) else { return };
+    let flags = [
+        "--collector.disable-defaults",
+        "--collector.systemd",
+        "--collector.systemd.enable-restarts-metrics",
+        "--collector.systemd.enable-start-time-metrics",
+        "--collector.systemd.enable-task-metrics",
+        "--collector.systemd.unit-exclude=.+\\.target",
+        "--collector.logind",
+    ];
+    let variable = ("DBUS_SYSTEM_BUS_ADDRESS", address.as_str());
+    let Some(theirs) = Running::node_exporter_with(&flags, &[variable]) else { return };
+    let ours = Running::takt(&flags, &[(variable.0, Path::new(variable.1))]);
+    let page = |exporter: &Running| {
+        let mut series = exporter.series("");
+        series.retain(|series, _| is_compared(series));
+        series
+    };
+    let theirs = page(&theirs);
+    assert!(theirs.len() > 150, "{theirs:?}");
+    let ours = page(&ours);
+    assert_eq!(difference(&theirs, &ours, &theirs), BTreeSet::new());
+    assert_eq!(ours[r#"node_systemd_unit_state{name="slurmd.service", state="active", type="notify"}"#], 1.0);
+    assert_eq!(ours[r#"node_logind_sessions{class="user", remote="true", type="other"}"#], 1.0);
+}
+
+/// A program beside the test that says a line when it is ready. It is killed when this is dropped.
+struct Helper(Child);
+
+impl Helper {
+    fn start(program: &str, arguments: &[&str]) -> Option<Self> {
+        let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut said = String::new();
+        let started = child.ok().map(Self).and_then(|mut helper| {
+            BufReader::new(helper.0.stdout.take()?).read_line(&mut said).ok()?;
+            (!said.is_empty()).then_some(helper)
+        });
+        if started.is_none() {
+            eprintln!("SKIPPED: cannot run {program} {arguments:?}; apt-get install dbus python3-dbus python3-gi");
+        }
+        started
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn compare_tree(tree: &str, on_request: &[&str]) {
     let flags = paths(&fixtures().join(tree));
-    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let flags: Vec<_> = flags.iter().map(String::as_str).chain(on_request.iter().copied()).collect();
     // Over netlink it would look at this machine's devices.
     let mut only_theirs = vec!["--no-collector.netdev.netlink"];
     if !flags.iter().any(|flag| flag.starts_with("--collector.textfile")) {
@@ -138,12 +264,14 @@ fn compare_tree(tree: &str) {
 }
 
 fn compare(flags: &[&str], only_theirs: &[&str]) {
-    let more = ["--collector.stat.softirq", "--collector.meminfo_numa", "--collector.drm"];
-    let flags: Vec<_> = flags.iter().copied().chain(more).collect();
-    let Some(theirs) = Running::node_exporter(&[&flags, only_theirs].concat()) else { return };
-    let ours = Running::takt(&flags, &[]);
+    let Some(theirs) = Running::node_exporter(&[flags, only_theirs].concat()) else { return };
+    let ours = Running::takt(flags, &[]);
+    let is_on = |name: &&&str| {
+        !ON_REQUEST.contains(&&*format!("--collector.{name}")) || flags.contains(&&*format!("--collector.{name}"))
+    };
     let query = COLLECTORS
         .iter()
+        .filter(is_on)
         .map(|name| format!("collect[]={name}"))
         .collect::<Vec<_>>()
         .join("&")

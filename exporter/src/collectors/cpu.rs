@@ -1,12 +1,17 @@
 //! CPU time by mode, and how often CPUs were throttled for heat.
 //!
 //! Sources: `/proc/stat`, which counts in hundredths of a second on every system, and, on Intel CPUs,
-//! `/sys/devices/system/cpu/cpu*/thermal_throttle`.
+//! `/sys/devices/system/cpu/cpu*/thermal_throttle`. On request `/proc/cpuinfo`.
 
+pub(crate) mod info;
+
+use self::info::Info;
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::collectors::MAX_DEVICES;
 use crate::file::{Attribute, File};
+use crate::filter::Pattern;
 use crate::options::Options;
+use crate::sysfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
@@ -21,6 +26,21 @@ pub struct CpuOptions {
     /// Give node_cpu_guest_seconds_total. On unless told otherwise.
     #[arg(long = "collector.cpu.guest", hide_short_help = true, overrides_with = "no_guest")]
     pub guest: bool,
+    /// Tell which CPUs these are: node_cpu_info.
+    #[arg(long = "collector.cpu.info")]
+    pub info: bool,
+    /// Of the CPUs' flags, those to tell: node_cpu_flag_info. Includes --collector.cpu.info.
+    #[arg(long = "collector.cpu.info.flags-include", value_name = "REGEXP")]
+    pub flags_include: Option<Pattern>,
+    /// Of the CPUs' bugs, those to tell: node_cpu_bug_info. Includes --collector.cpu.info.
+    #[arg(long = "collector.cpu.info.bugs-include", value_name = "REGEXP")]
+    pub bugs_include: Option<Pattern>,
+}
+
+impl CpuOptions {
+    pub(crate) fn wants_info(&self) -> bool {
+        self.info || self.flags_include.is_some() || self.bugs_include.is_some()
+    }
 }
 
 struct Cpu {
@@ -28,8 +48,9 @@ struct Cpu {
     guest: bool,
     sysfs: PathBuf,
     shown: BTreeMap<String, Ticks>,
-    throttles: Throttles,
+    directories: Directories,
     isolated: Vec<usize>,
+    info: Option<Info>,
 }
 
 const SECONDS: Metric =
@@ -54,7 +75,18 @@ const ISOLATED: Metric = Metric::gauge(
     "Whether each core is isolated, information from /sys/devices/system/cpu/isolated.",
     &["cpu"],
 );
-const METRICS: &[Metric] = &[SECONDS, GUEST, CORE_THROTTLES, PACKAGE_THROTTLES, ISOLATED];
+const ONLINE: Metric = Metric::gauge("node_cpu_online", "CPUs that are online and being scheduled.", &["cpu"]);
+const METRICS: &[Metric] = &[
+    SECONDS,
+    GUEST,
+    CORE_THROTTLES,
+    PACKAGE_THROTTLES,
+    ISOLATED,
+    ONLINE,
+    info::METRICS[0],
+    info::METRICS[1],
+    info::METRICS[2],
+];
 
 /// The modes in the order of `/proc/stat`. Its columns after them count guests' time, which `user` and `nice`
 /// include.
@@ -68,11 +100,14 @@ type Ticks = [u64; 10];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let sysfs = options.paths.sysfs.join("devices/system/cpu");
+    let file = |name: &str| File::new(options.paths.procfs.join(name));
+    let CpuOptions { no_guest, flags_include, bugs_include, .. } = options.cpu.clone();
     Box::new(Cpu {
-        stat: File::new(options.paths.procfs.join("stat")),
-        guest: !options.cpu.no_guest,
+        stat: file("stat"),
+        info: options.cpu.wants_info().then(|| Info::new(file("cpuinfo"), flags_include, bugs_include)),
+        guest: !no_guest,
         shown: BTreeMap::new(),
-        throttles: Throttles::default(),
+        directories: Directories::default(),
         // Set on the kernel's command line, so it does not change.
         isolated: std::fs::read_to_string(sysfs.join("isolated")).map_or(Vec::new(), |list| parse_list(&list)),
         sysfs,
@@ -89,7 +124,7 @@ impl Collector for Cpu {
     }
 
     fn max_series(&self) -> usize {
-        MAX_DEVICES * (MODES.len() + GUEST_MODES.len() + 3)
+        MAX_DEVICES * (MODES.len() + GUEST_MODES.len() + METRICS.len())
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -115,12 +150,18 @@ impl Collector for Cpu {
             })
         })?;
         // CPUs came or went.
-        if count != self.throttles.cpus {
-            self.throttles = Throttles::find(&self.sysfs, count);
+        if count != self.directories.cpus {
+            self.directories = Directories::find(&self.sysfs, count);
         }
-        self.throttles.push(out);
+        self.directories.push(out);
         self.isolated.iter().for_each(|cpu| out.push(&ISOLATED, &[cpu.to_string()], 1.0));
-        Ok(())
+        for (cpu, file) in &self.directories.online {
+            out.push(&ONLINE, &[cpu], f64::from(u8::from(sysfs::number::<u8>(file) == Some(1))));
+        }
+        match &mut self.info {
+            Some(info) => info.push(out),
+            None => Ok(()),
+        }
     }
 }
 
@@ -160,28 +201,31 @@ fn parse_list(text: &str) -> Vec<usize> {
     ranges.flat_map(|range: std::ops::RangeInclusive<usize>| range.take(MAX_DEVICES)).take(MAX_DEVICES).collect()
 }
 
-/// The throttle counters, which all CPUs of a core, and all cores of a package, share.
+/// What `/sys` tells of the CPUs: the throttle counters, which all CPUs of a core, and all cores of a package, share.
 #[derive(Default)]
-struct Throttles {
+struct Directories {
     /// How many CPUs there were when they were looked for.
     cpus: usize,
     cores: BTreeMap<(String, String), Attribute>,
     packages: BTreeMap<String, Attribute>,
+    /// Where each CPU says whether it is online. Empty where the first cannot be taken offline, as on most systems.
+    online: Vec<(String, PathBuf)>,
     buffer: Vec<u8>,
 }
 
-impl Throttles {
+impl Directories {
     fn find(sysfs: &Path, cpus: usize) -> Self {
         let mut found = Self { cpus, ..Self::default() };
-        let entries = std::fs::read_dir(sysfs).into_iter().flatten().flatten();
-        let is_cpu = |name: &str| name.strip_prefix("cpu").is_some_and(|n| n.parse::<usize>().is_ok());
-        for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_cpu)) {
-            let topology = |name: &str| {
-                let id = std::fs::read_to_string(entry.path().join("topology").join(name)).ok()?;
-                Some(id.trim_ascii().to_owned())
-            };
+        let directories = sysfs::numbered(sysfs, "cpu").unwrap_or_default();
+        if directories.first().is_some_and(|(first, _)| sysfs.join(first).join("online").exists()) {
+            found.online =
+                directories.iter().map(|(name, cpu)| (cpu.clone(), sysfs.join(name).join("online"))).collect();
+        }
+        for (name, _) in directories {
+            let directory = sysfs.join(name);
+            let topology = |name: &str| sysfs::text(&directory.join("topology").join(name));
             let (Some(package), Some(core)) = (topology("physical_package_id"), topology("core_id")) else { continue };
-            let counter = |name: &str| Attribute::open(&entry.path().join("thermal_throttle").join(name)).ok();
+            let counter = |name: &str| Attribute::open(&directory.join("thermal_throttle").join(name)).ok();
             if let Some(counter) = counter("package_throttle_count") {
                 found.packages.entry(package.clone()).or_insert(counter);
             }

@@ -1,16 +1,20 @@
 //! The CPUs' clocks, and what governs them.
 //!
 //! Source: `/sys/devices/system/cpu/cpu*/cpufreq`, in kilohertz; we publish hertz. Some drivers measure when they are asked,
-//! which takes milliseconds for each CPU, so this collector has a thread.
+//! which takes milliseconds for each CPU, so this collector has a thread. With --collector.cpu.info also `/proc/cpuinfo`: node_exporter
+//! has the clocks from there under the same name, with more labels.
 
 use crate::collector::{CollectError, Collector};
+use crate::collectors::cpu::info::frequencies;
+use crate::file::File;
 use crate::options::Options;
 use crate::sysfs;
 use std::path::PathBuf;
-use takt_model::{Metric, Samples};
+use takt_model::{Kind, Metric, Samples};
 
 struct Cpufreq {
     cpus: PathBuf,
+    cpuinfo: Option<File>,
 }
 
 macro_rules! clocks {
@@ -36,7 +40,11 @@ clocks! {
 const MAX_CPUS: usize = 4096;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Cpufreq { cpus: options.paths.sysfs.join("devices/system/cpu") })
+    let cpuinfo = || File::new(options.paths.procfs.join("cpuinfo"));
+    Box::new(Cpufreq {
+        cpus: options.paths.sysfs.join("devices/system/cpu"),
+        cpuinfo: options.cpu.wants_info().then(cpuinfo),
+    })
 }
 
 impl Collector for Cpufreq {
@@ -64,6 +72,12 @@ impl Collector for Cpufreq {
             let available = sysfs::text(&directory.join("scaling_available_governors")).unwrap_or_default();
             for governor in available.split_ascii_whitespace() {
                 out.push(&GOVERNOR, &[cpu.as_str(), governor], f64::from(u8::from(governor == current)));
+            }
+        }
+        if let Some(cpuinfo) = &mut self.cpuinfo {
+            for ([package, core, cpu], hertz) in frequencies(cpuinfo.read().unwrap_or_default()) {
+                let labels = [("package", package), ("core", core), ("cpu", cpu)];
+                out.push_foreign(METRICS[0].name, Kind::Gauge, METRICS[0].help, &labels, hertz);
             }
         }
         Ok(())

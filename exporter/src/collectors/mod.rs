@@ -1,24 +1,36 @@
 //! The collectors: one file each, one line each in [`COLLECTORS`].
 
 pub(crate) mod arp;
+pub(crate) mod bcache;
 mod bonding;
+mod btrfs;
+mod buddyinfo;
+mod cgroups;
 mod conntrack;
 pub(crate) mod cpu;
+mod cpu_vulnerabilities;
 mod cpufreq;
 pub(crate) mod diskstats;
 mod dmi;
 mod drm;
 mod edac;
 mod entropy;
+pub(crate) mod ethtool;
 mod events;
+mod fibrechannel;
 mod filefd;
 pub(crate) mod filesystem;
 mod fscache;
 mod hwmon;
 mod infiniband;
+pub(crate) mod interrupts;
+pub(crate) mod ipvs;
 pub(crate) mod jobs;
+mod ksmd;
 mod links;
+mod lnstat;
 mod loadavg;
+mod logind;
 mod mdadm;
 mod meminfo;
 mod meminfo_numa;
@@ -26,20 +38,32 @@ mod mountstats;
 pub(crate) mod netclass;
 pub(crate) mod netdev;
 pub(crate) mod netstat;
+mod network_route;
 mod nfs;
 mod nfsd;
 mod nvme;
 mod nvme_health;
 pub(crate) mod nvml;
 mod os;
+pub(crate) mod pcidevice;
 pub(crate) mod powersupplyclass;
 mod pressure;
+mod processes;
+pub(crate) mod qdisc;
 pub(crate) mod rapl;
 mod schedstat;
 mod selinux;
+pub(crate) mod slabinfo;
 mod sockstat;
+mod softirqs;
 mod softnet;
 pub(crate) mod stat;
+mod swap;
+pub(crate) mod sysctl;
+pub(crate) mod systemd;
+mod table;
+pub(crate) mod tapestats;
+mod tcpstat;
 pub(crate) mod textfile;
 mod thermal_zone;
 mod time;
@@ -47,6 +71,11 @@ mod timex;
 mod udp_queues;
 mod uname;
 pub(crate) mod vmstat;
+mod watchdog;
+mod xfrm;
+mod xfs;
+mod zfs;
+mod zoneinfo;
 
 use crate::collector::Collector;
 use crate::options::Options;
@@ -81,6 +110,8 @@ pub enum Reads {
 
 /// The usual deadline.
 const SOON: Reads = Reads::OnItsThread { deadline: Duration::from_secs(2) };
+/// systemd answers for each unit by itself, and a node may have thousands.
+const BUS: Reads = Reads::OnItsThread { deadline: Duration::from_secs(5) };
 /// NVML needs seconds to begin where nothing keeps the driver loaded. The collector itself gives up before.
 const DRIVER: Reads = Reads::OnItsThread { deadline: Duration::from_secs(8) };
 
@@ -88,24 +119,36 @@ const DRIVER: Reads = Reads::OnItsThread { deadline: Duration::from_secs(8) };
 #[rustfmt::skip]
 pub const COLLECTORS: &[Entry] = &[
     Entry { name: "arp", about: "Network neighbours", by_default: true, reads: Reads::AtScrape, new: arp::new },
+    Entry { name: "bcache", about: "Caches before disks", by_default: true, reads: SOON, new: bcache::new },
     Entry { name: "bonding", about: "Bonded links", by_default: true, reads: Reads::AtScrape, new: bonding::new },
+    Entry { name: "btrfs", about: "Btrfs: space, commits, errors", by_default: true, reads: SOON, new: btrfs::new },
+    Entry { name: "buddyinfo", about: "Fragmentation of memory", by_default: false, reads: Reads::AtScrape, new: buddyinfo::new },
+    Entry { name: "cgroups", about: "Number of control groups", by_default: false, reads: Reads::AtScrape, new: cgroups::new },
     Entry { name: "conntrack", about: "Connection tracking", by_default: true, reads: Reads::AtScrape, new: conntrack::new },
     Entry { name: "cpu", about: "CPU time by mode", by_default: true, reads: Reads::AtScrape, new: cpu::new },
+    Entry { name: "cpu_vulnerabilities", about: "Faults of the CPUs", by_default: false, reads: Reads::AtScrape, new: cpu_vulnerabilities::new },
     Entry { name: "cpufreq", about: "CPU clocks", by_default: true, reads: SOON, new: cpufreq::new },
     Entry { name: "diskstats", about: "Disk I/O", by_default: true, reads: Reads::AtScrape, new: diskstats::new },
     Entry { name: "dmi", about: "Vendor, model, BIOS", by_default: true, reads: Reads::AtScrape, new: dmi::new },
     Entry { name: "drm", about: "AMD GPUs", by_default: true, reads: SOON, new: drm::new },
     Entry { name: "edac", about: "Memory errors", by_default: true, reads: Reads::AtScrape, new: edac::new },
     Entry { name: "entropy", about: "Pool of randomness", by_default: true, reads: Reads::AtScrape, new: entropy::new },
+    Entry { name: "ethtool", about: "Drivers' own counters of network links", by_default: false, reads: SOON, new: ethtool::new },
     Entry { name: "events", about: "The kernel log: XIDs, OOM kills, hung tasks, links", by_default: true, reads: Reads::AtScrape, new: events::new },
+    Entry { name: "fibrechannel", about: "Fibre Channel adapters", by_default: true, reads: SOON, new: fibrechannel::new },
     Entry { name: "filefd", about: "Open files", by_default: true, reads: Reads::AtScrape, new: filefd::new },
     Entry { name: "filesystem", about: "File system space", by_default: true, reads: SOON, new: filesystem::new },
     Entry { name: "fscache", about: "Cache of network file systems", by_default: true, reads: Reads::AtScrape, new: fscache::new },
     Entry { name: "hwmon", about: "Temperatures, fans, voltages", by_default: true, reads: SOON, new: hwmon::new },
     Entry { name: "infiniband", about: "InfiniBand and RoCE ports", by_default: true, reads: SOON, new: infiniband::new },
+    Entry { name: "interrupts", about: "Interrupts by CPU and source", by_default: false, reads: Reads::AtScrape, new: interrupts::new },
+    Entry { name: "ipvs", about: "Load balancing by the kernel", by_default: true, reads: Reads::AtScrape, new: ipvs::new },
     Entry { name: "jobs", about: "Jobs: their use of the node, and their GPUs", by_default: true, reads: SOON, new: jobs::new },
+    Entry { name: "ksmd", about: "Pages shared by processes", by_default: false, reads: Reads::AtScrape, new: ksmd::new },
     Entry { name: "links", about: "Links slower than they could be; the cluster's traffic", by_default: true, reads: SOON, new: links::new },
+    Entry { name: "lnstat", about: "Caches of the network", by_default: false, reads: Reads::AtScrape, new: lnstat::new },
     Entry { name: "loadavg", about: "Load averages", by_default: true, reads: Reads::AtScrape, new: loadavg::new },
+    Entry { name: "logind", about: "Sessions of users", by_default: false, reads: BUS, new: logind::new },
     Entry { name: "mdadm", about: "Software RAID", by_default: true, reads: Reads::AtScrape, new: mdadm::new },
     Entry { name: "meminfo", about: "Memory", by_default: true, reads: Reads::AtScrape, new: meminfo::new },
     Entry { name: "meminfo_numa", about: "Memory by NUMA node", by_default: false, reads: Reads::AtScrape, new: meminfo_numa::new },
@@ -113,20 +156,31 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "netclass", about: "Network links", by_default: true, reads: SOON, new: netclass::new },
     Entry { name: "netdev", about: "Network traffic", by_default: true, reads: Reads::AtScrape, new: netdev::new },
     Entry { name: "netstat", about: "Network protocols", by_default: true, reads: Reads::AtScrape, new: netstat::new },
+    Entry { name: "network_route", about: "Routes", by_default: false, reads: SOON, new: network_route::new },
     Entry { name: "nfs", about: "NFS client", by_default: true, reads: Reads::AtScrape, new: nfs::new },
     Entry { name: "nfsd", about: "NFS server", by_default: true, reads: Reads::AtScrape, new: nfsd::new },
     Entry { name: "nvme", about: "NVMe disks", by_default: true, reads: Reads::AtScrape, new: nvme::new },
     Entry { name: "nvme_health", about: "Health of NVMe disks", by_default: true, reads: SOON, new: nvme_health::new },
     Entry { name: "nvml", about: "NVIDIA GPUs", by_default: true, reads: DRIVER, new: nvml::new },
     Entry { name: "os", about: "Distribution", by_default: true, reads: Reads::AtScrape, new: os::new },
+    Entry { name: "pcidevice", about: "PCI devices and their links", by_default: false, reads: SOON, new: pcidevice::new },
     Entry { name: "powersupplyclass", about: "Power supplies and batteries", by_default: true, reads: SOON, new: powersupplyclass::new },
     Entry { name: "pressure", about: "Pressure stalls", by_default: true, reads: Reads::AtScrape, new: pressure::new },
+    Entry { name: "processes", about: "Processes and threads by state", by_default: false, reads: SOON, new: processes::new },
+    Entry { name: "qdisc", about: "Queues before network links", by_default: false, reads: SOON, new: qdisc::new },
     Entry { name: "rapl", about: "Energy of the CPUs", by_default: true, reads: SOON, new: rapl::new },
     Entry { name: "schedstat", about: "Scheduler, by CPU", by_default: true, reads: Reads::AtScrape, new: schedstat::new },
     Entry { name: "selinux", about: "SELinux", by_default: true, reads: Reads::AtScrape, new: selinux::new },
+    Entry { name: "slabinfo", about: "The kernel's own memory", by_default: false, reads: Reads::AtScrape, new: slabinfo::new },
     Entry { name: "sockstat", about: "Sockets", by_default: true, reads: Reads::AtScrape, new: sockstat::new },
+    Entry { name: "softirqs", about: "Soft interrupts by CPU", by_default: false, reads: Reads::AtScrape, new: softirqs::new },
     Entry { name: "softnet", about: "Packets by CPU", by_default: true, reads: Reads::AtScrape, new: softnet::new },
     Entry { name: "stat", about: "Interrupts, forks, boot time", by_default: true, reads: Reads::AtScrape, new: stat::new },
+    Entry { name: "swap", about: "Swap by device", by_default: false, reads: Reads::AtScrape, new: swap::new },
+    Entry { name: "sysctl", about: "Settings of the kernel", by_default: false, reads: Reads::AtScrape, new: sysctl::new },
+    Entry { name: "systemd", about: "systemd's units", by_default: false, reads: BUS, new: systemd::new },
+    Entry { name: "tapestats", about: "Tapes", by_default: true, reads: Reads::AtScrape, new: tapestats::new },
+    Entry { name: "tcpstat", about: "TCP connections by state", by_default: false, reads: SOON, new: tcpstat::new },
     Entry { name: "textfile", about: "Metrics of other programs, in files", by_default: true, reads: SOON, new: textfile::new },
     Entry { name: "thermal_zone", about: "Thermal zones and cooling", by_default: true, reads: SOON, new: thermal_zone::new },
     Entry { name: "time", about: "Clock and time zone", by_default: true, reads: Reads::AtScrape, new: time::new },
@@ -134,6 +188,11 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "udp_queues", about: "Bytes waiting in UDP sockets", by_default: true, reads: Reads::AtScrape, new: udp_queues::new },
     Entry { name: "uname", about: "Kernel and host name", by_default: true, reads: Reads::AtScrape, new: uname::new },
     Entry { name: "vmstat", about: "Virtual memory", by_default: true, reads: Reads::AtScrape, new: vmstat::new },
+    Entry { name: "watchdog", about: "Watchdogs", by_default: true, reads: Reads::AtScrape, new: watchdog::new },
+    Entry { name: "xfrm", about: "Errors of IPsec", by_default: false, reads: Reads::AtScrape, new: xfrm::new },
+    Entry { name: "xfs", about: "XFS, from within", by_default: true, reads: Reads::AtScrape, new: xfs::new },
+    Entry { name: "zfs", about: "ZFS: caches, pools, data sets", by_default: true, reads: SOON, new: zfs::new },
+    Entry { name: "zoneinfo", about: "Memory by zone", by_default: false, reads: Reads::AtScrape, new: zoneinfo::new },
 ];
 
 /// No node has more CPUs, disks, links or mounts than this; the bounds on series are made of it.
@@ -144,109 +203,96 @@ mod tests {
     use super::*;
     use crate::options::Paths;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
+    use std::path::Path;
     use takt_model::Samples;
     use takt_model::exposition::{Format, Page, write_page};
 
-    /// The files that collectors read, below the root that the options name.
-    const FILES: &[&str] = &[
-        "1/mounts",
-        "diskstats",
-        "fs/fscache/stats",
-        "loadavg",
-        "meminfo",
-        "net/dev",
-        "stat",
-        "net/arp",
-        "net/netstat",
-        "net/rpc/nfs",
-        "net/rpc/nfsd",
-        "net/snmp",
-        "net/snmp6",
-        "net/sockstat",
-        "net/sockstat6",
-        "net/softnet_stat",
-        "net/stat/nf_conntrack",
-        "net/udp",
-        "net/udp6",
-        "pressure/cpu",
-        "pressure/io",
-        "pressure/irq",
-        "pressure/memory",
-        "sys/fs/file-nr",
-        "sys/kernel/random/entropy_avail",
-        "sys/kernel/random/poolsize",
-        "sys/net/netfilter/nf_conntrack_count",
-        "sys/net/netfilter/nf_conntrack_max",
-        "self/mountstats",
-        "self/mountinfo",
-        "vmstat",
-        "b8:0",
-        "class/net/eth0/address",
-        "class/net/eth0/ifindex",
-        "class/net/eth0/speed",
-        "textfile/cron.prom",
-        "devices/system/clocksource/clocksource0/available_clocksource",
-        "devices/system/clocksource/clocksource0/current_clocksource",
-        "devices/system/cpu/isolated",
-        "devices/system/cpu/cpu0/topology/core_id",
-        "devices/system/cpu/cpu0/topology/physical_package_id",
-        "devices/system/cpu/cpu0/thermal_throttle/core_throttle_count",
-        "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq",
-        "devices/system/edac/mc/mc0/ce_count",
-        "devices/system/node/node0/meminfo",
-        "devices/system/node/node0/numastat",
-        "class/dmi/id/product_name",
-        "class/drm/card0/device/uevent",
-        "class/drm/card0/device/mem_info_vram_used",
-        "class/hwmon/hwmon0/name",
-        "class/hwmon/hwmon0/temp1_input",
-        "class/hwmon/hwmon0/temp1_label",
-        "class/infiniband/mlx5_0/ports/1/rate",
-        "class/infiniband/mlx5_0/ports/1/counters/port_rcv_data",
-        "class/net/bonding_masters",
-        "class/nvme/nvme0/model",
-        "class/power_supply/BAT0/status",
-        "class/power_supply/BAT0/temp",
-        "class/powercap/intel-rapl:0/name",
-        "class/powercap/intel-rapl:0/energy_uj",
-        "class/powercap/intel-rapl:0/max_energy_range_uj",
-        "class/thermal/thermal_zone0/temp",
-        "fs/selinux/enforce",
-        "fs/selinux/avc/cache_stats",
-        "mdstat",
-        "net/route",
-        "net/ipv6_route",
-        "schedstat",
-    ];
+    /// What happens to a node's files.
+    #[derive(Debug, Clone)]
+    enum Harm {
+        /// Something stands in the midst of each.
+        Inserted(String, prop::sample::Index),
+        /// Each ends early.
+        CutOff(prop::sample::Index),
+        /// Each holds this instead.
+        Replaced(Vec<u8>),
+    }
+
+    impl Harm {
+        fn strategy() -> impl Strategy<Value = Self> {
+            let inserted = "[ -~\n\u{fffd}]{0,40}|[0-9 :.-]{0,40}|\\u{0}";
+            prop_oneof![
+                (inserted, any::<prop::sample::Index>()).prop_map(|(text, at)| Self::Inserted(text, at)),
+                any::<prop::sample::Index>().prop_map(Self::CutOff),
+                prop::collection::vec(any::<u8>(), 0..200).prop_map(Self::Replaced),
+                "[0-9a-fx.:, \n-]{0,200}".prop_map(|text| Self::Replaced(text.into_bytes())),
+            ]
+        }
+
+        fn apply(&self, bytes: &mut Vec<u8>) {
+            match self {
+                Self::Inserted(text, at) => {
+                    let at = at.index(bytes.len() + 1);
+                    bytes.splice(at..at, text.bytes());
+                }
+                Self::CutOff(at) => bytes.truncate(at.index(bytes.len() + 1)),
+                Self::Replaced(other) => bytes.clone_from(other),
+            }
+        }
+    }
+
+    fn harm_tree(from: &Path, to: &Path, harm: &Harm) {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap().flatten() {
+            let (from, to) = (entry.path(), to.join(entry.file_name()));
+            if from.is_symlink() {
+                std::os::unix::fs::symlink(std::fs::read_link(from).unwrap(), to).unwrap();
+            } else if from.is_dir() {
+                harm_tree(&from, &to, harm);
+            } else {
+                let mut bytes = std::fs::read(from).unwrap();
+                harm.apply(&mut bytes);
+                std::fs::write(to, bytes).unwrap();
+            }
+        }
+    }
+
+    /// Every collector on a node below `root`, and nothing of this machine.
+    fn options_of(root: &Path) -> Options {
+        let paths = Paths {
+            procfs: root.join("proc"),
+            sysfs: root.join("sys"),
+            rootfs: root.join("root"),
+            udev_data: root.join("udev"),
+            kmsg: root.join("kmsg"),
+        };
+        let mut options = Options { paths, ..Options::default() };
+        options.textfile.directory = vec![root.join("textfile")];
+        options.nvml.library = "/nonexistent".into();
+        options.bcache.priority_stats = true;
+        options.cpu.info = true;
+        options.cpu.flags_include = Some(".*".parse().unwrap());
+        options.sysctl.include = vec!["fs.file-nr".into(), "kernel.threads-max".into()];
+        options
+    }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// A file is a captured one with something else in its midst.
+        /// The trees hold a file of each kind that a collector reads.
         #[test]
-        fn garbage_ends_no_collector(inserted in "[ -~\n\u{fffd}]{0,40}|[0-9 :.-]{0,40}|\\u{0}", at: prop::sample::Index) {
-            let captured = ["odd-node", "much-hardware"].map(|tree| std::path::Path::new("fixtures/made-up").join(tree));
+        fn garbage_ends_no_collector(harm in Harm::strategy(), tree in prop::sample::select(vec!["odd-node", "much-hardware"])) {
             let node = tempfile::tempdir().unwrap();
-            for &file in FILES {
-                let roots = ["proc", "sys", "udev", ""];
-                let mut sources = captured.iter().flat_map(|tree| roots.map(|root| tree.join(root).join(file)));
-                let mut bytes = sources.find_map(|source| std::fs::read(source).ok()).unwrap_or_default();
-                let place = at.index(bytes.len() + 1);
-                bytes.splice(place..place, inserted.bytes());
-                let path = node.path().join(file);
-                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-                std::fs::write(path, bytes).unwrap();
-            }
-            let mut options = Options::default();
-            let root = node.path().to_owned();
-            options.paths = Paths { procfs: root.clone(), sysfs: root.clone(), rootfs: "/".into(), udev_data: root, kmsg: "/nonexistent".into() };
-            options.textfile.directory = vec![node.path().join("textfile")];
-            options.nvml.library = "/nonexistent".into();
+            harm_tree(&Path::new("fixtures/made-up").join(tree), node.path(), &harm);
+            let options = options_of(node.path());
             for entry in COLLECTORS {
                 let (mut collector, mut samples) = ((entry.new)(&options), Samples::new());
-                // What matters is that it comes back, and with a page that can be read.
-                let _ = collector.collect(&mut samples);
+                // What matters is that it comes back, also to files that it has open, and with a page that can be read.
+                for _ in 0..2 {
+                    samples.clear();
+                    let _ = collector.collect(&mut samples);
+                }
                 let mut text = String::new();
                 write_page(Format::Text, [&samples], &mut text);
                 let mut page = Page::new(Format::Text, text.as_bytes());
@@ -258,24 +304,24 @@ mod tests {
     #[test]
     fn every_collector_has_its_name_and_every_metric_one_owner() {
         let options = Options::default();
-        let mut owned = BTreeSet::new();
+        let mut owners = BTreeMap::new();
         for entry in COLLECTORS {
             let collector = (entry.new)(&options);
             assert_eq!(collector.name(), entry.name);
-            for metric in collector.metrics() {
-                assert!(owned.insert(metric.name), "{} has two owners", metric.name);
-                assert!(metric.name.starts_with("node_") || metric.name.starts_with("takt_"), "{}", metric.name);
-            }
-            for family in collector.families() {
-                assert!(owned.insert(family.prefix), "{} has two owners", family.prefix);
+            let names = collector.metrics().iter().map(|metric| metric.name);
+            for name in names.chain(collector.families().iter().map(|family| family.prefix)) {
+                assert_eq!(owners.insert(name, entry.name), None, "{name} has two owners");
+                assert!(name.starts_with("node_") || name.starts_with("takt_"), "{name}");
             }
         }
-        let families: Vec<_> = COLLECTORS.iter().flat_map(|entry| (entry.new)(&options).families()).collect();
         // A family may lie within another: `node_memory_numa_` within `node_memory_`, whose kernel has no such field.
-        let prefixes: Vec<_> = families.iter().map(|family| family.prefix).collect();
-        for family in families {
-            let other = owned.iter().find(|name| name.starts_with(family.prefix) && !prefixes.contains(name));
-            assert_eq!(other, None, "belongs to the family {}", family.prefix);
+        let families = COLLECTORS.iter().flat_map(|entry| (entry.new)(&options).families());
+        let prefixes: Vec<_> = families.map(|family| family.prefix).collect();
+        for prefix in &prefixes {
+            let is_others = |(name, owner): &(&&str, &&str)| {
+                name.starts_with(prefix) && **owner != owners[prefix] && !prefixes.contains(name)
+            };
+            assert_eq!(owners.iter().find(is_others), None, "belongs to the family {prefix}");
         }
     }
 }

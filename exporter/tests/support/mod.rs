@@ -54,10 +54,16 @@ impl Running {
 
     /// Starts Debian's node_exporter, or says that it is not there.
     pub fn node_exporter(flags: &[&str]) -> Option<Self> {
+        Self::node_exporter_with(flags, &[])
+    }
+
+    /// The same, with variables in its environment.
+    pub fn node_exporter_with(flags: &[&str], variables: &[(&str, &str)]) -> Option<Self> {
         const PROGRAM: &str = "prometheus-node-exporter";
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut command = Command::new(PROGRAM);
         command.arg(format!("--web.listen-address={address}")).args(flags).env("TZ", "UTC");
+        command.envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match command.spawn() {
             Ok(child) => {

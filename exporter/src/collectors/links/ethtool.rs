@@ -1,4 +1,4 @@
-//! `ETHTOOL_GLINKSETTINGS`: what a link agreed on, can do and offers, and what its partner offers.
+//! What a link agreed on, can do and offers, what its partner offers (`ETHTOOL_GLINKSETTINGS`), and what its driver counts.
 //!
 //! The older call (`ETHTOOL_GSET`) has 32 bits for the modes, and 2.5 and 5 gigabits are bits 47 and 48. The kernel first
 //! tells how many words of bits it has, then fills them.
@@ -9,9 +9,10 @@ use std::os::fd::AsRawFd;
 
 /// A link's settings. Speeds are in megabits a second.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     pub megabits: Option<u32>,
     pub is_full_duplex: Option<bool>,
+    pub is_autonegotiated: bool,
     pub supported: Modes,
     pub advertised: Modes,
     pub partner: Modes,
@@ -19,7 +20,7 @@ pub(super) struct Settings {
 
 /// A set of link modes, a bit each.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Modes(Vec<u32>);
+pub(crate) struct Modes(Vec<u32>);
 
 impl Modes {
     #[cfg(test)]
@@ -29,10 +30,14 @@ impl Modes {
         Self(words)
     }
 
+    /// Whether this bit is among them.
+    pub fn has(&self, bit: u32) -> bool {
+        self.0.get(bit as usize / 32).is_some_and(|word| word & (1 << (bit % 32)) != 0)
+    }
+
     /// The highest speed among them; modes such as "autonegotiation" have none.
     pub fn fastest(&self) -> Option<u32> {
-        let has = |bit: &u32| self.0.get(*bit as usize / 32).is_some_and(|word| word & (1 << (bit % 32)) != 0);
-        SPEEDS.iter().filter(|(_, bits)| bits.iter().any(has)).map(|(megabits, _)| *megabits).max()
+        SPEEDS.iter().filter(|(_, bits)| bits.iter().any(|bit| self.has(*bit))).map(|(megabits, _)| *megabits).max()
     }
 }
 
@@ -65,6 +70,7 @@ const SPEED_UNKNOWN: u32 = u32::MAX;
 
 const SPEED: usize = 4;
 const DUPLEX: usize = 8;
+const AUTONEGOTIATED: usize = 11;
 const WORDS: usize = 15;
 
 #[repr(C)]
@@ -75,22 +81,11 @@ struct IfReq {
     _rest: [u8; 16],
 }
 
-/// Asks the kernel.
-pub(super) fn settings(device: &str) -> Result<Settings, Errno> {
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let ask = |words: i8, buffer: &mut [u8]| -> Result<(), Errno> {
-        let mut request = IfReq { name: [0; libc::IFNAMSIZ], data: buffer.as_mut_ptr(), _rest: [0; 16] };
-        if device.len() >= request.name.len() {
-            return Err(Errno::NODEV);
-        }
-        request.name[..device.len()].copy_from_slice(device.as_bytes());
-        buffer[..4].copy_from_slice(&ETHTOOL_GLINKSETTINGS.to_ne_bytes());
+/// Asks the kernel for a link's settings.
+pub(crate) fn settings(device: &str) -> Result<Settings, Errno> {
+    let ask = |words: i8, buffer: &mut [u8]| {
         buffer[WORDS] = words.to_ne_bytes()[0];
-        // SAFETY: the request points to a buffer that is as long as the answer with so many words, and both live on.
-        match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
-            0.. => Ok(()),
-            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
-        }
+        call(device, ETHTOOL_GLINKSETTINGS, buffer)
     };
     let mut head = [0; HEAD_BYTES];
     ask(0, &mut head)?;
@@ -99,6 +94,80 @@ pub(super) fn settings(device: &str) -> Result<Settings, Errno> {
     let mut answer = vec![0; HEAD_BYTES + 3 * 4 * MAX_WORDS];
     ask(words, &mut answer)?;
     parse(&answer).ok_or(Errno::OPNOTSUPP)
+}
+
+/// Which driver a link has.
+#[derive(Debug, Default)]
+pub(crate) struct Driver {
+    pub name: String,
+    pub version: String,
+    pub firmware: String,
+    pub bus: String,
+    pub expansion_rom: String,
+}
+
+const ETHTOOL_GDRVINFO: u32 = 0x3;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSTATS: u32 = 0x1d;
+/// `struct ethtool_drvinfo`: the command, five texts of [`TEXT_BYTES`], a reserve of twelve bytes, five words of which the
+/// second is the number of counters.
+const DRIVER_BYTES: usize = 196;
+const COUNTERS_AT: usize = 180;
+const TEXT_BYTES: usize = 32;
+/// `ETH_SS_STATS`: of the sets of names, that of the counters.
+const COUNTER_NAMES: u32 = 1;
+/// No driver has more.
+const MAX_COUNTERS: usize = 16_384;
+
+/// Asks for a link's driver.
+pub(crate) fn driver(device: &str) -> Result<Driver, Errno> {
+    let mut answer = [0; DRIVER_BYTES];
+    call(device, ETHTOOL_GDRVINFO, &mut answer)?;
+    let text = |number: usize| text(&answer[4 + number * TEXT_BYTES..][..TEXT_BYTES]);
+    Ok(Driver { name: text(0), version: text(1), firmware: text(2), bus: text(3), expansion_rom: text(4) })
+}
+
+/// Asks for what a link's driver counts. The names are its own.
+pub(crate) fn counters(device: &str) -> Result<Vec<(String, u64)>, Errno> {
+    let mut answer = [0; DRIVER_BYTES];
+    call(device, ETHTOOL_GDRVINFO, &mut answer)?;
+    let count = u32::from_ne_bytes(std::array::from_fn(|byte| answer[COUNTERS_AT + byte]));
+    let count = usize::try_from(count).unwrap_or_default();
+    if count == 0 || count > MAX_COUNTERS {
+        return Err(Errno::OPNOTSUPP);
+    }
+    // A driver whose queues are just being changed may write more than it said: there is room for that.
+    let room = 2 * count + 256;
+    let (mut names, mut values) = (vec![0; 12 + room * TEXT_BYTES], vec![0; 8 + room * 8]);
+    let words = |words: [usize; 2]| words.map(|word| u32::try_from(word).unwrap_or_default().to_ne_bytes()).concat();
+    names[4..12].copy_from_slice(&words([COUNTER_NAMES as usize, count]));
+    values[4..8].copy_from_slice(&words([count, 0])[..4]);
+    call(device, ETHTOOL_GSTRINGS, &mut names)?;
+    call(device, ETHTOOL_GSTATS, &mut values)?;
+    let names = names[12..].chunks(TEXT_BYTES).map(text);
+    let values = values[8..].as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes));
+    Ok(names.zip(values).take(count).filter(|(name, _)| !name.is_empty()).collect())
+}
+
+/// The text before the first zero.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+}
+
+/// One `SIOCETHTOOL`. The buffer is as long as the struct of this command.
+fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let mut request = IfReq { name: [0; libc::IFNAMSIZ], data: buffer.as_mut_ptr(), _rest: [0; 16] };
+    if device.len() >= request.name.len() {
+        return Err(Errno::NODEV);
+    }
+    request.name[..device.len()].copy_from_slice(device.as_bytes());
+    buffer[..4].copy_from_slice(&command.to_ne_bytes());
+    // SAFETY: the request points to a buffer that is as long as the command's answer, and both live on.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
+        0.. => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
 }
 
 fn parse(answer: &[u8]) -> Option<Settings> {
@@ -115,6 +184,7 @@ fn parse(answer: &[u8]) -> Option<Settings> {
             1 => Some(true),
             _ => None,
         },
+        is_autonegotiated: *answer.get(AUTONEGOTIATED)? == 1,
         supported: modes(0)?,
         advertised: modes(1)?,
         partner: modes(2)?,
@@ -162,7 +232,8 @@ mod tests {
         assert_eq!(settings("no-such-link-here").unwrap_err(), Errno::NODEV);
         for entry in std::fs::read_dir("/sys/class/net").unwrap().flatten() {
             // Many know no settings; none may do harm.
-            let _ = settings(&entry.file_name().to_string_lossy());
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let _ = (settings(&name), driver(&name), counters(&name));
         }
     }
 

@@ -4,7 +4,7 @@
 //! links are wireless), the routing tables of `/proc/net` and the NFS mounts of `/proc/1/mounts`. Drivers may hold a lock for
 //! long when asked, so this collector has a thread.
 
-mod ethtool;
+pub(crate) mod ethtool;
 mod routes;
 
 use self::ethtool::Settings;
@@ -175,6 +175,7 @@ mod tests {
 
     fn settings(megabits: u32, supported: &[u32], advertised: &[u32], partner: &[u32]) -> Settings {
         Settings {
+            is_autonegotiated: true,
             megabits: Some(megabits),
             is_full_duplex: Some(true),
             supported: Modes::of(supported),

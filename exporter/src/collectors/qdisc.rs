@@ -1,0 +1,207 @@
+//! Queues before network links: what passed, was dropped, and waits.
+//!
+//! Source: netlink. A queue within another is left out: its packets are counted by the outer one.
+
+use crate::collector::{CollectError, Collector};
+use crate::collectors::MAX_DEVICES;
+use crate::filter::{Filter, Pattern};
+use crate::netlink::{self, LinkNames};
+use crate::options::Options;
+use rustix::io::Errno;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use takt_model::{Metric, Samples};
+
+/// What `qdisc` leaves to choose.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct QdiscOptions {
+    /// Network links to tell of.
+    #[arg(
+        long = "collector.qdisc.device-include",
+        alias = "collector.qdisk.device-include",
+        value_name = "REGEXP",
+        conflicts_with = "qdisc-exclude"
+    )]
+    pub device_include: Option<Pattern>,
+    /// Network links to leave out.
+    #[arg(
+        id = "qdisc-exclude",
+        long = "collector.qdisc.device-exclude",
+        alias = "collector.qdisk.device-exclude",
+        value_name = "REGEXP",
+        default_value = ""
+    )]
+    pub device_exclude: Pattern,
+    /// A directory whose results.json is read instead of asking the kernel.
+    #[arg(long = "collector.qdisc.fixtures", value_name = "PATH", hide = true)]
+    pub fixtures: Option<PathBuf>,
+}
+
+struct Qdisc {
+    filter: Filter,
+    fixtures: Option<PathBuf>,
+}
+
+const QUEUE: &[&str] = &["device", "kind"];
+const METRICS: &[Metric] = &[
+    Metric::counter("node_qdisc_bytes_total", "Number of bytes sent.", QUEUE),
+    Metric::counter("node_qdisc_packets_total", "Number of packets sent.", QUEUE),
+    Metric::counter("node_qdisc_drops_total", "Number of packets dropped.", QUEUE),
+    Metric::counter("node_qdisc_requeues_total", "Number of packets dequeued, not transmitted, and requeued.", QUEUE),
+    Metric::counter("node_qdisc_overlimits_total", "Number of overlimit packets.", QUEUE),
+    Metric::gauge("node_qdisc_current_queue_length", "Number of packets currently in queue to be sent.", QUEUE),
+    Metric::gauge("node_qdisc_backlog", "Number of bytes currently in queue to be sent.", QUEUE),
+];
+
+/// A queue. The names are those of node_exporter's fixtures.
+#[derive(Debug, Default, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Queue {
+    iface_name: String,
+    parent: u32,
+    kind: String,
+    bytes: u64,
+    packets: u32,
+    drops: u32,
+    requeues: u32,
+    overlimits: u32,
+    qlen: u32,
+    backlog: u32,
+}
+
+const GET_QDISC: u16 = 38;
+/// `struct tcmsg`: family, the link's number at 4, the queue's at 8, the outer one's at 12, information.
+const HEAD_BYTES: usize = 20;
+const KIND: u16 = 1;
+const STATS: u16 = 3;
+const STATS2: u16 = 7;
+const BASIC: u16 = 1;
+const QUEUE_STATS: u16 = 3;
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    let QdiscOptions { device_include, device_exclude, fixtures } = options.qdisc.clone();
+    let filter = Filter::new(device_include, device_exclude);
+    Box::new(Qdisc { filter, fixtures })
+}
+
+impl Collector for Qdisc {
+    fn name(&self) -> &'static str {
+        "qdisc"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        MAX_DEVICES * METRICS.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let queues = match &self.fixtures {
+            Some(directory) => recorded(&directory.join("results.json"))?,
+            None => asked().map_err(|error| CollectError::read("netlink".as_ref(), error))?,
+        };
+        for queue in queues.iter().filter(|queue| queue.parent == 0 && self.filter.passes(&queue.iface_name)) {
+            let numbers = [queue.packets, queue.drops, queue.requeues, queue.overlimits, queue.qlen, queue.backlog];
+            let values = [queue.bytes as f64].into_iter().chain(numbers.map(f64::from));
+            for (metric, value) in METRICS.iter().zip(values) {
+                out.push(metric, &[&queue.iface_name, &queue.kind], value);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn recorded(file: &Path) -> Result<Vec<Queue>, CollectError> {
+    let text = std::fs::read(file).map_err(|error| CollectError::read(file, error))?;
+    serde_json::from_slice(&text).map_err(|error| CollectError::Parse {
+        path: file.to_owned(),
+        line: error.line(),
+        expected: "a list of queues",
+    })
+}
+
+fn asked() -> Result<Vec<Queue>, Errno> {
+    let (names, mut queues) = (LinkNames::new()?, Vec::new());
+    netlink::list(None, GET_QDISC, &[0; HEAD_BYTES], |message| {
+        if let Some((link, mut queue)) = parse(message)
+            && let Some(name) = names.of(link)
+        {
+            queue.iface_name = name;
+            queues.push(queue);
+        }
+    })?;
+    Ok(queues)
+}
+
+/// The link's number, and its queue.
+fn parse(message: &[u8]) -> Option<(u32, Queue)> {
+    const ROOT: u32 = u32::MAX;
+    let parent = netlink::word(message, 12).map(|parent| if parent == ROOT { 0 } else { parent })?;
+    let mut queue = Queue { parent, ..Queue::default() };
+    for (kind, value) in netlink::attributes(message.get(HEAD_BYTES..)?) {
+        let word = |at| netlink::word(value, at).unwrap_or_default();
+        match kind {
+            KIND => queue.kind = String::from_utf8_lossy(value).trim_end_matches('\0').to_owned(),
+            STATS => {
+                queue.bytes = bytes(value);
+                (queue.packets, queue.drops, queue.overlimits) = (word(8), word(12), word(16));
+                (queue.qlen, queue.backlog) = (word(28), word(32));
+            }
+            STATS2 => netlink::attributes(value).for_each(|(kind, value)| push_newer(&mut queue, kind, value)),
+            _ => {}
+        }
+    }
+    Some((netlink::word(message, 4)?, queue))
+}
+
+fn push_newer(queue: &mut Queue, kind: u16, value: &[u8]) {
+    let word = |at| netlink::word(value, at).unwrap_or_default();
+    match kind {
+        BASIC => (queue.bytes, queue.packets) = (bytes(value), word(8)),
+        QUEUE_STATS => {
+            (queue.qlen, queue.backlog, queue.drops) = (word(0), word(4), word(8));
+            (queue.requeues, queue.overlimits) = (word(12), word(16));
+        }
+        _ => {}
+    }
+}
+
+fn bytes(value: &[u8]) -> u64 {
+    value.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_read_as_the_kernel_lays_it_out() {
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+        let attribute = |kind: u16, value: &[u8]| {
+            let length = u16::try_from(4 + value.len()).unwrap();
+            let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+            bytes.extend(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let stats = [attribute(BASIC, &words(&[9, 0, 8])), attribute(QUEUE_STATS, &words(&[1, 2, 3, 4, 5]))].concat();
+        let message =
+            [words(&[0, 7, 0, u32::MAX, 2]), attribute(KIND, b"fq_codel\0"), attribute(STATS2, &stats)].concat();
+        let queue = Queue {
+            kind: "fq_codel".into(),
+            bytes: 9,
+            packets: 8,
+            drops: 3,
+            requeues: 4,
+            overlimits: 5,
+            qlen: 1,
+            backlog: 2,
+            ..Queue::default()
+        };
+        assert_eq!(parse(&message), Some((7, queue)));
+        assert_eq!(parse(&message[..10]), None);
+    }
+}

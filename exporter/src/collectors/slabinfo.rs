@@ -1,0 +1,104 @@
+//! The kernel's own memory, by kind of object.
+//!
+//! Source: `/proc/slabinfo`, which only root may read.
+
+use crate::collector::{CollectError, Collector, ParseError};
+use crate::file::File;
+use crate::filter::{Filter, Pattern};
+use crate::options::Options;
+use takt_model::{Metric, Samples};
+
+/// What `slabinfo` leaves to choose.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct SlabinfoOptions {
+    /// Slabs to tell of.
+    #[arg(long = "collector.slabinfo.slabs-include", value_name = "REGEXP", default_value = ".*")]
+    pub slabs_include: Pattern,
+    /// Slabs to leave out of those.
+    #[arg(long = "collector.slabinfo.slabs-exclude", value_name = "REGEXP", default_value = "")]
+    pub slabs_exclude: Pattern,
+}
+
+struct Slabinfo {
+    slabinfo: File,
+    include: Filter,
+    exclude: Filter,
+}
+
+const SLAB: &[&str] = &["slab"];
+/// In the order of the columns.
+const METRICS: &[Metric] = &[
+    Metric::gauge(
+        "node_slabinfo_active_objects",
+        "The number of objects that are currently active (i.e., in use).",
+        SLAB,
+    ),
+    Metric::gauge(
+        "node_slabinfo_objects",
+        "The total number of allocated objects (i.e., objects that are both in use and not in use).",
+        SLAB,
+    ),
+    Metric::gauge("node_slabinfo_object_size_bytes", "The size of objects in this slab, in bytes.", SLAB),
+    Metric::gauge("node_slabinfo_objects_per_slab", "The number of objects stored in each slab.", SLAB),
+    Metric::gauge("node_slabinfo_pages_per_slab", "The number of pages allocated for each slab.", SLAB),
+];
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    let SlabinfoOptions { slabs_include, slabs_exclude } = options.slabinfo.clone();
+    Box::new(Slabinfo {
+        slabinfo: File::new(options.paths.procfs.join("slabinfo")),
+        include: Filter::including(slabs_include),
+        exclude: Filter::excluding(slabs_exclude),
+    })
+}
+
+impl Collector for Slabinfo {
+    fn name(&self) -> &'static str {
+        "slabinfo"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        4096 * METRICS.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        self.slabinfo.parse(|text| {
+            let is_head = |line: &str| line.starts_with("slabinfo") || line.starts_with('#');
+            for (number, line) in text.lines().enumerate().filter(|(_, line)| !is_head(line)) {
+                let error = ParseError { line: number + 1, expected: "a slab and its five numbers" };
+                let (name, numbers) = parse(line).ok_or(error)?;
+                if self.include.passes(name) && self.exclude.passes(name) {
+                    METRICS.iter().zip(numbers).for_each(|(metric, number)| out.push(metric, &[name], number));
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn parse(line: &str) -> Option<(&str, [f64; 5])> {
+    let mut words = line.split_ascii_whitespace();
+    let name = words.next()?;
+    let mut numbers = [0.0; 5];
+    for number in &mut numbers {
+        *number = words.next()?.parse().ok()?;
+    }
+    Some((name, numbers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs() {
+        let line = "tcp_bind_bucket     32     64    128   31    2 : tunables    0    0    0 : slabdata  1 1 0";
+        assert_eq!(parse(line), Some(("tcp_bind_bucket", [32.0, 64.0, 128.0, 31.0, 2.0])));
+        assert_eq!(parse("few 1 2 3"), None);
+    }
+}

@@ -1,0 +1,54 @@
+//! Swap, device by device.
+//!
+//! Source: `/proc/swaps`. The kernel counts kilobytes; we publish bytes.
+
+use crate::collector::{CollectError, Collector, ParseError};
+use crate::file::File;
+use crate::options::Options;
+use takt_model::{Metric, Samples};
+
+struct Swap {
+    swaps: File,
+}
+
+const DEVICE: &[&str] = &["device", "swap_type"];
+const SIZE: Metric = Metric::gauge("node_swap_size_bytes", "Swap device size in bytes.", DEVICE);
+const USED: Metric = Metric::gauge("node_swap_used_bytes", "Swap device used in bytes.", DEVICE);
+const PRIORITY: Metric = Metric::gauge("node_swap_priority", "Swap device priority.", DEVICE);
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(Swap { swaps: File::new(options.paths.procfs.join("swaps")) })
+}
+
+impl Collector for Swap {
+    fn name(&self) -> &'static str {
+        "swap"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[SIZE, USED, PRIORITY]
+    }
+
+    fn max_series(&self) -> usize {
+        128 * 3
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        self.swaps.parse(|text| {
+            for (number, line) in text.lines().enumerate().skip(1) {
+                let words: Vec<_> = line.split_ascii_whitespace().collect();
+                let numbers = || {
+                    let [device, kind, size, used, priority] = words[..] else { return None };
+                    let bytes = |kilobytes: &str| Some(kilobytes.parse::<u64>().ok()? as f64 * 1024.0);
+                    Some(([device, kind], bytes(size)?, bytes(used)?, priority.parse().ok()?))
+                };
+                let error = ParseError { line: number + 1, expected: "a device, its kind and three numbers" };
+                let (labels, size, used, priority) = numbers().ok_or(error)?;
+                out.push(&SIZE, &labels, size);
+                out.push(&USED, &labels, used);
+                out.push(&PRIORITY, &labels, priority);
+            }
+            Ok(())
+        })
+    }
+}

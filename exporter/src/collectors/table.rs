@@ -1,0 +1,82 @@
+//! Tables: what the kernel calls a number, and the metric that it becomes.
+
+use crate::sysfs;
+use std::path::Path;
+use takt_model::{Metric, Samples};
+
+/// A number of the kernel and its metric.
+pub(super) struct Row {
+    /// The name of the file or field.
+    pub source: &'static str,
+    pub metric: Metric,
+    /// How much of the metric's base unit one of the kernel's counts is.
+    pub unit: f64,
+}
+
+type Labels = &'static [&'static str];
+
+impl Row {
+    pub const fn counter(source: &'static str, name: &'static str, help: &'static str, labels: Labels) -> Self {
+        Self { source, metric: Metric::counter(name, help, labels), unit: 1.0 }
+    }
+
+    pub const fn gauge(source: &'static str, name: &'static str, help: &'static str, labels: Labels) -> Self {
+        Self { source, metric: Metric::gauge(name, help, labels), unit: 1.0 }
+    }
+
+    pub const fn of(self, unit: f64) -> Self {
+        Self { unit, ..self }
+    }
+
+    pub fn push<V: AsRef<str>>(&self, labels: &[V], number: f64, out: &mut Samples) {
+        out.push(&self.metric, labels, number * self.unit);
+    }
+}
+
+/// Pushes the numbers in the files of a directory. What is not there, or no number, is left out.
+pub(super) fn push_files<V: AsRef<str>>(directory: &Path, rows: &[Row], labels: &[V], out: &mut Samples) {
+    for row in rows {
+        if let Some(number) = sysfs::number::<f64>(&directory.join(row.source)) {
+            row.push(labels, number, out);
+        }
+    }
+}
+
+/// All metrics of a collector: those that stand alone, then those of its tables.
+macro_rules! metrics_of {
+    ([$($single:expr),* $(,)?] $(, $table:expr)* $(,)?) => {{
+        const SINGLES: &[Metric] = &[$($single),*];
+        const TABLES: &[&[crate::collectors::table::Row]] = &[$($table),*];
+        const COUNT: usize = crate::collectors::table::count(SINGLES, TABLES);
+        &crate::collectors::table::gather::<COUNT>(SINGLES, TABLES)
+    }};
+}
+pub(super) use metrics_of;
+
+pub(super) const fn count(singles: &[Metric], tables: &[&[Row]]) -> usize {
+    let (mut count, mut table) = (singles.len(), 0);
+    while table < tables.len() {
+        count += tables[table].len();
+        table += 1;
+    }
+    count
+}
+
+pub(super) const fn gather<const COUNT: usize>(singles: &[Metric], tables: &[&[Row]]) -> [Metric; COUNT] {
+    let mut metrics = [Metric::gauge("", "", &[]); COUNT];
+    let mut filled = 0;
+    while filled < singles.len() {
+        metrics[filled] = singles[filled];
+        filled += 1;
+    }
+    let mut table = 0;
+    while table < tables.len() {
+        let mut row = 0;
+        while row < tables[table].len() {
+            metrics[filled] = tables[table][row].metric;
+            (filled, row) = (filled + 1, row + 1);
+        }
+        table += 1;
+    }
+    metrics
+}

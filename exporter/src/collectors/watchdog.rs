@@ -1,0 +1,65 @@
+//! Watchdogs: whether they are set, and what the last boot was due to.
+//!
+//! Source: `/sys/class/watchdog`.
+
+use crate::collector::{CollectError, Collector};
+use crate::collectors::MAX_DEVICES;
+use crate::collectors::table::{Row, metrics_of, push_files};
+use crate::options::Options;
+use crate::sysfs;
+use std::path::PathBuf;
+use takt_model::{Metric, Samples};
+
+struct Watchdog {
+    class: PathBuf,
+}
+
+const NAME: &[&str] = &["name"];
+#[rustfmt::skip]
+const FILES: &[Row] = &[
+    Row::gauge("bootstatus", "node_watchdog_bootstatus", "Value of /sys/class/watchdog/<watchdog>/bootstatus", NAME),
+    Row::gauge("fw_version", "node_watchdog_fw_version", "Value of /sys/class/watchdog/<watchdog>/fw_version", NAME),
+    Row::gauge("nowayout", "node_watchdog_nowayout", "Value of /sys/class/watchdog/<watchdog>/nowayout", NAME),
+    Row::gauge("timeleft", "node_watchdog_timeleft_seconds", "Value of /sys/class/watchdog/<watchdog>/timeleft", NAME),
+    Row::gauge("timeout", "node_watchdog_timeout_seconds", "Value of /sys/class/watchdog/<watchdog>/timeout", NAME),
+    Row::gauge("pretimeout", "node_watchdog_pretimeout_seconds", "Value of /sys/class/watchdog/<watchdog>/pretimeout", NAME),
+    Row::gauge("access_cs0", "node_watchdog_access_cs0", "Value of /sys/class/watchdog/<watchdog>/access_cs0", NAME),
+];
+const INFO: Metric = Metric::gauge(
+    "node_watchdog_info",
+    "Info of /sys/class/watchdog/<watchdog>",
+    &["name", "options", "identity", "state", "status", "pretimeout_governor"],
+);
+const METRICS: &[Metric] = metrics_of!([INFO], FILES);
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(Watchdog { class: options.paths.sysfs.join("class/watchdog") })
+}
+
+impl Collector for Watchdog {
+    fn name(&self) -> &'static str {
+        "watchdog"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        MAX_DEVICES * METRICS.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let watchdogs = sysfs::names(&self.class, "")
+            .map_err(|source| CollectError::read(&self.class, source).or_absent("no watchdogs"))?;
+        for name in &watchdogs {
+            let directory = self.class.join(name);
+            push_files(&directory, FILES, &[name], out);
+            let text = |file: &str| sysfs::text(&directory.join(file)).unwrap_or_default();
+            let [options, identity, state, status, governor] =
+                ["options", "identity", "state", "status", "pretimeout_governor"].map(text);
+            out.push(&INFO, &[name, &options, &identity, &state, &status, &governor], 1.0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! The part of D-Bus that asking systemd needs: calls with texts as arguments over the system's bus, and their answers.
+//!
+//! After the D-Bus Specification. The bus is on this machine, so both sides have the same byte order; an answer in the other is
+//! refused.
+
+mod value;
+
+pub(crate) use self::value::Value;
+use self::value::{Reader, Writer};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// Where the system's bus is unless `DBUS_SYSTEM_BUS_ADDRESS` says otherwise.
+const SOCKET: &str = "/run/dbus/system_bus_socket";
+/// systemd may be busy, but not for longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A node of ten thousand units answers with two megabytes.
+const MAX_BODY_BYTES: usize = 8 << 20;
+
+/// Why the bus gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DbusError {
+    #[error("no answer from the system's bus")]
+    Io(#[from] io::Error),
+    #[error("the bus does not let us in: {0}")]
+    Refused(String),
+    #[error("{0}")]
+    Failed(String),
+    #[error("an answer that is none")]
+    Malformed,
+}
+
+/// What is called: a method of an object's interface.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Method<'a> {
+    pub destination: &'a str,
+    pub path: &'a str,
+    pub interface: &'a str,
+    pub name: &'a str,
+}
+
+pub(crate) struct Connection {
+    stream: UnixStream,
+    serial: u32,
+}
+
+impl Connection {
+    /// Joins the system's bus.
+    pub fn system() -> Result<Self, DbusError> {
+        let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
+        let path = address.strip_prefix("unix:path=").map_or(SOCKET, |rest| rest.split(',').next().unwrap_or_default());
+        Self::open(Path::new(path))
+    }
+
+    fn open(path: &Path) -> Result<Self, DbusError> {
+        let mut stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        // "I am this user": the kernel tells the bus whether that is so.
+        let user: String = rustix::process::getuid().as_raw().to_string().bytes().map(|c| format!("{c:02x}")).collect();
+        write!(stream, "\0AUTH EXTERNAL {user}\r\n")?;
+        let answer = line(&mut stream)?;
+        if !answer.starts_with("OK ") {
+            return Err(DbusError::Refused(answer));
+        }
+        stream.write_all(b"BEGIN\r\n")?;
+        let mut connection = Self { stream, serial: 0 };
+        let bus = "org.freedesktop.DBus";
+        let hello = Method { destination: bus, path: "/org/freedesktop/DBus", interface: bus, name: "Hello" };
+        connection.call(hello, &[])?;
+        Ok(connection)
+    }
+
+    /// Calls a method with texts and gives its answer's values.
+    pub fn call(&mut self, method: Method<'_>, arguments: &[&str]) -> Result<Vec<Value>, DbusError> {
+        self.serial += 1;
+        self.stream.write_all(&call_message(self.serial, method, arguments))?;
+        loop {
+            let message = self.receive()?;
+            // Others, such as that we have got a name, were not asked for.
+            if message.reply_to != Some(self.serial) {
+                continue;
+            }
+            let values = Reader::new(&message.body).values(&message.signature).ok_or(DbusError::Malformed)?;
+            return match message.kind {
+                METHOD_RETURN => Ok(values),
+                _ => Err(DbusError::Failed(message.error.unwrap_or_default())),
+            };
+        }
+    }
+
+    /// A property of an object.
+    pub fn property(&mut self, method: Method<'_>) -> Result<Value, DbusError> {
+        let get = Method { interface: "org.freedesktop.DBus.Properties", name: "Get", ..method };
+        let values = self.call(get, &[method.interface, method.name])?;
+        values.into_iter().next().ok_or(DbusError::Malformed)
+    }
+
+    fn receive(&mut self) -> Result<Message, DbusError> {
+        let mut head = [0; HEAD_BYTES];
+        self.stream.read_exact(&mut head)?;
+        let length = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| head[at + byte])) as usize;
+        let (body_bytes, field_bytes) = (length(4), length(12));
+        if head[0] != ENDIAN || body_bytes > MAX_BODY_BYTES || field_bytes > MAX_BODY_BYTES {
+            return Err(DbusError::Malformed);
+        }
+        let mut fields = vec![0; field_bytes.next_multiple_of(8)];
+        self.stream.read_exact(&mut fields)?;
+        let mut body = vec![0; body_bytes];
+        self.stream.read_exact(&mut body)?;
+        Message::parse(&head, &fields, body).ok_or(DbusError::Malformed)
+    }
+}
+
+#[cfg(target_endian = "little")]
+const ENDIAN: u8 = b'l';
+#[cfg(target_endian = "big")]
+const ENDIAN: u8 = b'B';
+const METHOD_CALL: u8 = 1;
+const METHOD_RETURN: u8 = 2;
+const VERSION: u8 = 1;
+/// Byte order, kind, flags, version, length of the body, serial number, length of the fields.
+const HEAD_BYTES: usize = 16;
+/// The numbers of the fields in a message's head.
+const PATH: u8 = 1;
+const INTERFACE: u8 = 2;
+const MEMBER: u8 = 3;
+const ERROR_NAME: u8 = 4;
+const REPLY_SERIAL: u8 = 5;
+const DESTINATION: u8 = 6;
+const SIGNATURE: u8 = 8;
+
+fn call_message(serial: u32, method: Method<'_>, arguments: &[&str]) -> Vec<u8> {
+    let mut body = Writer::default();
+    arguments.iter().for_each(|argument| body.text(argument));
+    let mut message = Writer::default();
+    [ENDIAN, METHOD_CALL, 0, VERSION].into_iter().for_each(|byte| message.byte(byte));
+    message.word(body.bytes.len());
+    message.word(serial as usize);
+    let mut fields = Writer::default();
+    let texts = [
+        (PATH, 'o', method.path),
+        (INTERFACE, 's', method.interface),
+        (MEMBER, 's', method.name),
+        (DESTINATION, 's', method.destination),
+    ];
+    for (number, kind, text) in texts {
+        fields.field(number, kind);
+        fields.text(text);
+    }
+    if !arguments.is_empty() {
+        fields.field(SIGNATURE, 'g');
+        fields.signature(&"s".repeat(arguments.len()));
+    }
+    message.word(fields.bytes.len());
+    message.bytes.extend(fields.bytes);
+    message.pad(8);
+    message.bytes.extend(body.bytes);
+    message.bytes
+}
+
+struct Message {
+    kind: u8,
+    reply_to: Option<u32>,
+    error: Option<String>,
+    signature: String,
+    body: Vec<u8>,
+}
+
+impl Message {
+    fn parse(head: &[u8; HEAD_BYTES], fields: &[u8], body: Vec<u8>) -> Option<Self> {
+        let mut message = Self { kind: head[1], reply_to: None, error: None, signature: String::new(), body };
+        // The length, which the list begins with, is in the head.
+        let bytes = [&head[12..], &[0; 4], fields].concat();
+        let mut reader = Reader::new(&bytes);
+        let Value::List(fields) = reader.values("a(yv)")?.pop()? else { return None };
+        for field in fields {
+            let Value::List(field) = field else { return None };
+            match &field[..] {
+                [Value::Number(number), value] if *number == u64::from(REPLY_SERIAL) => {
+                    message.reply_to = u32::try_from(value.number()?).ok();
+                }
+                [Value::Number(number), value] if *number == u64::from(ERROR_NAME) => {
+                    message.error = value.text().map(str::to_owned);
+                }
+                [Value::Number(number), value] if *number == u64::from(SIGNATURE) => {
+                    message.signature = value.text()?.to_owned();
+                }
+                _ => {}
+            }
+        }
+        Some(message)
+    }
+}
+
+/// A line of the greeting, without its end.
+fn line(stream: &mut UnixStream) -> Result<String, DbusError> {
+    const MAX_LINE_BYTES: usize = 4096;
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while line.len() < MAX_LINE_BYTES {
+        stream.read_exact(&mut byte)?;
+        if byte[0] == b'\n' {
+            return Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
+        }
+        line.push(byte[0]);
+    }
+    Err(DbusError::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIST: Method<'static> = Method { destination: "d.d", path: "/p", interface: "i.i", name: "List" };
+
+    #[test]
+    fn a_call_can_be_read_again() {
+        let message = call_message(7, LIST, &["one", "two"]);
+        assert_eq!(message.len() % 4, 0);
+        let (head, rest) = message.split_first_chunk::<HEAD_BYTES>().unwrap();
+        let field_bytes = usize::from(head[12]);
+        let (fields, body) = rest.split_at(field_bytes.next_multiple_of(8));
+        let parsed = Message::parse(head, fields, body.to_vec()).unwrap();
+        assert_eq!((parsed.kind, parsed.signature.as_str()), (METHOD_CALL, "ss"));
+        let values = Reader::new(&parsed.body).values(&parsed.signature).unwrap();
+        assert_eq!(values, ["one", "two"].map(|text| Value::Text(text.to_owned())));
+    }
+
+    #[test]
+    fn without_a_bus_there_is_an_error() {
+        assert!(matches!(Connection::open(Path::new("/nonexistent")), Err(DbusError::Io(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_ends_the_reader(head: [u8; 16], fields in prop::collection::vec(any::<u8>(), 0..120)) {
+            let _ = Message::parse(&head, &fields, fields.clone());
+        }
+    }
+}
