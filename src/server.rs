@@ -18,13 +18,13 @@ use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use takt_collector::api::{self, Access, App, Problem, ProblemKind, SqlServer};
 use takt_collector::assess;
 use takt_collector::jobs::poll::Poller;
 use takt_collector::jobs::{self, CONFIGURED, PollState, PollStatus, SharesConfig};
 use takt_collector::scrape::ScrapeManager;
-use takt_collector::store::{DataDir, Health, Holder, Records, Store};
+use takt_collector::store::{DataDir, Health, Holder, Records, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -34,6 +34,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// A database that became invalid is opened anew after this long: whatever broke it (a full disk) may last.
 const REOPEN_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a server waits for a command that has the data directory: a report or an import ends by itself.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why a server stopped serving.
 enum End {
@@ -60,7 +63,8 @@ pub async fn run(
     loop {
         let address = &config.server.listen_address;
         let mut registry = Registry::default();
-        let store = Arc::new(Store::open(DataDir::claim(dir)?, &config.store, &mut registry)?);
+        let Some(dir) = claim(dir, &mut shutdown).await? else { return Ok(()) };
+        let store = Arc::new(Store::open(dir, &config.store, &mut registry)?);
         let cluster = cluster(&config, &store).await?;
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
         let bound = listener.local_addr()?;
@@ -93,6 +97,26 @@ pub async fn run(
             }
         }
     }
+}
+
+/// Claims `dir`, which a command may have for a moment (at the start, or while an invalid database is opened anew) and
+/// another server for good. `None` where the end was asked for meanwhile.
+async fn claim(dir: &Path, shutdown: &mut watch::Receiver<bool>) -> Result<Option<DataDir>, Failure> {
+    let began = Instant::now();
+    let mut told = false;
+    while !*shutdown.borrow() {
+        match DataDir::claim(dir) {
+            Err(StoreError::Held { pid, address: None, .. }) if began.elapsed() < PATIENCE => {
+                if !told {
+                    tracing::info!(pid, "a command has the data directory; waiting for its end");
+                }
+                told = true;
+                let _ = tokio::time::timeout(Duration::from_millis(100), shutdown.changed()).await;
+            }
+            claimed => return Ok(Some(claimed?)),
+        }
+    }
+    Ok(None)
 }
 
 /// The cluster's name: the configuration's, the local Slurm's, that of the only cluster there are records of, `local`.

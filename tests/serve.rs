@@ -94,6 +94,29 @@ fn a_command_gets_the_same_answer_from_the_server_and_from_the_files() {
 }
 
 /// `kill -9`, again and again: every sample up to the last watermark that was published is there, none twice.
+/// What `takt sql` holds for a moment is no reason to end: the server waits, and goes on when the command is done.
+#[test]
+fn a_server_waits_for_a_command_that_has_the_directory() {
+    let takt = Takt::fresh();
+    let address = format!("127.0.0.1:{}", free_port());
+    takt.file(
+        "takt.toml",
+        format!("cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n"),
+    );
+    std::fs::create_dir_all(takt.data_directory()).unwrap();
+    let lock = std::fs::File::create(takt.data_directory().join("takt.lock")).unwrap();
+    lock.lock().unwrap();
+    std::fs::write(takt.data_directory().join("takt.lock"), r#"{"pid":4711,"address":null,"token":null}"#).unwrap();
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let log = || std::fs::read_to_string(takt.directory().join("takt.log")).ok();
+    server.wait_until("waiting", SOON, || log()?.contains("a command has the data directory").then_some(()));
+    drop(lock);
+    server.wait_until("serving", SOON, || http_get(&format!("http://{address}/-/healthy")).ok());
+    let second = takt.run(["serve", "--config", "takt.toml"]).fails(1);
+    assert!(second.contains("is held by another takt") && second.contains(&address), "{second}");
+    server.stop();
+}
+
 #[test]
 fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
     let takt = Takt::fresh();

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::process::{Daemon, free_port, http_get};
+use support::process::{Daemon, free_port, http_get, tail};
 use support::slurm::{Mode, Service, SlurmLab};
 use support::takt::Takt;
 use support::{Needed, need, or_skip};
@@ -35,7 +35,11 @@ fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
     let mut last = String::new();
     let until = Instant::now() + SOON;
     while last.split_once('\n').map(|(_, rows)| rows.trim()) != Some(answer.trim()) {
-        assert!(Instant::now() < until, "{statement}: expected\n{answer}\nthe last answer was\n{last}");
+        assert!(
+            Instant::now() < until,
+            "{statement}: expected\n{answer}\nthe last answer was\n{last}\nthe server says\n{}",
+            tail(&std::fs::read_to_string(takt.directory().join("takt.log")).unwrap_or_default())
+        );
         std::thread::sleep(Duration::from_millis(300));
         last = takt.run(["sql", "--format", "csv", statement]).stdout;
     }
