@@ -1,7 +1,7 @@
 //! The store as PromQL sees it.
 
 use super::promql::{Budget, Error, Selection, SeriesData, Source, SourceError};
-use crate::store::{self, Store, is_stale};
+use crate::store::{self, Reading, Store, is_stale};
 use std::time::Duration;
 use takt_model::Timestamp;
 
@@ -22,7 +22,9 @@ impl Source for Store {
                 let lookback = Duration::from_millis(u64::try_from(lookback).unwrap_or(0));
                 self.instant_metered(selection.matchers, to, lookback, &mut meter)
             }
-            false => self.range_metered(selection.matchers, from, to, &mut meter),
+            false => {
+                self.range_metered(selection.matchers, from, to, Reading::of_function(selection.function), &mut meter)
+            }
         };
         match (found, refusal) {
             (Err(_), Some(refusal)) => Err(refusal),

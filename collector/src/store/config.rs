@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct StoreConfig {
     /// Memory for DuckDB's buffers and operators, in MiB.
     pub duckdb_memory_mib: u64,
-    /// Threads one SQL query may use; 0 means half the cores, at least 2.
+    /// Threads one SQL query may use; 0 means half the cores.
     pub duckdb_threads: u32,
     /// Milliseconds between two commits of samples. What a crash can lose is what came after the last one.
     pub commit_interval_ms: u64,

@@ -120,12 +120,22 @@ impl Head {
         }
         match places.by_series[index] {
             Place::Column { group, column } => (group == id).then_some(Column(column)),
-            Place::Stored | Place::Ended(_) => {
-                let column = write(rows).add_column(series);
-                places.by_series[index] = Place::Column { group: id, column };
-                Some(Column(column))
-            }
+            Place::Stored => self.give(&mut places, (id, rows), series, self.began),
+            Place::Ended(from) => self.give(&mut places, (id, rows), series, from),
         }
+    }
+
+    /// A column for a series that has samples elsewhere before `from`.
+    fn give(
+        &self,
+        places: &mut Places,
+        (group, rows): (u32, &RwLock<Rows>),
+        series: SeriesId,
+        from: Timestamp,
+    ) -> Option<Column> {
+        let column = write(rows).add_column(series, from);
+        places.by_series[series.0 as usize] = Place::Column { group, column };
+        Some(Column(column))
     }
 
     /// Notes that series have lost their columns.
@@ -167,7 +177,7 @@ impl Head {
             };
             match groups.get(&group).map(|rows| read(rows)) {
                 Some(rows) if rows.series(Column(column)) == Some(series) => {
-                    Recent { complete_from: rows.complete_from, samples: read_one(&rows, column) }
+                    Recent { complete_from: rows.complete_from(column), samples: read_one(&rows, column) }
                 }
                 // The group or the column went since the place was looked up.
                 _ => Recent { complete_from: Timestamp(i64::MAX), samples: Vec::new() },
@@ -191,6 +201,8 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 pub(crate) struct Rows {
     window: Duration,
     complete_from: Timestamp,
+    /// Columns whose series had samples elsewhere after that: from here on they are all here.
+    since: HashMap<u32, Timestamp>,
     columns: Vec<Option<SeriesId>>,
     /// Columns without a series, for the next ones that come.
     free: Vec<u32>,
@@ -230,6 +242,7 @@ impl Rows {
         Self {
             window,
             complete_from,
+            since: HashMap::new(),
             columns: Vec::new(),
             free: Vec::new(),
             latest: Vec::new(),
@@ -242,16 +255,25 @@ impl Rows {
         }
     }
 
-    fn add_column(&mut self, series: SeriesId) -> u32 {
+    /// A column for a series that has samples elsewhere before `from`.
+    fn add_column(&mut self, series: SeriesId, from: Timestamp) -> u32 {
         let column = self.free.pop().unwrap_or_else(|| {
             self.columns.push(None);
             self.latest.push(STALE);
             u32::try_from(self.columns.len() - 1).expect("fewer columns than series")
         });
         self.columns[column as usize] = Some(series);
+        if from > self.complete_from {
+            self.since.insert(column, from);
+        }
         // Should no value ever come, the column goes the way of one that ended.
         self.ended.insert(column, self.newest().unwrap_or(self.complete_from));
         column
+    }
+
+    /// From here on a column has every sample there is.
+    fn complete_from(&self, column: u32) -> Timestamp {
+        self.since.get(&column).map_or(self.complete_from, |&since| since.max(self.complete_from))
     }
 
     /// When the newest row was taken.
@@ -332,16 +354,21 @@ impl Rows {
         let begin = at.minus(self.window);
         let full = self.open.replace(Open::new(at, self.latest.clone()));
         self.sealed.extend(full.map(|full| full.seal(&self.latest)));
+        let held = self.sealed.len();
         while self.sealed.front().is_some_and(|chunk| chunk.newest() < begin) {
             self.sealed.pop_front();
         }
-        let oldest = self.sealed.front().map_or(begin, Sealed::oldest);
-        self.complete_from = self.complete_from.max(oldest);
+        if self.sealed.len() < held {
+            // Of the oldest row it is no longer known which series ended with it; the database has their markers.
+            let oldest = self.sealed.front().map_or(at, Sealed::oldest);
+            self.complete_from = self.complete_from.max(oldest.plus(Duration::from_millis(1)));
+        }
     }
 
     /// Drops what no chunk has a value of any more.
     fn drop_ended(&mut self) -> Vec<Dropped> {
         let begin = self.complete_from;
+        self.since.retain(|_, since| *since > begin);
         for samples in self.own_time.values_mut() {
             // The last one stays: it tells a repetition from news.
             let old = samples.partition_point(|sample| sample.at < begin).min(samples.len() - 1);
@@ -353,6 +380,7 @@ impl Rows {
             let last = self.own_time.remove(&column).and_then(|samples| samples.last().copied());
             let from = last.map_or(begin, |last| begin.max(last.at.plus(Duration::from_millis(1))));
             self.free.push(column);
+            self.since.remove(&column);
             let series = self.columns[column as usize].take();
             dropped.extend(series.map(|series| Dropped { series, column: Column(column), from }));
         }

@@ -4,7 +4,7 @@
 //! one before. A commit costs one fsync whatever it holds, so all targets' samples of about a second go into one transaction, new
 //! series before the samples that carry their numbers. What a commit cannot write stays in the queue.
 
-use super::block::{Block, Resolution, Wanted, collect, list_of, metric_hash, read_blocks};
+use super::block::{Block, Reading, Resolution, Wanted, collect, list_of, metric_hash, read_blocks, read_rows};
 use super::intake::Shared;
 use super::keeper::Bell;
 use super::layout::Layout;
@@ -415,12 +415,11 @@ pub(crate) fn read_range(
     if wanted.series.is_empty() || wanted.from > wanted.to {
         return Ok(found);
     }
-    for resolution in Resolution::ALL {
-        let is_asked =
-            |block: &&Arc<Block>| block.overlaps(wanted.from, wanted.to) && !block.series.is_disjoint(&wanted.series);
-        let blocks: Vec<_> = layout.answering(resolution).filter(is_asked).collect();
-        read_blocks(db, &blocks, wanted, &mut found, meter)?;
-    }
+    let is_asked =
+        |block: &&Arc<Block>| block.overlaps(wanted.from, wanted.to) && !block.series.is_disjoint(&wanted.series);
+    let asked = |resolution| layout.answering(resolution).filter(is_asked).collect::<Vec<_>>();
+    read_rows(db, &[Resolution::Hour, Resolution::FiveMinutes].map(asked), wanted, &mut found, meter)?;
+    read_blocks(db, &asked(Resolution::Raw), wanted, &mut found, meter)?;
     for segment in &layout.segments {
         let sql = format!("SELECT series, ts, value FROM hot.{} WHERE {}", segment.table(), wanted.hot_condition());
         let complete = collect(db, &sql, &wanted.series, &mut found, meter);
@@ -429,18 +428,25 @@ pub(crate) fn read_range(
         }
     }
     for samples in found.values_mut() {
-        if !samples.is_sorted_by(|one, next| one.at < next.at) {
-            samples.sort_by_key(|sample| sample.at);
-            // Of two rows of one interval the later one, at its end in the later block, knows the last sample.
-            samples.dedup_by(|next, kept| {
-                next.at == kept.at && {
-                    kept.value = next.value;
-                    true
-                }
-            });
-        }
+        put_in_order(samples, wanted.reading);
     }
     Ok(found)
+}
+
+/// Puts samples that were read from the earlier blocks to the later ones into the order of time, each instant once.
+fn put_in_order(samples: &mut Vec<Sample>, reading: Reading) {
+    if samples.is_sorted_by(|one, next| one.at < next.at) {
+        return;
+    }
+    samples.sort_by_key(|sample| sample.at);
+    if reading != Reading::Count {
+        samples.dedup_by(|next, kept| {
+            next.at == kept.at && {
+                kept.value = reading.join(kept.value, next.value);
+                true
+            }
+        });
+    }
 }
 
 fn read_pairs(db: &Connection, sql: &str) -> Result<Vec<(u32, Timestamp)>, duckdb::Error> {

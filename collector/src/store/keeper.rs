@@ -300,8 +300,18 @@ impl Keeper {
     /// Removes blocks past their retention, then the oldest until the rest fits the limit of bytes.
     fn expire(&mut self) -> Result<Kept, StoreError> {
         let (now, layout) = (self.clock.now(), self.database.layout());
+        let is_past = |block: &Arc<Block>, resolution| {
+            self.config.retention_of(resolution).is_none_or(|kept| block.facts.to_ms < now.minus(kept).0)
+        };
+        // Samples of a day that is not merged yet wait for it, or the day would lack them at the lower resolutions.
+        let is_awaited = |block: &Arc<Block>| {
+            [Resolution::FiveMinutes, Resolution::Hour].into_iter().any(|coarse| {
+                let is_made = layout.of(coarse).any(|row| row.name.covers(&block.name));
+                !is_made && !is_past(block, coarse)
+            })
+        };
         let is_old = |block: &Arc<Block>| {
-            self.config.retention_of(block.resolution).is_none_or(|kept| block.facts.to_ms < now.minus(kept).0)
+            is_past(block, block.resolution) && (block.resolution != Resolution::Raw || !is_awaited(block))
         };
         let (mut gone, mut left): (Vec<_>, Vec<_>) = layout.blocks.iter().cloned().partition(is_old);
         if let Some(limit) = self.config.max_disk_bytes() {

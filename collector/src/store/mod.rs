@@ -36,7 +36,7 @@ mod tally;
 mod watermark;
 
 pub use alerts::{AlertChanges, AlertRecords, NotificationRecord, SilenceRecord, TransitionRecord};
-pub use block::Resolution;
+pub use block::{Reading, Resolution};
 pub use clock::Clock;
 pub use config::StoreConfig;
 pub use database::{Damaged, Database, Settings};

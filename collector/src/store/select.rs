@@ -3,7 +3,7 @@
 //! The head answers from the instant on since which it has everything; before that the segments of the hot database,
 //! the blocks, and where those are gone the down-sampled ones. Callers need not know which.
 
-use super::block::Wanted;
+use super::block::{Reading, Wanted};
 use super::hot::read_range;
 use super::{Matcher, SeriesId, Store, StoreError, head, is_stale};
 use hashbrown::HashMap;
@@ -42,10 +42,11 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub fn range(&self, matchers: &[Matcher], from: Timestamp, to: Timestamp) -> Result<Vec<SeriesData>, StoreError> {
-        self.range_metered(matchers, from, to, &mut |_| true)
+        self.range_metered(matchers, from, to, Reading::Last, &mut |_| true)
     }
 
-    /// As [`range`](Self::range), as long as the meter wants more.
+    /// As [`range`](Self::range), as long as the meter wants more; `reading` says what stands for samples of which only
+    /// down-sampled rows are left.
     ///
     /// # Errors
     /// When the database cannot be read, and [`StoreError::GivenUp`].
@@ -54,11 +55,12 @@ impl Store {
         matchers: &[Matcher],
         from: Timestamp,
         to: Timestamp,
+        reading: Reading,
         meter: Meter<'_>,
     ) -> Result<Vec<SeriesData>, StoreError> {
         let ids = self.matching(matchers);
         let recent = self.shared.head.range(&ids, from, to, meter).ok_or(StoreError::GivenUp)?;
-        self.unite(&ids, recent, from, to, meter)
+        self.unite(&ids, recent, (from, to), reading, meter)
     }
 
     /// The last sample of every series that the matchers accept, if it is in `(at - lookback, at]` and the series has
@@ -88,8 +90,15 @@ impl Store {
     ) -> Result<Vec<SeriesData>, StoreError> {
         let from = at.minus(lookback).plus(Duration::from_millis(1));
         let ids = self.matching(matchers);
-        let recent = self.shared.head.last(&ids, from, at, meter).ok_or(StoreError::GivenUp)?;
-        let mut found = self.unite(&ids, recent, from, at, meter)?;
+        let mut recent = self.shared.head.last(&ids, from, at, meter).ok_or(StoreError::GivenUp)?;
+        for recent in &mut recent {
+            // From there on the head has everything, so what it has is the last there is: what lies before is not asked
+            // for. Else every query would read the disk until the head is as old as the look-back.
+            if recent.samples.last().is_some_and(|last| last.at >= recent.complete_from) {
+                recent.complete_from = from;
+            }
+        }
+        let mut found = self.unite(&ids, recent, (from, at), Reading::Last, meter)?;
         found.retain_mut(|series| {
             let last = series.samples.split_off(series.samples.len() - 1);
             series.samples = last;
@@ -132,14 +141,14 @@ impl Store {
         &self,
         ids: &[SeriesId],
         recent: Vec<head::Recent>,
-        from: Timestamp,
-        to: Timestamp,
+        (from, to): (Timestamp, Timestamp),
+        reading: Reading,
         meter: Meter<'_>,
     ) -> Result<Vec<SeriesData>, StoreError> {
         let is_older = |recent: &head::Recent| recent.complete_from > from;
         let older: RoaringBitmap =
             ids.iter().zip(&recent).filter(|(_, recent)| is_older(recent)).map(|(&id, _)| id.0).collect();
-        let mut stored = self.stored(older, from, to, meter)?;
+        let mut stored = self.stored(older, (from, to), reading, meter)?;
         let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = Vec::new();
         for (&id, recent) in ids.iter().zip(recent) {
@@ -157,8 +166,8 @@ impl Store {
     fn stored(
         &self,
         series: RoaringBitmap,
-        from: Timestamp,
-        to: Timestamp,
+        (from, to): (Timestamp, Timestamp),
+        reading: Reading,
         meter: Meter<'_>,
     ) -> Result<HashMap<u32, Vec<Sample>>, StoreError> {
         if series.is_empty() {
@@ -166,7 +175,7 @@ impl Store {
         }
         let wanted = {
             let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
-            Wanted::new(&series, table.metrics(&series), from, to)
+            Wanted::new(&series, table.metrics(&series), from, to, reading)
         };
         let db = self.database().connect()?;
         let layout = self.database().layout();

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
 
+mod anywhere;
 mod bench_store;
 mod crash;
 mod lifetime;

@@ -62,11 +62,15 @@ impl Name {
         Self { date: at.strftime("%Y-%m-%dT%H-%M").to_string(), first, last, edition }
     }
 
+    /// Whether this block has the segments of `other`.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.first <= other.first && other.last <= self.last
+    }
+
     /// Whether this block has what `other` has, and so stands in for it.
     pub fn replaces(&self, other: &Self) -> bool {
-        let holds = self.first <= other.first && other.last <= self.last;
         let is_same = self.first == other.first && self.last == other.last;
-        holds && (!is_same || self.edition > other.edition)
+        self.covers(other) && (!is_same || self.edition > other.edition)
     }
 }
 

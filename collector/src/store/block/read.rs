@@ -1,14 +1,16 @@
 //! Reading samples from blocks.
 
-use super::{Block, Resolution, list_of, metric_hash};
+use super::reading::never_falling;
+use super::{Block, Reading, Resolution, list_of, metric_hash};
 use crate::store::hot::instant;
 use crate::store::{Meter, STALE, Sample, StoreError};
 use duckdb::Connection;
-use duckdb::arrow::array::{Array, AsArray};
+use duckdb::arrow::array::{Array, AsArray, StructArray};
 use duckdb::arrow::datatypes::{Float64Type, Int32Type, TimestampMillisecondType};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::Timestamp;
@@ -26,6 +28,8 @@ pub(crate) struct Wanted {
     metric_hashes: BTreeSet<i32>,
     /// Those of them that are counters by their names.
     counters: BTreeSet<i32>,
+    /// What stands for samples where only rows are left.
+    pub reading: Reading,
 }
 
 impl Wanted {
@@ -34,6 +38,7 @@ impl Wanted {
         metrics: impl Iterator<Item = &'m str>,
         from: Timestamp,
         to: Timestamp,
+        reading: Reading,
     ) -> Self {
         let (mut metric_hashes, mut counters) = (BTreeSet::new(), BTreeSet::new());
         for metric in metrics {
@@ -42,7 +47,7 @@ impl Wanted {
                 counters.insert(metric_hash(metric));
             }
         }
-        Self { series: series.clone(), from, to, metric_hashes, counters }
+        Self { series: series.clone(), from, to, metric_hashes, counters, reading }
     }
 
     /// A condition that no wanted row fails; rows that pass it may still not be wanted.
@@ -71,36 +76,31 @@ impl Wanted {
         }
     }
 
-    /// What a statement over files of a resolution selects.
-    ///
-    /// A query looks back five minutes for a value, so an hour is told twelve times: of a counter on the line between its
-    /// two ends, of anything else as the mean.
+    /// What a statement over files of a resolution selects: series, instant, value and, of rows, by how much it grew.
     fn select(&self, resolution: Resolution, files: &str) -> String {
-        let condition = self.condition(self.to);
-        match resolution {
-            Resolution::Raw => format!(
+        if resolution == Resolution::Raw {
+            return format!(
                 "SELECT series, ts::TIMESTAMP_MS, coalesce(mantissa / divisor, exact) FROM read_parquet({files})
-                 WHERE {condition}"
-            ),
-            Resolution::FiveMinutes => {
-                format!("SELECT series, ts::TIMESTAMP_MS, last FROM read_parquet({files}) WHERE {condition}")
-            }
-            Resolution::Hour => {
-                let counters = match self.counters.is_empty() {
-                    true => "false".to_owned(),
-                    false => format!("metric_hash IN ({})", list(self.counters.iter())),
-                };
-                format!(
-                    "SELECT series, ts::TIMESTAMP_MS, value FROM (
-                         SELECT series, ts - to_minutes(5 * step) AS ts,
-                             CASE WHEN {counters} THEN greatest(last - increase * step / 12, 0) ELSE avg END AS value
-                         FROM read_parquet({files}), range(12) AS steps(step) WHERE {}
-                     ) WHERE {}",
-                    self.condition(self.to.plus(Duration::from_secs(3600))),
-                    self.times(self.to)
-                )
-            }
+                 WHERE {}",
+                self.condition(self.to)
+            );
         }
+        let counters = match self.counters.is_empty() {
+            true => "false".to_owned(),
+            false => format!("metric_hash IN ({})", list(self.counters.iter())),
+        };
+        let interval = resolution.milliseconds();
+        let steps = self.reading.steps(resolution);
+        format!(
+            "SELECT series, ts::TIMESTAMP_MS, value, growth FROM (
+                 SELECT series, ts - to_milliseconds(({interval} * step) // {steps}) AS ts, {} AS value, {} AS growth
+                 FROM read_parquet({files}), unnest(range({steps})) AS steps(step) WHERE {}
+             ) WHERE {}",
+            self.reading.value(resolution, &counters),
+            Reading::growth(resolution),
+            self.condition(self.to.plus(Duration::from_millis(interval.unsigned_abs()))),
+            self.times(self.to)
+        )
     }
 }
 
@@ -118,7 +118,37 @@ pub(crate) fn read_blocks(
 ) -> Result<(), StoreError> {
     let Some(first) = blocks.first() else { return Ok(()) };
     let sql = wanted.select(first.resolution, &list_of(blocks.iter().map(|block| block.samples())));
-    let complete = collect(db, &sql, &wanted.series, found, meter);
+    whole(collect(db, &sql, &wanted.series, found, meter))
+}
+
+/// Adds what stands for the samples of blocks of which only rows are left, each resolution with its blocks.
+pub(crate) fn read_rows(
+    db: &Connection,
+    blocks: &[Vec<&Arc<Block>>],
+    wanted: &Wanted,
+    found: &mut HashMap<u32, Vec<Sample>>,
+    meter: Meter<'_>,
+) -> Result<(), StoreError> {
+    if wanted.reading != Reading::Growth {
+        return blocks.iter().try_for_each(|blocks| read_blocks(db, blocks, wanted, found, meter));
+    }
+    let mut grown: HashMap<u32, Vec<(Timestamp, f64, f64)>> = HashMap::new();
+    for blocks in blocks.iter().filter(|blocks| !blocks.is_empty()) {
+        let sql = wanted.select(blocks[0].resolution, &list_of(blocks.iter().map(|block| block.samples())));
+        whole(each_series(db, &sql, &wanted.series, meter, |series, batch, rows| {
+            let at = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
+            let [value, growth] = [2, 3].map(|column| batch.column(column).as_primitive::<Float64Type>().values());
+            grown.entry(series).or_default().extend(rows.map(|row| (Timestamp(at[row]), value[row], growth[row])));
+        }))?;
+    }
+    for (series, mut rows) in grown {
+        rows.sort_by_key(|&(at, ..)| at);
+        found.entry(series).or_default().extend(never_falling(&rows));
+    }
+    Ok(())
+}
+
+fn whole(complete: Result<bool, duckdb::Error>) -> Result<(), StoreError> {
     match complete.map_err(StoreError::sql("read samples from blocks"))? {
         true => Ok(()),
         false => Err(StoreError::GivenUp),
@@ -134,14 +164,30 @@ pub(crate) fn collect(
     found: &mut HashMap<u32, Vec<Sample>>,
     meter: Meter<'_>,
 ) -> Result<bool, duckdb::Error> {
+    each_series(db, sql, wanted, meter, |series, batch, rows| {
+        let at = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
+        let values = batch.column(2).as_primitive::<Float64Type>();
+        found.entry(series).or_default().extend(rows.map(|row| Sample {
+            at: Timestamp(at[row]),
+            value: if values.is_null(row) { STALE } else { values.value(row) },
+        }));
+    })
+}
+
+/// Hands on the rows of a statement whose first column is the series, as runs of rows of one wanted series.
+fn each_series(
+    db: &Connection,
+    sql: &str,
+    wanted: &RoaringBitmap,
+    meter: Meter<'_>,
+    mut each: impl FnMut(u32, &StructArray, Range<usize>),
+) -> Result<bool, duckdb::Error> {
     let mut statement = db.prepare(sql)?;
     // The iterator that this returns panics where fetching fails; `step` does not.
     drop(statement.stream_arrow([])?);
     while let Some(batch) = statement.step()? {
         let mut taken = 0;
         let series = batch.column(0).as_primitive::<Int32Type>().values();
-        let at = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
-        let values = batch.column(2).as_primitive::<Float64Type>();
         let mut row = 0;
         while row < batch.len() {
             // Rows of one series follow each other in a block.
@@ -149,11 +195,7 @@ pub(crate) fn collect(
             let end = row + series[row..].iter().take_while(|&&other| other == id).count();
             if wanted.contains(id.cast_unsigned()) {
                 taken += end - row;
-                let samples = found.entry(id.cast_unsigned()).or_default();
-                samples.extend((row..end).map(|row| Sample {
-                    at: Timestamp(at[row]),
-                    value: if values.is_null(row) { STALE } else { values.value(row) },
-                }));
+                each(id.cast_unsigned(), &batch, row..end);
             }
             row = end;
         }

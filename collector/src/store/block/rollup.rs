@@ -1,13 +1,15 @@
 //! Down-sampling: one row for all samples of five minutes, or of an hour.
 //!
 //! A row carries the end of its interval and speaks of `(ts - interval, ts]`, as a PromQL window does. The increase is
-//! that of a counter: what it grew by from one sample to the next, where a smaller value means that it began anew.
+//! that of a counter: what it grew by from one sample to the next, where a smaller value means that it began anew. The first
+//! row of a block goes on from the last one of the block before, so nothing is lost where blocks meet.
 
 use super::Resolution;
 use super::write::{Summary, key_fields};
 use crate::store::is_stale;
 use duckdb::arrow::array::{ArrayRef, Float64Array, Int32Array, RecordBatch, TimestampMillisecondArray};
 use duckdb::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use hashbrown::HashMap;
 use std::sync::Arc;
 
 /// All samples of one interval.
@@ -43,11 +45,10 @@ impl Rollup {
     }
 }
 
-/// The rows of one series; `at` ascends.
-pub(super) fn roll_up(interval: i64, at: &[i64], values: &[f64], mut row: impl FnMut(Rollup)) {
+/// The rows of one series; `at` ascends, `before` is the last value before them, if it is known.
+pub(super) fn roll_up(interval: i64, mut before: Option<f64>, at: &[i64], values: &[f64], mut row: impl FnMut(Rollup)) {
     let mut current: Option<Rollup> = None;
     let samples = at.iter().zip(values).filter(|&(_, &value)| !is_stale(value));
-    let mut before = None;
     for (&at, &value) in samples {
         let end = at.saturating_add(interval - 1).div_euclid(interval) * interval;
         let mut rollup = match current.take() {
@@ -72,6 +73,8 @@ pub(super) fn roll_up(interval: i64, at: &[i64], values: &[f64], mut row: impl F
 /// Rows on their way to a file.
 pub(super) struct RollupColumns {
     interval: i64,
+    /// The last value of each series in the block before.
+    before: HashMap<u32, f64>,
     metric_hash: Vec<i32>,
     series: Vec<i32>,
     rows: Vec<Rollup>,
@@ -79,9 +82,10 @@ pub(super) struct RollupColumns {
 }
 
 impl RollupColumns {
-    pub fn new(resolution: Resolution) -> Self {
+    pub fn new(resolution: Resolution, before: HashMap<u32, f64>) -> Self {
         Self {
             interval: resolution.milliseconds(),
+            before,
             metric_hash: Vec::new(),
             series: Vec::new(),
             rows: Vec::new(),
@@ -102,7 +106,7 @@ impl RollupColumns {
 
     pub fn push(&mut self, series: u32, metric_hash: i32, at: &[i64], values: &[f64]) {
         let Self { rows, summary, .. } = self;
-        roll_up(self.interval, at, values, |row| {
+        roll_up(self.interval, self.before.get(&series).copied(), at, values, |row| {
             let values = [f64::from(row.samples), row.min, row.max, row.avg(), row.last, row.increase];
             summary.row(series, metric_hash, row.at, &values);
             rows.push(row);
@@ -141,7 +145,7 @@ mod tests {
     fn rows(interval: i64, samples: &[(i64, f64)]) -> Vec<Rollup> {
         let (at, values): (Vec<i64>, Vec<f64>) = samples.iter().copied().unzip();
         let mut rows = Vec::new();
-        roll_up(interval, &at, &values, |row| rows.push(row));
+        roll_up(interval, None, &at, &values, |row| rows.push(row));
         rows
     }
 
@@ -162,6 +166,24 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn samples_cut_anywhere_grow_as_much_as_in_one(
+            steps in proptest::collection::vec((1_i64..20, 0_u32..100), 1..80),
+            cut in 0_usize..80,
+        ) {
+            let mut at = 0;
+            let samples: Vec<(i64, f64)> = steps.iter().map(|&(step, value)| { at += step; (at, f64::from(value)) }).collect();
+            let growth = |before, samples: &[(i64, f64)]| {
+                let (at, values): (Vec<i64>, Vec<f64>) = samples.iter().copied().unzip();
+                let mut growth = 0.0;
+                roll_up(10, before, &at, &values, |row| growth += row.increase);
+                growth
+            };
+            let (one, other) = samples.split_at(cut.min(samples.len()));
+            let before = one.last().map(|&(_, value)| value);
+            prop_assert_eq!(growth(None, one) + growth(before, other), growth(None, &samples));
+        }
+
         #[test]
         fn rows_of_an_hour_are_the_rows_of_five_minutes_taken_together(
             steps in proptest::collection::vec((1_i64..900_000, -100_i32..100), 1..80)

@@ -9,6 +9,7 @@ use super::verify::read_digest;
 use super::{Block, Name, Resolution, SAMPLES, SEALING, SERIES, damaged, folder};
 use crate::store::crash::crash_point;
 use crate::store::database::quoted;
+use crate::store::layout::Layout;
 use crate::store::{Database, StoreError};
 use duckdb::Connection;
 use duckdb::arrow::array::{
@@ -16,6 +17,7 @@ use duckdb::arrow::array::{
     TimestampMillisecondArray,
 };
 use duckdb::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 use std::fs;
 use std::io;
@@ -56,7 +58,12 @@ pub(crate) fn write(database: &Database, source: &Source, output: &Output) -> Re
     }
     let drafts = output.resolutions.iter().map(|&resolution| Draft::begin(database.path(), resolution));
     let drafts = drafts.collect::<Result<Vec<_>, _>>()?;
-    let mut columns: Vec<Columns> = output.resolutions.iter().map(|&resolution| Columns::new(resolution)).collect();
+    let layout = database.layout();
+    let begin = |&resolution: &Resolution| match resolution {
+        Resolution::Raw => Columns::Raw(Box::default()),
+        coarse => Columns::Rollup(RollupColumns::new(coarse, last_values(&db, &layout, coarse, output.segments.0))),
+    };
+    let mut columns: Vec<Columns> = output.resolutions.iter().map(begin).collect();
     std::thread::scope(|scope| {
         let mut senders = Vec::new();
         let mut writers = Vec::new();
@@ -97,6 +104,23 @@ pub(crate) fn write(database: &Database, source: &Source, output: &Output) -> Re
         blocks.extend(draft.finish(&db, columns.summary(), output)?);
     }
     Ok(blocks)
+}
+
+/// The last value of each series in the block of this resolution before a segment. One that cannot be read keeps no later
+/// day from being made.
+fn last_values(db: &Connection, layout: &Layout, resolution: Resolution, segment: u32) -> HashMap<u32, f64> {
+    let before = layout.of(resolution).filter(|block| block.name.last < segment).max_by_key(|block| block.name.last);
+    let Some(before) = before else { return HashMap::new() };
+    let read = || -> Result<HashMap<u32, f64>, duckdb::Error> {
+        let sql = format!("SELECT series, arg_max(last, ts) FROM read_parquet({}) GROUP BY series", before.samples());
+        let mut statement = db.prepare(&sql)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.collect()
+    };
+    read().unwrap_or_else(|error| {
+        tracing::warn!(block = %before.title(), %error, "cannot read the last values of the block before");
+        HashMap::new()
+    })
 }
 
 pub(super) fn copy(db: &Connection, select: &str, file: &Path) -> Result<(), StoreError> {
@@ -145,13 +169,6 @@ enum Columns {
 }
 
 impl Columns {
-    fn new(resolution: Resolution) -> Self {
-        match resolution {
-            Resolution::Raw => Self::Raw(Box::default()),
-            coarse => Self::Rollup(RollupColumns::new(coarse)),
-        }
-    }
-
     fn schema(&self) -> SchemaRef {
         match self {
             Self::Raw(_) => RawColumns::schema(),
