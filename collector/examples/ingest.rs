@@ -39,7 +39,8 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
     let _ = rustls::crypto::ring::default_provider().install_default();
     let directory = std::env::temp_dir().join(format!("takt-ingest-{}", std::process::id()));
     let mut registry = Registry::default();
-    let config = StoreConfig { min_free_bytes: 0, ..StoreConfig::default() };
+    // Little for DuckDB, so that what is left of it at the end is the same for any number of series.
+    let config = StoreConfig { min_free_bytes: 0, duckdb_memory_mib: 256, ..StoreConfig::default() };
     let store = Arc::new(Store::open(DataDir::claim(&directory)?, &config, &mut registry)?);
     let target = |node: usize| TargetConfig {
         url: format!("http://{address}/{node}"),

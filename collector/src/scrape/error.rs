@@ -3,6 +3,7 @@
 use super::http::HttpError;
 use crate::store::ClockWentBack;
 use serde::{Serialize, Serializer};
+use std::error::Error;
 use std::io;
 use std::time::Duration;
 use takt_model::exposition::ReadError;
@@ -12,7 +13,7 @@ use takt_model::exposition::ReadError;
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum ScrapeError {
     #[error("cannot reach the target")]
-    Unreachable { source: reqwest::Error },
+    Unreachable { source: Box<dyn Error + Send + Sync> },
     #[error("no complete answer within {} s", limit.as_secs_f64())]
     Timeout { limit: Duration },
     #[error("the target answered {status}")]
@@ -28,7 +29,7 @@ pub enum ScrapeError {
     #[error("cannot say who we are")]
     Credentials { source: HttpError },
     #[error("the answer broke off after {received} bytes")]
-    Interrupted { received: usize, source: reqwest::Error },
+    Interrupted { received: usize, source: Box<dyn Error + Send + Sync> },
     #[error("the answer is larger than body_size_limit_bytes = {limit}")]
     TooLarge { limit: u64 },
     #[error("cannot understand the page")]

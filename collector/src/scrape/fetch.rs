@@ -1,12 +1,15 @@
 //! Fetching a page.
 
+use super::connection::{Answer, Connection, Trouble};
 use super::error::ScrapeError;
-use super::http::{Http, HttpError};
+use super::http::{Http, HttpError, USER_AGENT};
 use super::job::Job;
 use super::target::Target;
 use flate2::read::MultiGzDecoder;
-use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Url};
+use reqwest::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+};
+use reqwest::{Client, StatusCode, Url};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +32,21 @@ pub(super) struct Fetched {
 /// Gets the pages of one target.
 #[derive(Debug)]
 pub(super) struct Fetcher {
+    way: Way,
     client: Client,
     job: Arc<Job>,
     url: Url,
     headers: HeaderMap,
     timeout: Duration,
+}
+
+/// How pages are got.
+#[derive(Debug)]
+enum Way {
+    /// Over a connection of our own. The request lacks who we are and its last line.
+    Plain { connection: Connection, request: String },
+    /// By reqwest: over TLS, with a password in the address, or from where the target sent us.
+    Client,
 }
 
 impl Fetcher {
@@ -54,53 +67,122 @@ impl Fetcher {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(encoding));
         let seconds = HeaderValue::from_str(&target.timeout.as_secs_f64().to_string());
         headers.insert(TIMEOUT_HEADER, seconds.expect("digits and a point are a header value"));
-        Ok(Self { client, job: Arc::clone(job), url, headers, timeout: target.timeout })
+        let way = Way::of(&url, &headers);
+        Ok(Self { way, client, job: Arc::clone(job), url, headers, timeout: target.timeout })
     }
 
     /// Fetches one page. `expected_bytes` is about how large it will be.
-    pub async fn fetch(&self, expected_bytes: usize) -> Result<Fetched, ScrapeError> {
-        tokio::time::timeout(self.timeout, self.fetch_in_time(expected_bytes))
+    pub async fn fetch(&mut self, expected_bytes: usize) -> Result<Fetched, ScrapeError> {
+        let limit = self.timeout;
+        tokio::time::timeout(limit, self.fetch_in_time(expected_bytes))
             .await
-            .unwrap_or(Err(ScrapeError::Timeout { limit: self.timeout }))
+            .unwrap_or(Err(ScrapeError::Timeout { limit }))
     }
 
-    async fn fetch_in_time(&self, expected_bytes: usize) -> Result<Fetched, ScrapeError> {
+    async fn fetch_in_time(&mut self, expected_bytes: usize) -> Result<Fetched, ScrapeError> {
         let limit = self.job.limits.body_bytes;
-        let request = self.client.get(self.url.clone()).headers(self.headers.clone());
-        let request = self.job.http.authorize(request).await;
-        let answer = request.map_err(|source| ScrapeError::Credentials { source })?.send().await;
-        let mut answer = answer.map_err(|source| ScrapeError::Unreachable { source: source.without_url() })?;
-        if !answer.status().is_success() {
-            return Err(ScrapeError::Status { status: answer.status() });
-        }
-        let is_gzip = self.is_gzip(answer.headers())?;
-        let format = format(answer.headers())?;
-        if answer.content_length().is_some_and(|length| length > limit) {
-            return Err(ScrapeError::TooLarge { limit });
-        }
-        let mut body = Vec::with_capacity(expected_bytes);
-        loop {
-            match answer.chunk().await {
-                Ok(Some(bytes)) if (body.len() + bytes.len()) as u64 > limit => {
-                    return Err(ScrapeError::TooLarge { limit });
+        let authorization = self.job.http.authorization().await;
+        let authorization = authorization.map_err(|source| ScrapeError::Credentials { source })?;
+        let answer = match &mut self.way {
+            Way::Plain { connection, request } => {
+                let mut request = request.clone().into_bytes();
+                if let Some(value) = &authorization {
+                    request.extend([b"authorization: ", value.as_bytes(), b"\r\n"].concat());
                 }
-                Ok(Some(bytes)) => body.extend_from_slice(&bytes),
-                Ok(None) if is_gzip => return Ok(Fetched { format, body: inflate(&body, limit, expected_bytes)? }),
-                Ok(None) => return Ok(Fetched { format, body }),
-                // A body that ends before its stated length, or without its last chunk, comes out here.
-                Err(source) => {
-                    return Err(ScrapeError::Interrupted { received: body.len(), source: source.without_url() });
+                request.extend(b"\r\n");
+                let got = connection.get(&request, limit, expected_bytes).await;
+                let answer = got.map_err(|trouble| trouble.into_error(limit))?;
+                if (300..400).contains(&answer.status) && self.job.config.follow_redirects {
+                    // The next scrape need not be sent away again.
+                    self.way = Way::Client;
+                    self.ask_client(authorization, limit, expected_bytes).await?
+                } else {
+                    answer
                 }
             }
+            Way::Client => self.ask_client(authorization, limit, expected_bytes).await?,
+        };
+        let status = StatusCode::from_u16(answer.status).unwrap_or_default();
+        if !status.is_success() {
+            return Err(ScrapeError::Status { status });
         }
+        let is_gzip = self.is_gzip(answer.content_encoding)?;
+        let format = format(answer.content_type)?;
+        let body = if is_gzip { inflate(&answer.body, limit, expected_bytes)? } else { answer.body };
+        Ok(Fetched { format, body })
     }
 
-    fn is_gzip(&self, headers: &HeaderMap) -> Result<bool, ScrapeError> {
-        let Some(found) = text(headers, CONTENT_ENCODING) else { return Ok(false) };
+    async fn ask_client(
+        &self,
+        authorization: Option<HeaderValue>,
+        limit: u64,
+        expected_bytes: usize,
+    ) -> Result<Answer, ScrapeError> {
+        let mut headers = self.headers.clone();
+        headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
+        let answer = self.client.get(self.url.clone()).headers(headers).send().await;
+        let mut answer =
+            answer.map_err(|source| ScrapeError::Unreachable { source: Box::new(source.without_url()) })?;
+        let text = |name| {
+            let value: Option<&HeaderValue> = answer.headers().get(name);
+            value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        let (content_type, content_encoding) = (text(CONTENT_TYPE), text(CONTENT_ENCODING));
+        let status = answer.status();
+        let mut body = Vec::new();
+        if status.is_success() {
+            if answer.content_length().is_some_and(|length| length > limit) {
+                return Err(ScrapeError::TooLarge { limit });
+            }
+            body.reserve(expected_bytes);
+            // A body that ends before its stated length, or without its last chunk, is an error.
+            while let Some(bytes) = answer.chunk().await.map_err(|source| ScrapeError::Interrupted {
+                received: body.len(),
+                source: Box::new(source.without_url()),
+            })? {
+                if (body.len() + bytes.len()) as u64 > limit {
+                    return Err(ScrapeError::TooLarge { limit });
+                }
+                body.extend_from_slice(&bytes);
+            }
+        }
+        Ok(Answer { status: status.as_u16(), content_type, content_encoding, body })
+    }
+
+    fn is_gzip(&self, content_encoding: Option<String>) -> Result<bool, ScrapeError> {
+        let Some(found) = content_encoding else { return Ok(false) };
         match found.to_ascii_lowercase().as_str() {
             "identity" => Ok(false),
             "gzip" if self.job.config.enable_compression => Ok(true),
             _ => Err(ScrapeError::ContentEncoding { found }),
+        }
+    }
+}
+
+impl Way {
+    fn of(url: &Url, headers: &HeaderMap) -> Self {
+        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return Self::Client };
+        if url.scheme() != "http" || !url.username().is_empty() || url.password().is_some() {
+            return Self::Client;
+        }
+        let authority = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        let query = url.query().map_or_else(String::new, |query| format!("?{query}"));
+        let mut request =
+            format!("GET {}{query} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: {USER_AGENT}\r\n", url.path());
+        for (name, value) in headers {
+            request += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
+        }
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Self::Plain { connection: Connection::new(host, port), request }
+    }
+}
+
+impl Trouble {
+    fn into_error(self, limit: u64) -> ScrapeError {
+        match self {
+            Self::Unreachable(source) => ScrapeError::Unreachable { source: Box::new(source) },
+            Self::Interrupted { received, source } => ScrapeError::Interrupted { received, source: Box::new(source) },
+            Self::TooLarge => ScrapeError::TooLarge { limit },
         }
     }
 }
@@ -116,16 +198,12 @@ fn inflate(body: &[u8], limit: u64, expected_bytes: usize) -> Result<Vec<u8>, Sc
     }
 }
 
-fn format(headers: &HeaderMap) -> Result<Format, ScrapeError> {
-    let found = text(headers, CONTENT_TYPE).ok_or(ScrapeError::NoContentType)?;
+fn format(content_type: Option<String>) -> Result<Format, ScrapeError> {
+    let found = content_type.ok_or(ScrapeError::NoContentType)?;
     let media_type = found.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match media_type.as_str() {
         "text/plain" => Ok(Format::Text),
         "application/openmetrics-text" => Ok(Format::OpenMetrics),
         _ => Err(ScrapeError::ContentType { found }),
     }
-}
-
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
-    headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }

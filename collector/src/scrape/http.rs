@@ -1,6 +1,7 @@
 //! How an HTTP server is talked to: who we are, whom we trust. The same keys serve scrapes and `http_sd_configs`.
 
 use crate::ConfigError;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
@@ -10,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Who asks.
+pub(super) const USER_AGENT: &str = concat!("takt/", env!("CARGO_PKG_VERSION"));
 
 /// Redirects that are followed; Prometheus follows as many.
 const MAX_REDIRECTS: usize = 10;
@@ -178,7 +182,7 @@ impl Http {
 
     fn builder(&self) -> Result<ClientBuilder, HttpError> {
         let mut builder = Client::builder()
-            .user_agent(concat!("takt/", env!("CARGO_PKG_VERSION")))
+            .user_agent(USER_AGENT)
             .http1_only()
             .no_gzip()
             // A proxy from the environment is left alone, as Prometheus leaves it.
@@ -210,15 +214,24 @@ impl Http {
 
     /// Adds who we are.
     pub async fn authorize(&self, request: RequestBuilder) -> Result<RequestBuilder, HttpError> {
-        Ok(match &self.credentials {
-            None => request,
+        let authorization = self.authorization().await?;
+        Ok(authorization.into_iter().fold(request, |request, value| request.header(header::AUTHORIZATION, value)))
+    }
+
+    /// Who we are, as the value of the header `Authorization`.
+    pub async fn authorization(&self) -> Result<Option<HeaderValue>, HttpError> {
+        let (text, path) = match &self.credentials {
+            None => return Ok(None),
             Some(Credentials::Basic { username, password_file }) => {
-                request.basic_auth(username, Some(secret(password_file).await?))
+                let both = format!("{username}:{}", secret(password_file).await?);
+                (format!("Basic {}", BASE64_STANDARD.encode(both)), password_file)
             }
-            Some(Credentials::Token { kind, file }) => {
-                request.header(header::AUTHORIZATION, format!("{kind} {}", secret(file).await?))
-            }
-        })
+            Some(Credentials::Token { kind, file }) => (format!("{kind} {}", secret(file).await?), file),
+        };
+        let unfit = |_| HttpError::Read { path: path.clone(), source: io::ErrorKind::InvalidData.into() };
+        let mut value = HeaderValue::from_str(&text).map_err(unfit)?;
+        value.set_sensitive(true);
+        Ok(Some(value))
     }
 }
 

@@ -13,8 +13,11 @@ use crate::store::Store;
 use prometheus_client::registry::Registry;
 use reqwest::Client;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use takt_model::Labels;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 
 /// Why scraping cannot start, or cannot be told anew.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +33,21 @@ pub enum StartError {
         /// Why.
         source: HttpError,
     },
+    /// There is no thread for it.
+    #[error("cannot start scraping")]
+    Thread(#[from] io::Error),
 }
 
 /// The running scrapes.
+///
+/// They have a thread of their own: what one scrape costs is mostly waking up for it, and more so where the next piece of work
+/// is on another thread. A thread takes some hundred thousand samples a second.
 #[derive(Debug)]
 pub struct ScrapeManager {
     shared: Arc<Shared>,
+    runtime: Handle,
+    /// Ends the thread when it is dropped.
+    _stop: oneshot::Sender<()>,
     /// In the order of the configuration.
     pools: Mutex<Vec<Pool>>,
 }
@@ -49,10 +61,10 @@ pub(super) struct Ready {
 }
 
 impl ScrapeManager {
-    /// Starts a task for every job and target, on the tokio runtime that this is called in. Metrics go into `registry`.
+    /// Starts a task for every job and target. Metrics go into `registry`.
     ///
     /// # Errors
-    /// When the configuration is wrong or there can be no HTTP client.
+    /// When the configuration is wrong, or there can be no thread or HTTP client.
     pub fn start(
         store: Arc<Store>,
         config: ScrapeConfig,
@@ -63,17 +75,22 @@ impl ScrapeManager {
         let metrics = ScrapeMetrics::register(registry);
         let shared =
             Arc::new(Shared { store, cluster: cluster.to_owned(), metrics, metadata: MetadataTable::default() });
-        let pools = ready.into_iter().map(|ready| Pool::start(Arc::clone(&shared), ready)).collect();
-        Ok(Self { shared, pools: Mutex::new(pools) })
+        let (runtime, stop) = thread()?;
+        let pools = {
+            let _guard = runtime.enter();
+            ready.into_iter().map(|ready| Pool::start(Arc::clone(&shared), ready)).collect()
+        };
+        Ok(Self { shared, runtime, _stop: stop, pools: Mutex::new(pools) })
     }
 
     /// Goes on with another configuration. What is in both is not disturbed; a target that is scraped otherwise keeps
-    /// its series; one that is gone has them end. Call it on the runtime that [`Self::start`] was called in.
+    /// its series; one that is gone has them end.
     ///
     /// # Errors
     /// As [`Self::start`]; then nothing has changed.
     pub fn reload(&self, config: &ScrapeConfig) -> Result<(), StartError> {
         let ready = ready(config, &self.shared.cluster)?;
+        let _guard = self.runtime.enter();
         let mut pools = self.pools();
         let mut before = std::mem::take(&mut *pools);
         for ready in ready {
@@ -121,6 +138,17 @@ impl ScrapeManager {
     fn pools(&self) -> MutexGuard<'_, Vec<Pool>> {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A thread with a runtime, until the sender is dropped.
+fn thread() -> io::Result<(Handle, oneshot::Sender<()>)> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let (stop, stopped) = oneshot::channel();
+    // Nothing is ever sent: what is waited for is the end of the sender.
+    let run = move || drop(runtime.block_on(stopped));
+    std::thread::Builder::new().name("takt-scrape".to_owned()).spawn(run)?;
+    Ok((handle, stop))
 }
 
 fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<Ready>, StartError> {

@@ -5,6 +5,7 @@
 //! fails commits a row too: `up` 0, and the end of all other series.
 
 mod config;
+mod connection;
 mod discovery;
 mod error;
 mod fetch;

@@ -2,13 +2,15 @@
 //!
 //! Pages of one target differ in their values, hardly in their series. So the text of every series is kept in the order
 //! of the last page: the reader compares it with the next line and reads only the number. Where the order breaks, the
-//! text is looked up; only a text that was never seen is taken apart.
+//! text is looked up; only a text that was never seen is taken apart. The comments before a series, which are half of most
+//! pages, are known by their length and hash and skipped.
 
 use super::error::ScrapeError;
 use crate::store::{Column, STALE, Sample, is_stale};
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use std::hash::BuildHasher;
 use takt_model::exposition::{self, Format, Line, Metadata, Page};
+use xxhash_rust::xxh64::xxh64;
 
 /// The series of a target by their text.
 #[derive(Debug, Default)]
@@ -20,6 +22,30 @@ pub(super) struct Shape {
     hasher: DefaultHashBuilder,
     /// The entries of the last page, in its order.
     order: Vec<u32>,
+    /// The comments before some of the entries.
+    leads: Vec<Lead>,
+}
+
+/// The comments before a series, which were read once and found right.
+#[derive(Debug, Clone, Copy)]
+struct Lead {
+    hash: u64,
+    bytes: u32,
+    lines: u32,
+}
+
+impl Lead {
+    /// The number of none.
+    const NONE: u32 = u32::MAX;
+
+    /// A comment in one format may be an error in the other.
+    fn hash(format: Format, text: &[u8]) -> u64 {
+        xxh64(text, format as u64)
+    }
+
+    fn begins(&self, format: Format, rest: &[u8]) -> bool {
+        rest.get(..self.bytes as usize).is_some_and(|text| Self::hash(format, text) == self.hash)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +56,8 @@ struct Entry {
     column: Column,
     /// Where `order` has it, if it was on the last page.
     position: u32,
+    /// Its place in `leads`, or [`Lead::NONE`].
+    lead: u32,
 }
 
 /// The column of a series that relabelling dropped: it is remembered as such and not taken apart again.
@@ -117,8 +145,18 @@ impl Shape {
         let mut order = Vec::with_capacity(self.order.len());
         let mut described = Vec::new();
         let mut next = 0;
+        // Where the comments before the next sample begin, and on which line.
+        let mut lead = (page.rest(), 0);
         loop {
-            let expected = self.order.get(next).map_or(&[][..], |&entry| text(&self.entries, &self.texts, entry));
+            let mut expected = &[][..];
+            if let Some(&entry) = self.order.get(next) {
+                expected = text(&self.entries, &self.texts, entry);
+                let known = self.leads.get(self.entries[entry as usize].lead as usize);
+                if let Some(known) = known.filter(|known| known.begins(format, page.rest())) {
+                    page.skip(known.bytes as usize, known.lines as usize);
+                    lead = (page.rest(), page.lines());
+                }
+            }
             let sample = match page.next_line(expected)? {
                 Some(Line::Sample(sample)) => sample,
                 Some(Line::Metadata(metadata)) => {
@@ -128,6 +166,8 @@ impl Shape {
                 None => break,
             };
             row.samples += 1;
+            let comments = Comments { text: lead.0, lines: sample.line - 1 - lead.1 };
+            lead = (page.rest(), page.lines());
             let entry = if sample.as_expected {
                 next += 1;
                 self.order[next - 1]
@@ -145,6 +185,9 @@ impl Shape {
                 }
             };
             described.clear();
+            if comments.lines > 0 {
+                self.keep_lead(entry, comments.of(format, sample.series));
+            }
             let Entry { column, position, .. } = self.entries[entry as usize];
             let is_dropped = column == DROPPED;
             if !sample.as_expected {
@@ -185,6 +228,17 @@ impl Shape {
         self.keep_order(order.into_iter().filter_map(|entry| moved_to[entry as usize]).collect());
     }
 
+    fn keep_lead(&mut self, entry: u32, lead: Lead) {
+        let number = &mut self.entries[entry as usize].lead;
+        match self.leads.get_mut(*number as usize) {
+            Some(known) => *known = lead,
+            None => {
+                *number = u32::try_from(self.leads.len()).expect("no more than entries");
+                self.leads.push(lead);
+            }
+        }
+    }
+
     fn keep_order(&mut self, order: Vec<u32>) {
         for (position, &entry) in (0..).zip(&order) {
             self.entries[entry as usize].position = position;
@@ -204,10 +258,27 @@ impl Shape {
         let begin = offset(texts.len());
         texts.extend_from_slice(series);
         // No page has a line of this number.
-        entries.push(Entry { begin, end: offset(texts.len()), column, position: u32::MAX });
+        entries.push(Entry { begin, end: offset(texts.len()), column, position: u32::MAX, lead: Lead::NONE });
         let hash_of = |&entry: &u32| hasher.hash_one(text(entries, texts, entry));
         by_text.insert_unique(hasher.hash_one(series), number, hash_of);
         number
+    }
+}
+
+/// The lines before a sample, which the reader found right.
+#[derive(Clone, Copy)]
+struct Comments<'a> {
+    /// They begin here.
+    text: &'a [u8],
+    lines: usize,
+}
+
+impl Comments<'_> {
+    /// `series` is that of the sample, a part of the same text: the comments end where it begins.
+    fn of(self, format: Format, series: &[u8]) -> Lead {
+        let bytes = series.as_ptr().addr() - self.text.as_ptr().addr();
+        let number = |count| u32::try_from(count).expect("the limits of a page keep it far below 4 GiB");
+        Lead { hash: Lead::hash(format, &self.text[..bytes]), bytes: number(bytes), lines: number(self.lines) }
     }
 }
 
@@ -297,6 +368,37 @@ mod tests {
             let row = read(&mut shape, &mut columns, "a{x=\"1\"} 1\na{x=\"1\"} 2\na{ x=\"1\" } 3\nb 4\n");
             assert_eq!((row.values, row.samples, row.duplicates), (vec![1.0, 4.0], 4, 2));
         }
+    }
+
+    #[test]
+    fn comments_that_are_known_are_skipped_and_others_read() {
+        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        let page = "# HELP a x\n# TYPE a gauge\n\na 1\n# TYPE b gauge\n b 2\n# the end\n";
+        for _ in 0..3 {
+            assert_eq!(read(&mut shape, &mut columns, page).values, [1.0, 2.0]);
+        }
+        assert_eq!((shape.leads.len(), columns.described.len()), (2, 3));
+        // Other comments, fewer, more, and a sample where a comment was.
+        for page in ["# HELP a y\n# TYPE a gauge\n\na 1\nb 2\n", "a 1\nb 2\n", "# x\na 1\n# TYPE b gauge\n\n b 2\n"] {
+            assert_eq!(read(&mut shape, &mut columns, page).values, [1.0, 2.0]);
+        }
+        assert_eq!(read(&mut shape, &mut columns, "# x\nc 3\na 1\n# TYPE b gauge\n\n b 2\n").values, [1.0, 2.0, 3.0]);
+        // What is wrong is still found, on its line.
+        for (page, message) in [
+            ("# x\na 1\n# TYPE b gauge\n\n b x\n", "line 5: expected a number, found \"x\""),
+            ("# x\na 1\n# TYPE b gaug\n b 2\n", "line 3: expected a metric type, found \"gaug\""),
+        ] {
+            let error =
+                shape.read(Format::Text, page.as_bytes(), RULES, &mut PageRow::default(), &mut columns).unwrap_err();
+            assert!(
+                error.to_string().contains("cannot understand") && error.in_full().contains(message),
+                "{}",
+                error.in_full()
+            );
+        }
+        // What is a comment in one format is none in the other.
+        let mut row = PageRow::default();
+        shape.read(Format::OpenMetrics, b"# x\na 1\n# EOF\n", RULES, &mut row, &mut columns).unwrap_err();
     }
 
     #[test]

@@ -111,13 +111,18 @@ pub enum Fact<'a> {
 
 /// A help text, still escaped.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Help<'a>(&'a [u8]);
+pub struct Help<'a>(&'a [u8], Format);
 
 impl fmt::Display for Help<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&unescape(&String::from_utf8_lossy(self.0)))
+        // Only in OpenMetrics are quotes escaped in a help text, too.
+        let escaped = if self.1 == Format::Text { "\\n" } else { ESCAPED };
+        f.write_str(&unescape(&String::from_utf8_lossy(self.0), escaped))
     }
 }
+
+/// What a backslash changes in a label's value.
+const ESCAPED: &str = "\\n\"";
 
 /// The types that either format knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -176,6 +181,23 @@ impl<'a> Page<'a> {
     /// Begins at the first line.
     pub fn new(format: Format, text: &'a [u8]) -> Self {
         Self { format, rest: text, line: 0, ended: false }
+    }
+
+    /// What was not read yet; it begins with a line.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// How many lines were read.
+    pub fn lines(&self) -> usize {
+        self.line
+    }
+
+    /// Skips `bytes` at the beginning of [`rest`](Self::rest), which are `lines` lines that the caller has read before, in this
+    /// format.
+    pub fn skip(&mut self, bytes: usize, lines: usize) {
+        self.rest = self.rest.get(bytes..).unwrap_or_default();
+        self.line += lines;
     }
 
     /// The next line that says something, or `None` at the end. `expected` is the text of the series that probably
@@ -361,11 +383,12 @@ fn metadata<'a>(word: &'a [u8], rest: &'a [u8], format: Format) -> Result<Said<'
         (Format::OpenMetrics, _) => return Err(Wrong { expected: "one space after the metric's name", found: text }),
     };
     let fact = match word {
-        b"HELP" => Fact::Help(Help(text)),
+        b"HELP" => Fact::Help(Help(text, format)),
         b"TYPE" => Fact::Type(
             MetricType::parse(text.trim_ascii_end(), format).ok_or(Wrong { expected: "a metric type", found: text })?,
         ),
-        _ if metric.ends_with(text) => Fact::Unit(text),
+        // `# UNIT` may also say that there is none.
+        _ if text.is_empty() || metric.strip_suffix(text).is_some_and(|name| name.ends_with(b"_")) => Fact::Unit(text),
         _ => return Err(Wrong { expected: "a unit that ends the metric's name", found: text }),
     };
     Ok(Said::Metadata(Metadata { metric, fact }))
@@ -542,10 +565,10 @@ fn is_name_byte(byte: u8, at: usize, is_metric: bool) -> bool {
 fn unquote(quoted: &[u8]) -> Result<Cow<'_, str>, Wrong<'_>> {
     let inner = &quoted[1..quoted.len() - 1];
     let text = std::str::from_utf8(inner).map_err(|_| Wrong { expected: "valid UTF-8", found: inner })?;
-    Ok(unescape(text))
+    Ok(unescape(text, ESCAPED))
 }
 
-fn unescape(text: &str) -> Cow<'_, str> {
+fn unescape<'t>(text: &'t str, escapes: &str) -> Cow<'t, str> {
     if memchr(b'\\', text.as_bytes()).is_none() {
         return text.into();
     }
@@ -553,7 +576,7 @@ fn unescape(text: &str) -> Cow<'_, str> {
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match (c, chars.as_str().chars().next()) {
-            ('\\', Some(escaped @ ('\\' | '"' | 'n'))) => {
+            ('\\', Some(escaped)) if escapes.contains(escaped) => {
                 out.push(if escaped == 'n' { '\n' } else { escaped });
                 chars.next();
             }
@@ -586,8 +609,15 @@ fn parse_value(token: &[u8]) -> Result<f64, Wrong<'_>> {
     {
         return Ok(value);
     }
-    let parsed = std::str::from_utf8(token).ok().and_then(|text| text.parse().ok());
-    parsed.ok_or(Wrong { expected: "a number", found: token })
+    let parsed: Option<f64> = std::str::from_utf8(token).ok().and_then(|text| text.parse().ok());
+    // What Go does not take: digits that say more than a double holds, and a NaN with a sign.
+    let begins_with = |of: fn(&u8) -> bool| token.iter().find(|byte| !b"+-".contains(byte)).is_some_and(of);
+    let is_right = |value: &f64| match value {
+        value if value.is_infinite() => begins_with(|byte| matches!(byte, b'i' | b'I')),
+        value if value.is_nan() => matches!(token.first(), Some(b'n' | b'N')),
+        _ => true,
+    };
+    parsed.filter(is_right).ok_or(Wrong { expected: "a number", found: token })
 }
 
 /// The decimal number that `text` begins with and its length, where one rounding gives the nearest double: up to 15
@@ -683,6 +713,9 @@ mod tests {
             ("# EOF\na:b_c 0x\n# HELP", "", 0.0, None),
             ("a +Inf\n", "a", f64::INFINITY, None),
             ("a -inf\n", "a", f64::NEG_INFINITY, None),
+            ("a +Infinity\n", "a", f64::INFINITY, None),
+            ("a +.5\n", "a", 0.5, None),
+            ("a 5.\n", "a", 5.0, None),
             ("a 1.7976931348623157e+308\n", "a", f64::MAX, None),
             ("#a\n# HELP\n#HELP a b\n# just so\n\n \t\n# HELP a\n# TYPE a untyped\na 1\n", "a", 1.0, None),
         ] {
@@ -702,6 +735,10 @@ mod tests {
             ("a 1\n\nb\n", "line 3: expected a number, found the end of the line"),
             ("a one\n", r#"line 1: expected a number, found "one""#),
             ("a 1_000\n", r#"line 1: expected a number, found "1_000""#),
+            ("a 1e400\n", r#"line 1: expected a number, found "1e400""#),
+            ("a -NaN\n", r#"line 1: expected a number, found "-NaN""#),
+            ("a 0x1p3\n", r#"line 1: expected a number, found "0x1p3""#),
+            ("a 0x1F\n", r#"line 1: expected a number, found "0x1F""#),
             ("a 1\r\n", r#"line 1: expected a number, found "1\r""#),
             ("a 1 2 3\n", r#"line 1: expected the end of the line after the timestamp, found "3""#),
             ("a 1 2.5\n", r#"line 1: expected a timestamp in milliseconds, found "2.5""#),
@@ -764,6 +801,10 @@ mod tests {
                 "# UNIT a_bytes seconds\n# EOF\n",
                 r#"line 1: expected a unit that ends the metric's name, found "seconds""#,
             ),
+            (
+                "# UNIT milliseconds seconds\n# EOF\n",
+                r#"line 1: expected a unit that ends the metric's name, found "seconds""#,
+            ),
         ] {
             let error = read(Format::OpenMetrics, text).expect_err(text);
             assert_eq!(error.to_string(), message, "{text:?}");
@@ -772,7 +813,7 @@ mod tests {
 
     #[test]
     fn metadata_is_handed_on() {
-        let text = b"# HELP a_total Bytes \\\\ sent.\\nAll.\n# TYPE a_total counter\na_total 1\n";
+        let text = b"# HELP a_total \\\"Bytes\\\" \\\\ sent.\\nAll.\n# TYPE a_total counter\na_total 1\n";
         let mut page = Page::new(Format::Text, text);
         let mut facts = Vec::new();
         while let Some(line) = page.next_line(b"").unwrap() {
@@ -784,7 +825,7 @@ mod tests {
                 });
             }
         }
-        assert_eq!(facts, ["a_total help Bytes \\ sent.\nAll.", "a_total type counter"]);
+        assert_eq!(facts, ["a_total help \\\"Bytes\\\" \\ sent.\nAll.", "a_total type counter"]);
     }
 
     #[test]
@@ -797,7 +838,7 @@ mod tests {
 
     #[test]
     fn a_guess_changes_how_a_line_is_read_but_not_what_it_says() {
-        let text = b"a 1\na {x=\"1\"} 2\nab 3\na{x=\"1\"} 4 5\na 0.1\na 1e400\n";
+        let text = b"a 1\na {x=\"1\"} 2\nab 3\na{x=\"1\"} 4 5\na 0.1\na +Inf\n";
         for guess in ["", "a", "ab", "a{x=\"1\"}", "a {x=\"1\"}"] {
             let mut page = Page::new(Format::Text, text);
             let mut seen = Vec::new();
@@ -883,7 +924,7 @@ mod tests {
         #[test]
         fn numbers_are_what_the_standard_library_says(text in "-?[0-9]{0,17}(\\.[0-9]{0,12})?([eE][+-]?[0-9]{1,3})?") {
             let ours = parse_value(text.as_bytes()).ok().map(f64::to_bits);
-            let std = text.parse().ok().map(f64::to_bits);
+            let std = text.parse().ok().filter(|value: &f64| value.is_finite()).map(f64::to_bits);
             prop_assert_eq!(ours, std);
         }
     }

@@ -1,0 +1,274 @@
+//! One plain HTTP connection to a target, kept from scrape to scrape.
+//!
+//! A scrape is the same small request again and again, and one page. A general client (reqwest, which fetches everything that
+//! is not a plain page over plain HTTP) has a task of its own for each connection, which wakes the scrape for every piece
+//! of an answer; with pages of some hundred samples that was most of what ingest cost. Here whoever waits for the page reads
+//! it, straight into the buffer that it is parsed from.
+
+use std::io;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// An answer's head may be this long.
+const MAX_HEAD: usize = 64 << 10;
+const MAX_HEADERS: usize = 64;
+/// What is read at a time where the length is not known.
+const PIECE: usize = 16 << 10;
+/// A line that begins a chunk is shorter.
+const MAX_CHUNK_LINE: usize = 4 << 10;
+
+/// The connection to one target.
+#[derive(Debug)]
+pub(super) struct Connection {
+    host: String,
+    port: u16,
+    stream: Option<TcpStream>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub status: u16,
+    pub content_type: Option<String>,
+    pub content_encoding: Option<String>,
+    pub body: Vec<u8>,
+}
+
+/// Why nothing came back.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// There is no connection, or it broke before an answer began.
+    Unreachable(io::Error),
+    /// The answer ended before its end.
+    Interrupted { received: usize, source: io::Error },
+    /// The answer is larger than the limit.
+    TooLarge,
+}
+
+/// How the end of a body is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Length(u64),
+    Chunks,
+    Close,
+}
+
+#[derive(Debug)]
+struct Head {
+    status: u16,
+    content_type: Option<String>,
+    content_encoding: Option<String>,
+    end: End,
+    stays_open: bool,
+    /// Bytes of it.
+    length: usize,
+}
+
+impl Connection {
+    /// Connects when it is first asked.
+    pub fn new(host: &str, port: u16) -> Self {
+        Self { host: host.to_owned(), port, stream: None }
+    }
+
+    /// Sends a request and reads the answer; its body only where the status is 200 to 299. `expected_bytes` is about how
+    /// large that will be.
+    pub async fn get(&mut self, request: &[u8], limit: u64, expected_bytes: usize) -> Result<Answer, Trouble> {
+        if let Some(stream) = self.stream.take() {
+            match self.exchange(stream, request, limit, expected_bytes).await {
+                // The other side had closed it meanwhile, as it may.
+                Err(Trouble::Unreachable(_)) => {}
+                done => return done,
+            }
+        }
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(Trouble::Unreachable)?;
+        stream.set_nodelay(true).map_err(Trouble::Unreachable)?;
+        self.exchange(stream, request, limit, expected_bytes).await
+    }
+
+    async fn exchange(
+        &mut self,
+        mut stream: TcpStream,
+        request: &[u8],
+        limit: u64,
+        expected_bytes: usize,
+    ) -> Result<Answer, Trouble> {
+        stream.write_all(request).await.map_err(Trouble::Unreachable)?;
+        let mut body = Vec::with_capacity(expected_bytes + PIECE);
+        let head = read_head(&mut stream, &mut body).await.map_err(Trouble::Unreachable)?;
+        body.drain(..head.length);
+        let Head { status, content_type, content_encoding, end, stays_open, .. } = head;
+        if !(200..300).contains(&status) {
+            return Ok(Answer { status, content_type, content_encoding, body: Vec::new() });
+        }
+        let left_over = match end {
+            End::Length(length) if length > limit => return Err(Trouble::TooLarge),
+            End::Length(length) => read_length(&mut stream, &mut body, length).await?,
+            End::Chunks => read_chunks(&mut stream, &mut body, limit).await?,
+            End::Close => read_to_close(&mut stream, &mut body, limit).await?,
+        };
+        // What comes unasked belongs to no request.
+        if stays_open && left_over == 0 && end != End::Close {
+            self.stream = Some(stream);
+        }
+        Ok(Answer { status, content_type, content_encoding, body })
+    }
+}
+
+async fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Head> {
+    loop {
+        if more(stream, buffer, PIECE).await? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed before an answer"));
+        }
+        // What is to be continued says nothing yet.
+        while let Some(head) = parse_head(buffer)? {
+            if (100..200).contains(&head.status) {
+                buffer.drain(..head.length);
+            } else {
+                return Ok(head);
+            }
+        }
+        if buffer.len() > MAX_HEAD {
+            return Err(wrong("the answer's headers are longer than 64 KiB"));
+        }
+    }
+}
+
+fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let length = match response.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(error) => return Err(wrong(format!("the answer is no HTTP: {error}"))),
+    };
+    let all = |name: &str| {
+        let named = response.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+        named.map(|header| String::from_utf8_lossy(header.value).trim().to_owned()).collect::<Vec<_>>()
+    };
+    let has = |name: &str, word: &str| {
+        all(name).iter().flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
+    };
+    let status = response.code.unwrap_or_default();
+    let mut lengths = all("content-length");
+    lengths.dedup();
+    let end = match &lengths[..] {
+        _ if status == 204 => End::Length(0),
+        _ if has("transfer-encoding", "chunked") => End::Chunks,
+        [] => End::Close,
+        [one] => End::Length(one.parse().map_err(|_| wrong(format!("the answer's length is {one:?}")))?),
+        _ => return Err(wrong("the answer has two lengths")),
+    };
+    let stays_open = response.version == Some(1) && !has("connection", "close");
+    let first = |name| all(name).into_iter().next();
+    let (content_type, content_encoding) = (first("content-type"), first("content-encoding"));
+    Ok(Some(Head { status, content_type, content_encoding, end, stays_open, length }))
+}
+
+/// Reads a body of a known length and returns how much more than that there was.
+async fn read_length(stream: &mut TcpStream, body: &mut Vec<u8>, length: u64) -> Result<usize, Trouble> {
+    let length = usize::try_from(length).map_err(|_| Trouble::TooLarge)?;
+    while body.len() < length {
+        let missing = length - body.len();
+        fill(stream, body, missing, 0).await?;
+    }
+    let left_over = body.len() - length;
+    body.truncate(length);
+    Ok(left_over)
+}
+
+async fn read_to_close(stream: &mut TcpStream, body: &mut Vec<u8>, limit: u64) -> Result<usize, Trouble> {
+    while body.len() as u64 <= limit {
+        let read = more(stream, body, PIECE).await;
+        if read.map_err(|source| Trouble::Interrupted { received: body.len(), source })? == 0 {
+            return Ok(0);
+        }
+    }
+    Err(Trouble::TooLarge)
+}
+
+/// Puts chunks together in place: what is read lies behind what is put together already.
+async fn read_chunks(stream: &mut TcpStream, body: &mut Vec<u8>, limit: u64) -> Result<usize, Trouble> {
+    let (mut done, mut next) = (0, 0);
+    loop {
+        let (line, size) = loop {
+            let interrupted = |source| Trouble::Interrupted { received: done, source };
+            match httparse::parse_chunk_size(&body[next..]) {
+                Ok(httparse::Status::Complete(found)) => break found,
+                Ok(httparse::Status::Partial) if body.len() - next < MAX_CHUNK_LINE => {
+                    fill(stream, body, PIECE, done).await?;
+                }
+                _ => return Err(interrupted(wrong("a chunk has no size"))),
+            }
+        };
+        if done as u64 + size > limit {
+            return Err(Trouble::TooLarge);
+        }
+        let (begin, size) = (next + line, usize::try_from(size).map_err(|_| Trouble::TooLarge)?);
+        if size == 0 {
+            let left_over = skip_trailers(stream, body, begin, done).await?;
+            body.truncate(done);
+            return Ok(left_over);
+        }
+        let end = begin + size;
+        while body.len() < end + 2 {
+            let missing = end + 2 - body.len();
+            // Of a chunk that breaks off its beginning has come, too.
+            fill(stream, body, missing.max(PIECE), done + body.len().saturating_sub(begin).min(size)).await?;
+        }
+        if &body[end..end + 2] != b"\r\n" {
+            return Err(Trouble::Interrupted {
+                received: done + size,
+                source: wrong("a chunk is longer than it says"),
+            });
+        }
+        body.copy_within(begin..end, done);
+        done += size;
+        next = end + 2;
+    }
+}
+
+/// Skips what follows the last chunk, up to an empty line, and returns how much there is behind it.
+async fn skip_trailers(
+    stream: &mut TcpStream,
+    body: &mut Vec<u8>,
+    begin: usize,
+    received: usize,
+) -> Result<usize, Trouble> {
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let length = match httparse::parse_headers(&body[begin..], &mut headers) {
+            Ok(httparse::Status::Complete((length, _))) => Ok(Some(length)),
+            Ok(httparse::Status::Partial) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match length {
+            Ok(Some(length)) => return Ok(body.len() - begin - length),
+            Ok(None) if body.len() - begin < MAX_HEAD => {
+                fill(stream, body, PIECE, received).await?;
+            }
+            _ => return Err(Trouble::Interrupted { received, source: wrong("no end after the last chunk") }),
+        }
+    }
+}
+
+/// Reads some more of a body, of which `before` bytes are put together elsewhere; the end of the connection is an error.
+async fn fill(stream: &mut TcpStream, body: &mut Vec<u8>, room: usize, before: usize) -> Result<(), Trouble> {
+    let received = if before > 0 { before } else { body.len() };
+    match more(stream, body, room).await {
+        Ok(1..) => Ok(()),
+        Ok(_) => {
+            let source = io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed");
+            Err(Trouble::Interrupted { received, source })
+        }
+        Err(source) => Err(Trouble::Interrupted { received, source }),
+    }
+}
+
+async fn more(stream: &mut TcpStream, buffer: &mut Vec<u8>, room: usize) -> io::Result<usize> {
+    buffer.reserve(room);
+    stream.read_buf(buffer).await
+}
+
+fn wrong(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
