@@ -7,9 +7,8 @@ mod support;
 use flate2::{Compression, write::GzEncoder};
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
+use support::mount::Mount;
 use support::process::{Daemon, free_port, http_get, wait_for};
 use support::takt::Takt;
 use support::{need_root, or_skip};
@@ -218,37 +217,6 @@ fn a_directory_that_cannot_be_written() {
     assert_one_line(&said, &["cannot use the data directory", "file"]);
 }
 
-/// A small file system of its own, unmounted at the end.
-struct Mount(std::path::PathBuf);
-
-impl Mount {
-    fn tmpfs(at: &Path, options: &str) -> Self {
-        std::fs::create_dir_all(at).unwrap();
-        let done = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at).status().unwrap();
-        assert!(done.success(), "cannot mount a tmpfs at {}", at.display());
-        Self(at.to_owned())
-    }
-
-    fn again(&self, options: &str) {
-        let done = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).status().unwrap();
-        assert!(done.success());
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
-
-/// Takes all the space there is, but for half a MiB.
-fn fill(file: &Path) {
-    let mut filler = std::fs::File::create(file).unwrap();
-    while filler.write_all(&[0; 4096]).is_ok() {}
-    let length = filler.metadata().unwrap().len();
-    filler.set_len(length.saturating_sub(512 << 10)).unwrap();
-}
-
 #[test]
 fn a_full_disk_and_a_read_only_one() {
     let Some(()) = or_skip(need_root()) else { return };
@@ -262,10 +230,10 @@ fn a_full_disk_and_a_read_only_one() {
         text += &format!("{}{}\n", id + 1000, &ROW[1..].replace("node0", &format!("node{}", id * 7919 % 100_003)));
     }
     takt.file("many.txt", text);
-    fill(&takt.data_directory().join("filler"));
+    mount.fill();
     let said = takt.run(["import", "sacct", "many.txt", "--timezone", "UTC", "--cluster", "lab"]).fails(1);
     assert_one_line(&said, &["No space left"]);
-    std::fs::remove_file(takt.data_directory().join("filler")).unwrap();
+    mount.free();
     assert_unharmed(&takt);
 
     mount.again("ro");

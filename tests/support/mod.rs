@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
 
 pub mod channels;
+pub mod mount;
 pub mod process;
 pub mod prometheus;
 pub mod slurm;
@@ -45,6 +46,11 @@ pub fn need(programs: &[Needed]) -> Result<(), Skip> {
 /// Skips unless the tests run as root.
 pub fn need_root() -> Result<(), Skip> {
     if rustix::process::geteuid().is_root() { Ok(()) } else { Err(Skip("needs root".to_owned())) }
+}
+
+/// Skips where a program is missing.
+pub fn need_program(name: &str) -> Result<PathBuf, Skip> {
+    find_program(name).ok_or_else(|| Skip(format!("needs {name}")))
 }
 
 /// What a test needs, or `None` after it has been said, under the test's name, why it is skipped.

@@ -1,0 +1,63 @@
+//! Small file systems of their own, for what only a real one can do: be full, or turn read-only.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A mounted file system, unmounted at the end. Needs root.
+pub struct Mount(PathBuf);
+
+impl Mount {
+    pub fn tmpfs(at: &Path, options: &str) -> Self {
+        Self::new(at, &["-t", "tmpfs", "-o", options, "tmpfs"])
+    }
+
+    /// The ext4 file system in `image`, which is made if it is not there, and checked if it is.
+    pub fn ext4(at: &Path, image: &Path, bytes: u64) -> Self {
+        let is_new = !image.exists();
+        if is_new {
+            std::fs::File::create(image).unwrap().set_len(bytes).unwrap();
+        }
+        let (program, arguments): (_, &[&str]) =
+            if is_new { ("mkfs.ext4", &["-q", "-F"]) } else { ("e2fsck", &["-f", "-y"]) };
+        let done = Command::new(program).args(arguments).arg(image).output().unwrap();
+        // 1: errors were found and mended.
+        assert!(matches!(done.status.code(), Some(0 | 1)), "{program}: {done:?}");
+        Self::new(at, &["-o", "loop", &image.to_string_lossy()])
+    }
+
+    fn new(at: &Path, arguments: &[&str]) -> Self {
+        std::fs::create_dir_all(at).unwrap();
+        let done = Command::new("mount").args(arguments).arg(at).output().unwrap();
+        assert!(done.status.success(), "cannot mount at {}: {done:?}", at.display());
+        Self(at.to_owned())
+    }
+
+    pub fn again(&self, options: &str) {
+        let done = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// Takes all the space there is, but for half a MiB.
+    pub fn fill(&self) {
+        let mut filler = std::fs::File::create(self.filler()).unwrap();
+        while filler.write_all(&[0; 4096]).is_ok() {}
+        let length = filler.metadata().unwrap().len();
+        filler.set_len(length.saturating_sub(512 << 10)).unwrap();
+    }
+
+    /// Gives it back.
+    pub fn free(&self) {
+        std::fs::remove_file(self.filler()).unwrap();
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.join("filler")
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
