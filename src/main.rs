@@ -7,6 +7,7 @@ mod config;
 mod dispatch;
 mod failure;
 mod output;
+mod own_series;
 mod page;
 mod processes;
 mod reference;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use takt_alerts::ports::{AlertStore, Query, QueryError, Sample, SampleSink, StoreError};
 use takt_alerts::run::Outside;
 use takt_alerts::{Batch, Snapshot};
@@ -20,20 +20,61 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct OverStore {
     store: Arc<Store>,
     records: AlertRecords,
-    written: RefCell<Written>,
+    written: RefCell<Writer>,
 }
 
-/// Where rules write, and when they last did: a group of series takes rows in the order of time.
-struct Written {
+/// Writes series that no target gave: the results of rules, and what the server says of itself.
+pub struct Writer {
     group: Group,
+    /// The last instant that was reserved: a group of series takes rows in the order of time.
     last: Timestamp,
+    /// The series of the last row, to mark those that are gone.
+    row: BTreeSet<Labels>,
+}
+
+impl Writer {
+    /// A group of series of its own.
+    pub fn new(store: &Store) -> Self {
+        Self { group: store.group(), last: Timestamp::from(SystemTime::now()), row: BTreeSet::new() }
+    }
+
+    /// Samples keep the instant of their evaluation, which other series may be past already; so they are written as
+    /// samples with a time of their own.
+    pub fn write(&mut self, samples: &[Sample]) -> Result<(), StoreError> {
+        if samples.is_empty() {
+            return Ok(());
+        }
+        let now = Timestamp::from(SystemTime::now()).max(Timestamp(self.last.0 + 1));
+        let failed = |error: store::ClockWentBack| StoreError(error.to_string());
+        let ticket = self.group.ticket(now).map_err(failed)?;
+        self.last = ticket.at();
+        let columns = samples.iter().filter_map(|sample| {
+            let value = sample.value.unwrap_or(store::STALE);
+            Some((self.group.column(&sample.labels)?, store::Sample { at: sample.at, value }))
+        });
+        let columns: Vec<_> = columns.collect();
+        self.group.commit(ticket, &[], &columns).map_err(failed)?;
+        match samples.len() - columns.len() {
+            0 => Ok(()),
+            others => Err(StoreError(format!("{others} series are written by somebody else"))),
+        }
+    }
+
+    /// Writes all that is known at `at`; series of the row before that are not in this one end.
+    pub fn write_row(&mut self, row: Vec<(Labels, f64)>, at: Timestamp) -> Result<(), StoreError> {
+        let before = std::mem::replace(&mut self.row, row.iter().map(|(labels, _)| labels.clone()).collect());
+        let gone = before.difference(&self.row).map(|labels| Sample { labels: labels.clone(), at, value: None });
+        let gone: Vec<_> = gone.collect();
+        let samples = row.into_iter().map(|(labels, value)| Sample { labels, at, value: Some(value) });
+        self.write(&samples.chain(gone).collect::<Vec<_>>())
+    }
 }
 
 impl OverStore {
     /// Opens the tables.
     pub fn new(store: Arc<Store>, now: Timestamp) -> Result<Self, store::StoreError> {
         let records = AlertRecords::open(store.database(), now.0)?;
-        let written = RefCell::new(Written { group: store.group(), last: now });
+        let written = RefCell::new(Writer::new(&store));
         Ok(Self { store, records, written })
     }
 }
@@ -66,33 +107,14 @@ impl Query for OverStore {
 }
 
 impl SampleSink for OverStore {
-    /// Samples keep the instant of their evaluation, which other series may be past already; so they are written as
-    /// samples with a time of their own.
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
-        if samples.is_empty() {
-            return Ok(());
-        }
-        let mut written = self.written.borrow_mut();
-        let now = Timestamp::from(std::time::SystemTime::now()).max(Timestamp(written.last.0 + 1));
-        let failed = |error: store::ClockWentBack| StoreError(error.to_string());
-        let ticket = written.group.ticket(now).map_err(failed)?;
-        written.last = ticket.at();
-        let columns = samples.iter().filter_map(|sample| {
-            let value = sample.value.unwrap_or(store::STALE);
-            Some((written.group.column(&sample.labels)?, store::Sample { at: sample.at, value }))
-        });
-        let columns: Vec<_> = columns.collect();
-        written.group.commit(ticket, &[], &columns).map_err(failed)?;
-        match samples.len() - columns.len() {
-            0 => Ok(()),
-            others => Err(StoreError(format!("{others} series are written by somebody else"))),
-        }
+        self.written.borrow_mut().write(samples)
     }
 }
 
 impl AlertStore for OverStore {
     fn load(&self) -> Result<Snapshot, StoreError> {
-        rows::load(&self.records, std::time::SystemTime::now().into())
+        rows::load(&self.records, SystemTime::now().into())
     }
 
     fn commit(&self, batch: &Batch, at: Timestamp) -> Result<(), StoreError> {
@@ -118,12 +140,14 @@ impl Outside for OverStore {
         })
     }
 
-    /// The job and the user that held the GPU when it happened.
+    /// The job and the user that held the GPU when it happened, or whose job it was.
     fn describe(&self, event: &Event) -> Labels {
-        let (Some(node), Some(uuid)) = (event.labels.get("node"), event.labels.get("uuid")) else {
-            return Labels::new();
+        let label = |name: &str| event.labels.get(name);
+        let expr = match (label("node"), label("uuid"), label("jobid")) {
+            (Some(node), Some(uuid), _) => format!("takt_gpu_job_info{{node={node:?},uuid={uuid:?}}}"),
+            (Some(node), None, Some(job)) => format!("takt_job_info{{node={node:?},jobid={job:?}}}"),
+            _ => return Labels::new(),
         };
-        let expr = format!("takt_gpu_job_info{{node={node:?},uuid={uuid:?}}}");
         let found = instant(&*self.store, &expr, event.at).unwrap_or_default();
         let mut labels = Labels::new();
         for name in ["jobid", "user"] {

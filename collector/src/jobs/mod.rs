@@ -12,6 +12,7 @@ pub mod nodelist;
 mod nodes;
 pub mod openapi;
 pub mod poll;
+pub mod queue;
 pub mod sacct;
 pub mod seen;
 mod shares;

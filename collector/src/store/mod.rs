@@ -51,8 +51,8 @@ pub use keeper::{Kept, Stat, StatBlock};
 pub use matcher::{MatchOp, Matcher, MatcherError, RegexError, whole};
 pub use open::Store;
 pub use records::{
-    ChargedRun, Due, FairsharePoint, HeldGpu, ImportError, ImportSummary, JobFilter, KnownCluster, OpenRun, Origin,
-    Records, SentReport, ShareSettingsRecord, Shifted,
+    ChargedRun, Due, FairsharePoint, HeldGpu, ImportError, ImportSummary, JobFilter, KnownCluster, LostJob, OpenRun,
+    Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted,
 };
 pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;

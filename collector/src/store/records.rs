@@ -5,12 +5,14 @@ mod efficiency;
 mod held_gpus;
 mod import;
 mod nodes;
+mod scheduler;
 mod shares;
 
 pub use credits::SentReport;
 pub use efficiency::Due;
 pub use held_gpus::HeldGpu;
 pub use import::{ImportError, ImportSummary, Origin, Shifted};
+pub use scheduler::{LostJob, SchedulerNow};
 pub use shares::{ChargedRun, FairsharePoint, ShareSettingsRecord};
 
 use super::{Database, StoreError};

@@ -1,0 +1,60 @@
+//! What the records say of the scheduler at this moment, for the series that the server exports.
+
+use super::{Records, micros};
+use crate::store::StoreError;
+
+/// The scheduler at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SchedulerNow {
+    /// Nodes: name, Slurm's words for the state, reason.
+    pub nodes: Vec<(String, String, Option<String>)>,
+    /// The last start of a job, UTC seconds.
+    pub last_start: Option<i64>,
+    /// Jobs that ended within the last day because a node failed or did not boot.
+    pub lost_jobs: Vec<LostJob>,
+}
+
+/// A job that ended because a node failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostJob {
+    /// Its number.
+    pub job_id: String,
+    /// Whose it was.
+    pub user: String,
+    /// Where it ran, as Slurm writes it.
+    pub node_list: Option<String>,
+    /// When it ended, UTC seconds.
+    pub end: i64,
+}
+
+impl Records<'_> {
+    /// What is known of the scheduler at `now`, UTC seconds.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn scheduler_now(&self, cluster: &str, now: i64) -> Result<SchedulerNow, StoreError> {
+        let nodes = self.list(
+            "list the nodes",
+            "SELECT node, state, reason FROM records.nodes WHERE cluster = ? ORDER BY node",
+            vec![cluster.to_owned().into()],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )?;
+        let last_start = self.list(
+            "find the last start",
+            "SELECT epoch_ms(max(start_time)) // 1000 FROM records.jobs
+             WHERE cluster = ? AND start_time <= make_timestamp(?::BIGINT)::TIMESTAMP_S",
+            vec![cluster.to_owned().into(), micros(now).into()],
+            |row| row.get::<_, Option<i64>>(0),
+        )?;
+        let lost_jobs = self.list(
+            "list the jobs that nodes failed",
+            "SELECT job_id, \"user\", node_list, epoch_ms(end_time) // 1000 FROM records.jobs
+             WHERE cluster = ? AND end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S
+               AND (state LIKE 'NODE_FAIL%' OR state LIKE 'BOOT_FAIL%')
+             ORDER BY end_time DESC, job_id LIMIT 1000",
+            vec![cluster.to_owned().into(), micros(now - 86_400).into()],
+            |row| Ok(LostJob { job_id: row.get(0)?, user: row.get(1)?, node_list: row.get(2)?, end: row.get(3)? }),
+        )?;
+        Ok(SchedulerNow { nodes, last_start: last_start.into_iter().flatten().next(), lost_jobs })
+    }
+}

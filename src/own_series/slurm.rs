@@ -1,0 +1,153 @@
+//! Slurm as the server sees it: what it was told when it asked for jobs and nodes.
+
+use super::{Row, named};
+use std::collections::BTreeMap;
+use takt_collector::accounting::capacity::{Effect, effect_of};
+use takt_collector::jobs::{PollState, PollStatus, nodelist};
+use takt_collector::store::SchedulerNow;
+use takt_model::Timestamp;
+
+/// A job that a node failed is told of for so long after its end.
+const TOLD_SECONDS: i64 = 3600;
+
+/// Jobs by partition and by what they wait for.
+type Pending = BTreeMap<(String, String), u64>;
+
+/// Whether a Slurm answers.
+pub(super) fn is_there(state: PollState) -> bool {
+    matches!(state, PollState::Ok | PollState::NoAccounting | PollState::DatabaseDown)
+}
+
+/// The series of this moment. Where nobody has asked Slurm, or none is there, there are none.
+pub(super) fn series(now: &SchedulerNow, status: &PollStatus, pending: Option<&Pending>, at: Timestamp) -> Row {
+    let mut row = daemons(status.state);
+    if row.is_empty() {
+        return row;
+    }
+    // What slurmctld said last says nothing of now while it is away.
+    if is_there(status.state) {
+        row.extend(nodes(now));
+        if let Some(start) = now.last_start {
+            row.push((named("takt_slurm_last_start_timestamp_seconds", &[]), start as f64));
+        }
+        for ((partition, reason), jobs) in pending.into_iter().flatten() {
+            let labels = [("partition", partition.as_str()), ("reason", reason)];
+            row.push((named("takt_slurm_jobs_pending", &labels), *jobs as f64));
+        }
+    }
+    row.extend(failures(now, at));
+    row
+}
+
+/// Which of Slurm's daemons answer; nothing of one that was not asked.
+fn daemons(state: PollState) -> Row {
+    let told: &[(&str, f64)] = match state {
+        PollState::Ok => &[("slurmctld", 1.0), ("slurmdbd", 1.0)],
+        PollState::NoAccounting => &[("slurmctld", 1.0)],
+        PollState::DatabaseDown => &[("slurmdbd", 0.0)],
+        PollState::ControllerDown => &[("slurmctld", 0.0)],
+        _ => &[],
+    };
+    told.iter().map(|(daemon, up)| (named("takt_slurm_up", &[("daemon", daemon)]), *up)).collect()
+}
+
+fn nodes(now: &SchedulerNow) -> Row {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut row = Row::new();
+    for (node, state, reason) in &now.nodes {
+        let effect = effect_of(state);
+        let base = state.split(['+', ' ']).next().unwrap_or_default();
+        let base = base.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_lowercase();
+        // A node that is idle because it is drained takes no job.
+        let shown = match effect {
+            Some(Effect::Down) => "unavailable".to_owned(),
+            Some(Effect::PlannedDown) => "planned".to_owned(),
+            _ => base,
+        };
+        *counts.entry(shown).or_default() += 1;
+        if effect == Some(Effect::Down) {
+            let labels = [("node", node.as_str()), ("state", state), ("reason", reason.as_deref().unwrap_or_default())];
+            row.push((named("takt_slurm_node_unavailable", &labels), 1.0));
+        }
+    }
+    row.extend(
+        counts.into_iter().map(|(state, nodes)| (named("takt_slurm_nodes", &[("state", &state)]), nodes as f64)),
+    );
+    row
+}
+
+fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
+    let mut by_node: BTreeMap<String, u64> = BTreeMap::new();
+    let mut row = Row::new();
+    for job in &now.lost_jobs {
+        let list = job.node_list.as_deref().unwrap_or_default();
+        for node in nodelist::expand(list).unwrap_or_default() {
+            *by_node.entry(node).or_default() += 1;
+        }
+        if job.end > at.whole_seconds() - TOLD_SECONDS {
+            let labels = [("jobid", job.job_id.as_str()), ("user", &job.user), ("node", list)];
+            row.push((named("takt_slurm_job_node_failure", &labels), 1.0));
+        }
+    }
+    row.extend(
+        by_node.into_iter().map(|(node, jobs)| (named("takt_slurm_node_failures_1d", &[("node", &node)]), jobs as f64)),
+    );
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_collector::store::LostJob;
+
+    fn shown(state: PollState, pending: Option<&Pending>) -> Vec<String> {
+        let node = |name: &str, state: &str, reason: Option<&str>| {
+            (name.to_owned(), state.to_owned(), reason.map(str::to_owned))
+        };
+        let lost = |id: &str, nodes: &str, end| LostJob {
+            job_id: id.to_owned(),
+            user: "ada".to_owned(),
+            node_list: Some(nodes.to_owned()),
+            end,
+        };
+        let now = SchedulerNow {
+            nodes: vec![
+                node("g1", "IDLE", None),
+                node("g2", "MIXED*", None),
+                node("g3", "IDLE+DRAIN", Some("fan")),
+                node("g4", "MAINT", None),
+            ],
+            last_start: Some(100),
+            lost_jobs: vec![lost("7", "g[1-2]", 9_000), lost("8", "g2", 100)],
+        };
+        let status = PollStatus { state, ..PollStatus::default() };
+        let row = series(&now, &status, pending, Timestamp::from_seconds(10_000));
+        row.into_iter().map(|(labels, value)| format!("{labels} {value}")).collect()
+    }
+
+    #[test]
+    fn slurm_in_series() {
+        let pending = Pending::from([(("gpu".to_owned(), "Resources".to_owned()), 3)]);
+        assert_eq!(
+            shown(PollState::Ok, Some(&pending)),
+            [
+                r#"takt_slurm_up{daemon="slurmctld"} 1"#,
+                r#"takt_slurm_up{daemon="slurmdbd"} 1"#,
+                r#"takt_slurm_node_unavailable{node="g3", reason="fan", state="IDLE+DRAIN"} 1"#,
+                r#"takt_slurm_nodes{state="idle"} 1"#,
+                r#"takt_slurm_nodes{state="mixed"} 1"#,
+                r#"takt_slurm_nodes{state="planned"} 1"#,
+                r#"takt_slurm_nodes{state="unavailable"} 1"#,
+                "takt_slurm_last_start_timestamp_seconds{} 100",
+                r#"takt_slurm_jobs_pending{partition="gpu", reason="Resources"} 3"#,
+                r#"takt_slurm_job_node_failure{jobid="7", node="g[1-2]", user="ada"} 1"#,
+                r#"takt_slurm_node_failures_1d{node="g1"} 1"#,
+                r#"takt_slurm_node_failures_1d{node="g2"} 2"#,
+            ]
+        );
+        let down = shown(PollState::ControllerDown, Some(&pending));
+        assert_eq!(down[0], r#"takt_slurm_up{daemon="slurmctld"} 0"#);
+        assert!(down.iter().all(|line| !line.contains("takt_slurm_nodes") && !line.contains("pending")), "{down:?}");
+        assert!(shown(PollState::NoSlurm, None).is_empty() && shown(PollState::Waiting, None).is_empty());
+    }
+}
