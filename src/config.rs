@@ -144,6 +144,11 @@ impl Config {
         }
     }
 
+    /// Whether owners of jobs can be written to: there is a mail server, and somebody's address.
+    pub fn knows_owners(&self) -> bool {
+        self.email.is_set() && (self.reports.domain.is_some() || !self.reports.addresses.is_empty())
+    }
+
     /// Where the data is: the command line, the environment (both in `place`), this configuration, `./takt-data`.
     pub fn data_dir(&self, place: &Place) -> PathBuf {
         let chosen = place.data_dir.as_ref().or(self.data_dir.as_ref());

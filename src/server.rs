@@ -1,9 +1,10 @@
 //! The server: a store, what fills it, and the pages and routes that answer from it.
 
-use crate::alerting::Alerts;
+use crate::alerting::{self, Alerts};
 use crate::config::Config;
 use crate::dispatch;
 use crate::failure::{Failure, OrUsage};
+use crate::own_series::OwnSeries;
 use crate::page::{self, Surroundings};
 use crate::processes;
 use anyhow::Context;
@@ -13,6 +14,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use jiff::tz::TimeZone;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::future::IntoFuture;
 use std::net::SocketAddr;
@@ -93,7 +95,9 @@ pub async fn run(
                 tracing::error!("the database became invalid and is opened anew");
                 tokio::time::sleep(REOPEN_PAUSE).await;
                 // What was reloaded meanwhile.
-                config.scrape = source().map_or(config.scrape, |reloaded| reloaded.scrape);
+                if let Ok(reloaded) = source() {
+                    (config.scrape, config.alerts, config.email) = (reloaded.scrape, reloaded.alerts, reloaded.email);
+                }
             }
         }
     }
@@ -197,7 +201,12 @@ impl Serving<'_> {
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
         let sql = self.sql(&store).await?;
         let alerts = Alerts::start(self.config, self.cluster, self.asked_at, &store, &scrape, &mut self.registry)?;
-        let reload = Reload { source: Arc::clone(&self.source), scrape: Arc::clone(&scrape) };
+        let reloaded = Gauge::default();
+        reloaded.set(1);
+        let help = "Whether the configuration could be read the last time it was to be";
+        self.registry.register("takt_server_config_reload_successful", help, reloaded.clone());
+        let reload =
+            Reload { source: Arc::clone(&self.source), scrape: Arc::clone(&scrape), alerts: alerts.reload(), reloaded };
         let hangups = tokio::spawn(reload.clone().at_hangups());
         let (poller, polls) = self.poll(&store, &zone).unzip();
         let watching = tokio::spawn(processes::watch(Arc::clone(&store), self.cluster.to_owned(), polls.clone()));
@@ -205,15 +214,25 @@ impl Serving<'_> {
         let page = PageState {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),
-            polls,
+            polls: polls.clone(),
             cluster: self.cluster.into(),
             zone: zone.clone(),
         };
+        let registry = Arc::new(self.registry);
+        let own = OwnSeries {
+            store: Arc::clone(&store),
+            registry: Arc::clone(&registry),
+            cluster: self.cluster.to_owned(),
+            address: self.asked_at,
+            jobs: self.config.jobs.clone(),
+            polls,
+        };
+        let own = tokio::spawn(own.keep_writing());
         let app = App {
             store: Arc::clone(&store),
             limits: self.config.sql.limits(),
             query: self.config.query.clone(),
-            registry: Arc::new(self.registry),
+            registry,
             scraping: Arc::clone(&scrape) as Arc<dyn api::Scraping>,
             accounting: Arc::new(self.config.accounting()),
             started: jiff::Timestamp::now(),
@@ -264,7 +283,7 @@ impl Serving<'_> {
         if let Err(error) = assessing.await {
             tracing::error!(error = %error, "assessing runs had panicked");
         }
-        for task in [poller, sql].into_iter().flatten().chain([hangups, noting, watching]) {
+        for task in [poller, sql].into_iter().flatten().chain([hangups, noting, watching, own]) {
             task.abort();
             // Only that it has ended matters; an abort is what we asked for.
             let _ = task.await;
@@ -283,14 +302,32 @@ impl Serving<'_> {
 struct Reload {
     source: Source,
     scrape: Arc<ScrapeManager>,
+    alerts: alerting::Reload,
+    /// Whether it went well the last time.
+    reloaded: Gauge,
 }
 
 impl Reload {
-    /// Follows the new `[scrape]`; what cannot be followed changes nothing.
-    fn now(&self) -> anyhow::Result<()> {
-        let config = (self.source)()?;
+    /// Follows the new `[scrape]`, `[alerts]` and `[email]`; what cannot be followed changes nothing.
+    async fn now(&self) -> anyhow::Result<()> {
+        let result = self.read_and_follow().await;
+        self.reloaded.set(i64::from(result.is_ok()));
+        result
+    }
+
+    async fn read_and_follow(&self) -> anyhow::Result<()> {
+        let source = Arc::clone(&self.source);
+        let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+            let config = source()?;
+            let alerts = alerting::load(&config)?;
+            Ok((config, alerts))
+        });
+        let (config, alerts) = read.await??;
         self.scrape.reload(&config.scrape)?;
-        tracing::info!("the configuration was read anew; [scrape] is in force, other sections need a restart");
+        self.alerts.follow(&config, alerts).await?;
+        tracing::info!(
+            "the configuration was read anew; [scrape], [alerts] and [email] are in force, other sections need a restart"
+        );
         Ok(())
     }
 
@@ -298,7 +335,7 @@ impl Reload {
         use tokio::signal::unix::{SignalKind, signal};
         let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
         while hangups.recv().await.is_some() {
-            if let Err(error) = self.now() {
+            if let Err(error) = self.now().await {
                 tracing::error!(error = format!("{error:#}"), "cannot read the configuration anew; the old one stays");
             }
         }
@@ -306,7 +343,7 @@ impl Reload {
 }
 
 async fn reload_now(State(reload): State<Reload>) -> Response {
-    match reload.now() {
+    match reload.now().await {
         Ok(()) => "reloaded\n".into_response(),
         Err(error) => {
             let error = format!("{error:#}; the old configuration stays");

@@ -8,11 +8,11 @@ mod support;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use support::channels::Channel;
-use support::process::{Daemon, free_port, http_get, wait_for};
+use support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
 use support::takt::Takt;
 use support::{Needed, need, or_skip};
 
@@ -63,7 +63,8 @@ struct Lab {
     smtp: Channel,
     address: String,
     server: Option<Daemon>,
-    _exporter: Daemon,
+    exporter: Option<Daemon>,
+    node: String,
     kmsg: PathBuf,
     textfiles: PathBuf,
 }
@@ -78,12 +79,6 @@ impl Lab {
         let textfiles = takt.directory().join("textfiles");
         fs::create_dir(&textfiles).unwrap();
         let node = format!("127.0.0.1:{}", free_port());
-        let mut command = takt.command(["exporter", "--web.listen-address", &node, "--path.kmsg"]);
-        command.arg(&kmsg).arg("--state-directory").arg(takt.directory().join("exporter-state"));
-        command.arg("--collector.textfile.directory").arg(&textfiles);
-        let mut exporter = Daemon::start("exporter", command, &takt.directory().join("exporter.log"));
-        exporter.wait_until("answering", SOON, || http_get(&format!("http://{node}/metrics")).ok());
-
         fs::create_dir(takt.directory().join("rules")).unwrap();
         takt.file("rules/test.events.yml", EVENT_RULES);
         takt.file("rules/test.rules.yml", SAMPLE_RULES);
@@ -101,9 +96,41 @@ impl Lab {
         );
         takt.file("takt.toml", config);
         takt.file("token", "0123456789abcdef-test\n");
-        let mut lab = Self { takt, slack, smtp, address, server: None, _exporter: exporter, kmsg, textfiles };
+        let mut lab = Self { takt, slack, smtp, address, server: None, exporter: None, node, kmsg, textfiles };
+        lab.export();
         lab.serve();
         Some(lab)
+    }
+
+    /// Starts the exporter, with the stand-in for NVML.
+    fn export(&mut self) {
+        let mut command = self.takt.command(["exporter", "--web.listen-address", &self.node, "--path.kmsg"]);
+        command.arg(&self.kmsg).arg("--state-directory").arg(self.takt.directory().join("exporter-state"));
+        command.arg("--collector.textfile.directory").arg(&self.textfiles);
+        let library = Path::new(env!("CARGO_BIN_EXE_takt")).with_file_name("libnvml_stand_in.so");
+        assert!(library.exists(), "{} is missing; cargo build -p nvml-stand-in", library.display());
+        command.arg("--nvml.library").arg(library);
+        let mut exporter = Daemon::start("exporter", command, &self.takt.directory().join("exporter.log"));
+        let page = format!("http://{}/metrics", self.node);
+        exporter.wait_until("answering", SOON, || http_get(&page).ok());
+        self.exporter = Some(exporter);
+    }
+
+    /// Has the configuration read anew; what the server says.
+    fn reload(&self) -> (u16, String) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let request = agent.post(format!("http://{}/-/reload", self.address));
+        let mut answer = request.header("Authorization", "Bearer 0123456789abcdef-test").send_empty().unwrap();
+        (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+    }
+
+    /// Waits until a query gives a result of which `part` is one.
+    fn wait_for_series(&self, query: &str, part: &str) {
+        wait_for(query, SOON, || {
+            let page =
+                http_get_with(&format!("http://{}/api/v1/query", self.address), &[("query", query)], &[]).ok()?;
+            page.body.contains(part).then_some(())
+        });
     }
 
     fn serve(&mut self) {
@@ -397,7 +424,7 @@ fn promtool_and_we_judge_the_same_files_alike() {
         assert_eq!((ours.code == Some(0), promtool(["test", "rules", file])), (expected, expected), "{file}: {ours:?}");
     }
     // The shipped pack, as promtool sees it.
-    let pack = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/rules");
+    let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/rules");
     for entry in fs::read_dir(&pack).unwrap() {
         let path = entry.unwrap().path();
         if path.to_string_lossy().ends_with(".rules.yml") {
@@ -422,4 +449,118 @@ fn who_is_told_and_whether_a_message_arrives_can_be_tried() {
     let failed = lab.takt(&["alerts", "test-send", "--channel", "ops/slack/0"]);
     assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), "ops/slack/0: refused: not_in_channel\n"));
     assert!(lab.takt(&["alerts", "test-send", "--channel", "x"]).fails(2).contains("ops/slack/0"));
+}
+
+#[test]
+fn rules_routes_and_channels_are_read_anew_and_a_mistake_changes_nothing() {
+    let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else { return };
+    lab.heat(Some(95.0));
+    lab.slack.wait("/hook", 1);
+    let shown = || lab.get("/api/v2/status")["config"]["original"].as_str().unwrap().to_owned();
+    assert!(shown().contains("receiver: ops") && !shown().contains("/hook"), "an address may be a secret: {}", shown());
+
+    let rule = || lab.get("/api/v1/rules?type=alert&rule_name[]=Hot")["data"]["groups"][0]["rules"][0].clone();
+    lab.takt.file("rules/test.rules.yml", SAMPLE_RULES.replace("> 90", "> 9 9"));
+    let (status, said) = lab.reload();
+    assert!(status >= 400 && said.contains("test.rules.yml, line") && said.contains("rule `Hot`"), "{status} {said}");
+    assert_eq!(rule()["query"], "lab:heat > 90");
+    assert_eq!((&rule()["health"], &rule()["state"]), (&json!("ok"), &json!("firing")));
+
+    // Another limit, which the heat is below: the alert ends, at its channel.
+    lab.takt.file("rules/test.rules.yml", SAMPLE_RULES.replace("> 90", "> 99"));
+    assert_eq!(lab.reload(), (200, "reloaded\n".to_owned()));
+    assert_eq!(rule()["query"], "lab:heat > 99");
+    assert_eq!(lab.slack.wait("/hook", 2)[1]["body"]["status"], "resolved");
+
+    // SIGHUP does the same. The channel is another one now.
+    let routes = fs::read_to_string(lab.takt.directory().join("alertmanager.yml")).unwrap();
+    lab.takt.file(
+        "alertmanager.yml",
+        routes.replace("/hook", "/elsewhere").replace("receiver: ops", "receiver: ops # new"),
+    );
+    let pid = lab.server.as_ref().unwrap().pid().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    wait_for("the other routes", SOON, || shown().contains("receiver: ops # new").then_some(()));
+    lab.heat(Some(120.0));
+    assert_eq!(lab.slack.wait("/elsewhere", 1)[0]["body"]["status"], "firing");
+    assert_eq!(lab.slack.on("/hook").len(), 2);
+
+    // A rule that asks for what cannot be answered says so.
+    let failing = SAMPLE_RULES.replace("lab:heat > 90", "lab:heat * on (node) {__name__=~\"heat|up\"}");
+    lab.takt.file("rules/test.rules.yml", failing);
+    assert_eq!(lab.reload().0, 200);
+    let failed = wait_for("a failing rule", SOON, || Some(rule()).filter(|rule| rule["health"] == "err"));
+    assert!(!failed["lastError"].as_str().unwrap().is_empty(), "{failed}");
+    assert!(failed["evaluationTime"].as_f64().unwrap() > 0.0 && failed["lastEvaluation"] != "0001-01-01T00:00:00Z");
+}
+
+#[test]
+fn what_an_exporter_that_is_down_said_is_unknown_not_over() {
+    let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else { return };
+    lab.heat(Some(95.0));
+    lab.slack.wait("/hook", 1);
+    lab.exporter.take().unwrap().kill();
+    let history = |lab: &Lab| lab.takt(&["alerts", "history", "--alert", "Hot", "--format", "csv"]).ok();
+    wait_for("nobody to know", SOON, || history(&lab).contains("firing,unknown,exporter_down").then_some(()));
+    assert_eq!(lab.get("/api/v2/alerts").as_array().unwrap().len(), 1);
+    lab.export();
+    wait_for("the exporter", SOON, || history(&lab).contains("unknown,firing,exporter_back").then_some(()));
+    lab.heat(Some(20.0));
+    let hook = lab.slack.wait("/hook", 2);
+    assert_eq!((hook.len(), &hook[1]["body"]["status"]), (2, &json!("resolved")), "one end, and no second beginning");
+}
+
+/// The shipped rules and routes: the owner of a job is told what hit it, and nobody is woken up.
+#[test]
+fn what_hits_a_job_is_its_owners_business() {
+    let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/unused'}]\n") else { return };
+    let config = fs::read_to_string(lab.takt.directory().join("takt.toml")).unwrap();
+    let hook = format!("webhook_url = '{}/pager'", lab.slack.url());
+    let config = config.replace("alertmanager_file = 'alertmanager.yml'\nshipped_rules = false", &hook);
+    lab.stop();
+    lab.takt.file(
+        "takt.toml",
+        config + "[reports]\ndomain = 'lab.example'\naddresses = { ada = 'a.lovelace@uni.example' }\n",
+    );
+    let gpu = http_get(&format!("http://{}/metrics", lab.node)).unwrap().body;
+    let gpu = gpu.lines().find(|line| line.starts_with("takt_gpu_info{")).unwrap().to_owned();
+    let label = |name: &str| gpu.split(&format!("{name}=\"")).nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let (uuid, bus) = (label("uuid"), label("pci_bus_id"));
+    // Who holds the GPU, and whose the jobs are, as the exporter would tell it.
+    let held = |metric: &str, labels: &str| {
+        format!("  - {{record: {metric}, expr: 'group by (node) (up{{job=\"takt\"}})', labels: {{{labels}}}}}\n")
+    };
+    let rules = held("takt_gpu_job_info", &format!("uuid: {uuid}, jobid: '42', user: ada"))
+        + &held("takt_job_info", "jobid: '7', user: bob");
+    fs::remove_file(lab.takt.directory().join("rules/test.events.yml")).unwrap();
+    lab.takt.file("rules/test.rules.yml", format!("groups:\n- name: jobs\n  interval: 1s\n  rules:\n{rules}"));
+    lab.serve();
+    lab.wait_for_listener();
+    lab.wait_for_series("takt_gpu_job_info{user=\"ada\"}", "\"42\"");
+    lab.wait_for_series("takt_job_info{jobid=\"7\"}", "\"bob\"");
+
+    let kernel = |line: &str| {
+        let mut file = fs::OpenOptions::new().append(true).open(&lab.kmsg).unwrap();
+        writeln!(file, "{line}").unwrap();
+    };
+    let bus = bus.trim_end_matches(".0");
+    for xid in [13, 31, 43] {
+        kernel(&format!("NVRM: Xid (PCI:{bus}): {xid}, pid=1, name=python, its own fault"));
+    }
+    kernel(
+        "oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/system.slice/slurmstepd.scope/job_7/step_0/user/task_0,task=python,pid=1234,uid=1000",
+    );
+    kernel("Memory cgroup out of memory: Killed process 1234 (python) total-vm:100kB");
+    let mail = lab.smtp.mails("a.lovelace@uni.example", 1).remove(0);
+    assert!(mail.contains("job 42") && mail.contains("GpuXidUserApp"), "{mail}");
+    let mail = lab.smtp.mails("bob@lab.example", 1).remove(0);
+    assert!(mail.contains("Job 7 of bob used more memory"), "{mail}");
+    // A fault of the machine wakes the operators, and only they are told of it.
+    kernel(&format!("NVRM: Xid (PCI:{bus}): 79, pid=1, GPU has fallen off the bus"));
+    let paged = lab.slack.wait("/pager", 1);
+    let names = |one: &Value| one["body"]["alerts"].to_string();
+    assert!(paged.iter().all(|one| !names(one).contains("UserApp") && !names(one).contains("JobOomKill")), "{paged:?}");
+    assert!(paged.iter().any(|one| names(one).contains("GpuFellOffBus")), "{paged:?}");
+    let told = lab.takt(&["alerts", "history", "--messages", "--format", "csv"]).ok();
+    assert!(told.contains("owners/owner/0,first_firing"), "{told}");
 }

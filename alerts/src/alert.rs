@@ -105,7 +105,7 @@ impl Posted {
     /// # Errors
     /// Where it cannot be an alert.
     pub fn into_alert(self, now: Timestamp, resolve_timeout: Duration) -> Result<Alert, PostedError> {
-        let starts_at = self.starts_at.or(self.ends_at.filter(|end| *end < now)).unwrap_or(now);
+        let starts_at = self.starts_at.or(self.ends_at).unwrap_or(now);
         let is_timeout = self.ends_at.is_none();
         let ends_at = self.ends_at.unwrap_or(now.plus(resolve_timeout));
         match (self.labels.is_empty(), ends_at < starts_at) {
@@ -187,7 +187,7 @@ mod tests {
         for (starts, ends, expected) in [
             (None, None, Ok((1000, 1300, true))),
             (Some(900), None, Ok((900, 1300, true))),
-            (None, Some(2000), Ok((1000, 2000, false))),
+            (None, Some(2000), Ok((2000, 2000, false))),
             (None, Some(800), Ok((800, 800, false))),
             (Some(900), Some(800), Err(PostedError::Backwards)),
         ] {

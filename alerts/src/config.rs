@@ -3,13 +3,14 @@
 use crate::notify::channels::SLACK_API;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Who is told when something breaks. The keys up to `ntfy_token_file` are the short form: one receiver, which is told
 /// everything; `alertmanager_file` is the long one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AlertsConfig {
     /// Whether rules are evaluated and messages sent.
@@ -24,6 +25,9 @@ pub struct AlertsConfig {
     pub slack_webhook_file: Option<PathBuf>,
     /// Slack's Web API.
     pub slack_api_url: String,
+    /// Whether the owner of a job gets mail of what hit it: XIDs of its own making, too little memory, a GPU that failed
+    /// under it. Needs `[email]`, and `domain` or `addresses` in `[reports]`.
+    pub tell_owners: bool,
     /// Address that gets Alertmanager's webhook (version 4).
     pub webhook_url: Option<String>,
     /// Topic of an ntfy server.
@@ -36,6 +40,9 @@ pub struct AlertsConfig {
     pub alertmanager_file: Option<PathBuf>,
     /// Whether the rules that Takt ships are used.
     pub shipped_rules: bool,
+    /// Limits of the shipped rules that are to be others: `{ nfs_slow_seconds = 0.5 }`. Their names are in
+    /// `dashboards/rules/thresholds.rules.yml`.
+    pub thresholds: BTreeMap<String, f64>,
     /// Folders with further rule files: `*.yml` as Prometheus has them, `*.events.yml` for events. A file with the name
     /// of a shipped one replaces it.
     pub rule_dirs: Vec<PathBuf>,
@@ -60,12 +67,14 @@ impl Default for AlertsConfig {
             slack_token_file: None,
             slack_webhook_file: None,
             slack_api_url: SLACK_API.to_owned(),
+            tell_owners: true,
             webhook_url: None,
             ntfy_topic: None,
             ntfy_url: "https://ntfy.sh".to_owned(),
             ntfy_token_file: None,
             alertmanager_file: None,
             shipped_rules: true,
+            thresholds: BTreeMap::new(),
             rule_dirs: Vec::new(),
             interval_seconds: 15,
             page_severity: "critical".to_owned(),
@@ -145,7 +154,8 @@ impl AlertsConfig {
     }
 
     /// The short form as an Alertmanager configuration: the routes that Takt ships, with these channels as receivers.
-    pub fn in_long_form(&self, routes: &str) -> String {
+    /// Owners of jobs are told where their addresses are known; else what concerns them goes into the digest.
+    pub fn in_long_form(&self, routes: &str, knows_owners: bool) -> String {
         let (before, after) = routes.split_once("\nreceivers:").unwrap_or((routes, ""));
         let after = after.split_once("\ninhibit_rules:").map_or("", |(_, rules)| rules);
         // A string of JSON is one of YAML.
@@ -182,9 +192,23 @@ impl AlertsConfig {
                 token.unwrap_or_default()
             );
         }
+        let (before, owners) = match self.tell_owners && knows_owners {
+            true => (before.to_owned(), "    owner_configs:\n      - {}\n"),
+            false => (without_owners(before), ""),
+        };
         format!(
-            "{before}\nreceivers:\n  - name: operators\n{channels}  - name: digest\n{channels}  - name: nobody\n\
-             inhibit_rules:{after}"
+            "{before}\nreceivers:\n  - name: operators\n{channels}  - name: digest\n{channels}  - name: owners\n{owners}  \
+             - name: nobody\ninhibit_rules:{after}"
         )
     }
 }
+
+/// The routes without those to the owners of jobs, which stand between two comments.
+fn without_owners(routes: &str) -> String {
+    let parts =
+        routes.split_once(OWNERS_BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(OWNERS_END)?.1)));
+    parts.map_or_else(|| routes.to_owned(), |(before, after)| format!("{before}{after}"))
+}
+
+const OWNERS_BEGIN: &str = "    # What hit a job is its owner's business.";
+const OWNERS_END: &str = "    # All else is the operators'.\n";

@@ -6,7 +6,7 @@ use crate::rules::{ALERT_NAME, Group, RecordingRule, Rule, RuleFile};
 use crate::schedule::Schedule;
 use crate::state::{EvalError, Instance, Instances, Reason, RuleKey, State, Surroundings, Transition};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 /// The series that says which alerts are active.
@@ -24,6 +24,29 @@ pub struct GroupRun {
     rules: Vec<RuleRun>,
     /// When it is due.
     pub schedule: Schedule,
+    last: Ran,
+}
+
+/// How the last evaluation of a group or a rule went.
+#[derive(Debug, Clone, Default)]
+pub struct Ran {
+    /// When; nothing where there was none yet.
+    pub at: Option<Timestamp>,
+    /// How long it took.
+    pub took: Duration,
+    /// Why it gave nothing.
+    pub error: Option<String>,
+}
+
+/// One rule with its alerts, as it is told of.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleView<'a> {
+    /// The rule.
+    pub rule: &'a Rule,
+    /// Its alerts.
+    pub instances: &'a Instances,
+    /// How its last evaluation went.
+    pub last: &'a Ran,
 }
 
 #[derive(Debug)]
@@ -32,6 +55,7 @@ struct RuleRun {
     instances: Instances,
     /// The series of the last evaluation, to mark those that are gone.
     written: BTreeSet<Labels>,
+    last: Ran,
 }
 
 /// What one evaluation of a group gave.
@@ -70,11 +94,17 @@ impl GroupRun {
             *nth += 1;
             let suffix = if *nth > 1 { format!("#{nth}") } else { String::new() };
             let key = RuleKey(format!("{file}:{}/{}{suffix}", group.name, rule.name()).into());
-            rules.push(RuleRun { key, instances: Instances::default(), written: BTreeSet::new() });
+            rules.push(RuleRun {
+                key,
+                instances: Instances::default(),
+                written: BTreeSet::new(),
+                last: Ran::default(),
+            });
         }
         let schedule = Schedule::new(file, &group.name, group.interval.unwrap_or(defaults.interval));
         let file = file.to_owned();
-        Self { file, query_offset: group.query_offset.unwrap_or(defaults.query_offset), group, rules, schedule }
+        let query_offset = group.query_offset.unwrap_or(defaults.query_offset);
+        Self { file, query_offset, group, rules, schedule, last: Ran::default() }
     }
 
     /// The rules and when they are evaluated.
@@ -97,16 +127,28 @@ impl GroupRun {
         self.rules.iter().map(|run| (&run.key, &run.instances))
     }
 
+    /// The rules with all that is known of them, in their order.
+    pub fn views(&self) -> impl Iterator<Item = RuleView<'_>> {
+        let rules = self.group.rules.iter().zip(&self.rules);
+        rules.map(|(rule, run)| RuleView { rule, instances: &run.instances, last: &run.last })
+    }
+
+    /// How its last evaluation went.
+    pub fn last(&self) -> &Ran {
+        &self.last
+    }
+
     /// Takes over the state of this group as it was before the rule files were read again: rule by rule of the same
     /// key. What is left of `before` belongs to rules that are gone.
     pub fn take_over(&mut self, before: &mut GroupRun) {
         for run in &mut self.rules {
             if let Some(at) = before.rules.iter().position(|old| old.key == run.key) {
                 let old = before.rules.swap_remove(at);
-                (run.instances, run.written) = (old.instances, old.written);
+                (run.instances, run.written, run.last) = (old.instances, old.written, old.last);
             }
         }
         self.schedule.go_on_from(&before.schedule);
+        self.last = before.last.clone();
     }
 
     /// Ends all alerts of a group that is gone.
@@ -141,7 +183,10 @@ impl GroupRun {
     ) -> Evaluation {
         let mut evaluation = Evaluation::default();
         let sampled_at = at.minus(self.query_offset);
+        let around = &Surroundings { query: Some(query), ..*around };
+        let group_begun = Instant::now();
         for (run, rule) in self.rules.iter_mut().zip(&self.group.rules) {
+            let begun = Instant::now();
             let result = query.instant(rule.expr(), sampled_at).map_err(EvalError::from);
             let series = match (rule, result) {
                 (_, Err(error)) => Err(error),
@@ -155,6 +200,7 @@ impl GroupRun {
                     })
                 }
             };
+            let error = series.as_ref().err().map(|error| takt_model::error_chain(error));
             match series {
                 Ok(series) => {
                     let samples = run.samples(series, sampled_at);
@@ -169,7 +215,9 @@ impl GroupRun {
                     evaluation.failures.push((run.key.clone(), error));
                 }
             }
+            run.last = Ran { at: Some(at), took: begun.elapsed(), error };
         }
+        self.last = Ran { at: Some(at), took: group_begun.elapsed(), error: None };
         evaluation
     }
 }
@@ -230,7 +278,8 @@ mod tests {
 
     fn evaluate(group: &mut GroupRun, store: &Memory, minute: i64) -> Evaluation {
         let nothing = Labels::new();
-        let around = Surroundings { external_labels: &nothing, external_url: "", exporter_down: &|_| false };
+        let around =
+            Surroundings { query: None, external_labels: &nothing, external_url: "", exporter_down: &|_| false };
         group.evaluate(Timestamp::from_seconds(minute * 60), store, store, &around)
     }
 

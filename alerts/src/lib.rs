@@ -13,6 +13,7 @@ pub mod events;
 pub mod fingerprint;
 mod finite;
 pub mod flapping;
+pub mod glob;
 pub mod group;
 pub mod message;
 pub mod notify;
@@ -25,6 +26,7 @@ pub mod run;
 pub mod schedule;
 pub mod state;
 pub mod template;
+mod unquote;
 pub mod yaml;
 
 pub use engine::{Batch, Engine, Snapshot};

@@ -88,6 +88,11 @@ pub enum Outcome {
         /// Why.
         error: String,
     },
+    /// There is nobody whom this channel could tell, and nobody else has to hear of it.
+    Nobody {
+        /// Why.
+        error: String,
+    },
 }
 
 /// All rows that are not final, and what is known of their channels.
@@ -206,6 +211,7 @@ impl Outbox {
                     self.resting.insert(row.channel.clone(), now.plus(*after));
                 }
             }
+            Outcome::Nobody { error } => (row.state, row.error) = (RowState::GaveUp, Some(error.clone())),
             Outcome::GiveUp { error } => {
                 row.error = Some(error.clone());
                 let other = fallback(&row.channel).filter(|other| *other != row.channel);

@@ -83,7 +83,7 @@ fn run(name: &str, text: &str) {
             script.down.iter().any(|(down, range)| down == node && range.contains(&now.0))
         };
         let nothing = Labels::new();
-        let around = Surroundings { external_labels: &nothing, external_url: "", exporter_down: &down };
+        let around = Surroundings { query: None, external_labels: &nothing, external_url: "", exporter_down: &down };
         let evaluation = group.evaluate(now, &store, &store, &around);
         for (line, _, words) in script.expected.iter().filter(|(_, at, _)| *at == now) {
             compare(&format!("{name}, line {line}"), group, &evaluation, words);

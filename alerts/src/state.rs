@@ -4,6 +4,7 @@
 //! answer says nothing about the condition, so the alert is held instead of resolved.
 
 use crate::fingerprint::Fingerprint;
+use crate::ports::Query;
 use crate::rules::{ALERT_NAME, AlertingRule, OnExporterDown};
 use crate::template::Context;
 use serde::{Deserialize, Serialize};
@@ -175,6 +176,8 @@ pub enum EvalError {
 /// What an evaluation knows besides the rule and the result of its expression.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
+    /// Who answers what templates ask.
+    pub query: Option<&'a dyn Query>,
     /// The labels of this server.
     pub external_labels: &'a Labels,
     /// Where people reach this server.
@@ -381,6 +384,8 @@ fn identified(
             external_labels: around.external_labels,
             external_url: around.external_url,
             value: *value,
+            query: around.query,
+            at,
         };
         let mut labels = series.clone();
         labels.remove(METRIC_NAME);

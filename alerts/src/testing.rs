@@ -68,7 +68,9 @@ fn parse_expr(expr: &str) -> Result<(Matchers, Option<Comparison<'_>>), QueryErr
     };
     let (name, braces) = selector.trim().split_once('{').unwrap_or((selector.trim(), "}"));
     let mut matchers = parse_matchers(&format!("{{{braces}")).map_err(|_| fail())?;
-    matchers.extend(parse_matchers(&format!("{METRIC_NAME}=\"{name}\"")).map_err(|_| fail())?);
+    if !name.is_empty() {
+        matchers.extend(parse_matchers(&format!("{METRIC_NAME}=\"{name}\"")).map_err(|_| fail())?);
+    }
     Ok((Matchers(matchers), comparison))
 }
 

@@ -62,6 +62,38 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
+/// The text of a file with `<secret>` in place of each value that one of these keys has. What has to be an address stays
+/// one, so that Alertmanager's tools can still read the text.
+pub fn without(text: &str, keys: &[&str]) -> String {
+    let mut places = Vec::new();
+    // For each list or mapping that is open: nothing for a list, else the key whose value comes next.
+    let mut open: Vec<Option<Option<String>>> = Vec::new();
+    for event in Parser::new_from_str(text) {
+        let Ok((event, span)) = event else { break };
+        let key = open.last_mut().and_then(Option::as_mut).map(|next| (next.take(), next));
+        match (event, key) {
+            (Event::Scalar(word, ..), Some((None, next))) => *next = Some(word.into_owned()),
+            (Event::Scalar(word, ..), Some((Some(key), _))) if keys.contains(&&*key) && !word.is_empty() => {
+                let shown = if key == "url" { "http://secret.invalid" } else { "<secret>" };
+                places.push((span.start.index()..span.end.index(), shown));
+            }
+            (Event::MappingStart(..), _) => open.push(Some(None)),
+            (Event::SequenceStart(..), _) => open.push(None),
+            (Event::MappingEnd | Event::SequenceEnd, _) => drop(open.pop()),
+            _ => {}
+        }
+    }
+    let chars: Vec<char> = text.chars().collect();
+    let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+    for (place, shown) in places {
+        out.extend(&chars[at..place.start]);
+        out.push_str(shown);
+        at = place.end;
+    }
+    out.extend(&chars[at..]);
+    out
+}
+
 /// One node of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -417,6 +449,13 @@ mod tests {
             node.text_pairs().unwrap(),
             [("a", "1.0"), ("b", "on"), ("c", ""), ("d", "0x10")].map(|(k, v)| (k.to_owned(), v.to_owned()))
         );
+    }
+
+    #[test]
+    fn secrets_are_left_out() {
+        let text = "a: {url: 'http://x/ä', urls: [b]}\nlist:\n- token: geheim # why\n  name: ü\n- {url: , c: d}\ntoken: |\n  x\n  y\n";
+        let expected = "a: {url: http://secret.invalid, urls: [b]}\nlist:\n- token: <secret> # why\n  name: ü\n- {url: , c: d}\ntoken: <secret>";
+        assert_eq!(without(text, &["url", "token"]).trim_end(), expected);
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod outside;
 mod pack;
 mod rows;
 
-pub use outside::instant;
+pub use outside::{Writer, instant};
 pub use pack::Rules;
 
 use crate::config::Config;
@@ -25,6 +25,7 @@ use takt_alerts::engine::Server;
 use takt_alerts::events::xid::XidTable;
 use takt_alerts::group::Defaults;
 use takt_alerts::notify::channels::Channels;
+use takt_alerts::notify::owner::Addresses;
 use takt_alerts::routing::Settings;
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
@@ -45,15 +46,13 @@ pub struct Loaded {
     pub routing: Routing,
     /// How they are told.
     pub channels: Channels,
-    /// The routing as it was written, or as the short form means it.
-    text: String,
 }
 
 /// Reads everything that alerting is configured by.
 pub fn load(config: &Config) -> anyhow::Result<Loaded> {
     let alerts = &config.alerts;
     let rules = match alerts.enabled {
-        true => pack::load(alerts.shipped_rules, &alerts.rule_dirs).context("alerts")?,
+        true => pack::load(alerts.shipped_rules, &alerts.rule_dirs, &alerts.thresholds).context("alerts")?,
         false => Rules::default(),
     };
     let (name, text, base) = match (&alerts.alertmanager_file, alerts.enabled) {
@@ -65,19 +64,46 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
                 .with_context(|| format!("alerts: alertmanager_file: cannot read {}", path.display()))?;
             (path.display().to_string(), text, path.parent().unwrap_or(Path::new("")).to_owned())
         }
-        (None, true) => ("[alerts]".to_owned(), alerts.in_long_form(pack::ROUTES), PathBuf::new()),
+        (None, true) => {
+            ("[alerts]".to_owned(), alerts.in_long_form(pack::ROUTES, config.knows_owners()), PathBuf::new())
+        }
     };
     let routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;
-    let channels =
-        Channels::build(&routing, &config.email, &base).map_err(|mistake| anyhow!("{}", mistake.in_file(&name)))?;
-    Ok(Loaded { rules, routing, channels, text })
+    let reports = config.reports.clone();
+    let owners = Addresses::new(move |user| reports.address_of(user));
+    let channels = Channels::build(&routing, &config.email, &owners, &base)
+        .map_err(|mistake| anyhow!("{}", mistake.in_file(&name)))?;
+    Ok(Loaded { rules, routing, channels })
 }
 
 /// Alerting in a server.
 pub struct Alerts {
     alerting: Alerting,
     api: Api,
-    tasks: Vec<JoinHandle<()>>,
+    reload: Reload,
+    listening: JoinHandle<()>,
+}
+
+/// Follows another configuration while alerting goes on.
+#[derive(Clone)]
+pub struct Reload {
+    handle: Handle,
+    cluster: String,
+    address: SocketAddr,
+}
+
+impl Reload {
+    /// Rules, routes and channels that were read are in force once this returns.
+    pub async fn follow(&self, config: &Config, loaded: Loaded) -> anyhow::Result<()> {
+        let Loaded { rules, routing, channels } = loaded;
+        let server = server(config, &self.cluster, self.address);
+        self.handle.use_channels(channels, heartbeat(config))?;
+        let change = self.handle.change(move |engine, now| {
+            engine.is_served_by(server);
+            ((), engine.reload(&rules.files, &rules.events, XidTable::shipped().clone(), routing, now))
+        });
+        Ok(change.await?)
+    }
 }
 
 impl Alerts {
@@ -90,7 +116,7 @@ impl Alerts {
         scrape: &Arc<ScrapeManager>,
         registry: &mut Registry,
     ) -> Result<Self, Failure> {
-        let Loaded { rules, routing, channels, text } = load(config).usage()?;
+        let Loaded { rules, routing, channels } = load(config).usage()?;
         let (samples, events) = rules.count();
         tracing::info!(rules = samples, event_rules = events, channels = channels.names().count(), "alerting");
         let engine = Engine::new(
@@ -101,17 +127,18 @@ impl Alerts {
             routing,
         );
         let outside = OverStore::new(Arc::clone(store), SystemTime::now().into())?;
-        let heartbeat = config
-            .alerts
-            .heartbeat_url
-            .clone()
-            .map(|url| Heartbeat { url, interval: Duration::from_secs(config.alerts.heartbeat_seconds) });
-        let alerting = Alerting::start(engine, outside, channels, heartbeat, AlertMetrics::register(registry))?;
+        let metrics = AlertMetrics::register(registry);
+        let alerting = Alerting::start(engine, outside, channels, heartbeat(config), metrics)?;
         let handle = alerting.handle();
         let listening = tokio::spawn(listen_to_all(Arc::clone(scrape), handle.clone()));
-        let reloading = tokio::spawn(reload_on_hangup(config.clone(), handle.clone()));
-        let api = Api { handle, config: text, started: jiff::Timestamp::now() };
-        Ok(Self { alerting, api, tasks: vec![listening, reloading] })
+        let api = Api { handle: handle.clone(), started: jiff::Timestamp::now() };
+        let reload = Reload { handle, cluster: cluster.to_owned(), address };
+        Ok(Self { alerting, api, reload, listening })
+    }
+
+    /// What follows another configuration.
+    pub fn reload(&self) -> Reload {
+        self.reload.clone()
     }
 
     /// Alertmanager's API, and Prometheus' routes about rules.
@@ -128,16 +155,19 @@ impl Alerts {
 
     /// Ends it; messages that are being sent get a moment to be answered.
     pub async fn shutdown(self) {
-        for task in self.tasks {
-            task.abort();
-            // Only that it has ended matters; an abort is what we asked for.
-            let _ = task.await;
-        }
+        self.listening.abort();
+        // Only that it has ended matters; an abort is what we asked for.
+        let _ = self.listening.await;
         let ended = tokio::task::spawn_blocking(move || drop(self.alerting)).await;
         if let Err(error) = ended {
             tracing::error!(%error, "the alert engine did not end well");
         }
     }
+}
+
+fn heartbeat(config: &Config) -> Option<Heartbeat> {
+    let url = config.alerts.heartbeat_url.clone()?;
+    Some(Heartbeat { url, interval: Duration::from_secs(config.alerts.heartbeat_seconds) })
 }
 
 fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
@@ -191,29 +221,6 @@ fn events_url(metrics: &str) -> Option<String> {
     Some(url.into())
 }
 
-/// At SIGHUP rules, routes and channels are read again; with a mistake in them everything stays as it was.
-async fn reload_on_hangup(config: Config, handle: Handle) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
-    while hangups.recv().await.is_some() {
-        let of = config.clone();
-        match tokio::task::spawn_blocking(move || load(&of)).await.map_err(anyhow::Error::from).flatten() {
-            Err(error) => tracing::error!(error = format!("{error:#}"), "alerting stays as it was"),
-            Ok(Loaded { rules, routing, channels, .. }) => {
-                let reloaded = handle.use_channels(channels).is_ok()
-                    && handle
-                        .change(move |engine, now| {
-                            let xids = XidTable::shipped().clone();
-                            ((), engine.reload(&rules.files, &rules.events, xids, routing, now))
-                        })
-                        .await
-                        .is_ok();
-                tracing::info!(reloaded, "read rules and routes again");
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,6 +252,14 @@ mod tests {
             from = 'takt@lab.example'";
         let config = Config::parse(text, &folder.path().join("takt.toml")).unwrap();
         let loaded = load(&config).unwrap();
+        let of_job = [("severity", "info"), ("notify", "user"), ("user", "ada")].into_iter().collect::<Labels>();
+        let told = |loaded: &Loaded| -> Vec<String> {
+            loaded.routing.route_test(&of_job).into_iter().map(|(receiver, _)| receiver.to_owned()).collect()
+        };
+        assert_eq!(told(&loaded), ["digest"], "where nobody's address is known");
+        let known =
+            Config::parse(&format!("{text}\n[reports]\ndomain = 'lab.example'"), &folder.path().join("takt.toml"));
+        assert_eq!(told(&load(&known.unwrap()).unwrap()), ["owners", "nobody"]);
         let operators: Vec<_> = loaded.channels.names().filter(|name| name.starts_with("operators/")).collect();
         assert_eq!(
             operators,

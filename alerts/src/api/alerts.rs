@@ -59,7 +59,9 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
         let told: Vec<Value> = alerts
             .filter_map(|alert| {
                 let why = suppressed(alert);
-                filter.wants(alert, &why, &receivers).then(|| gettable(alert, &why, &receivers, config, now))
+                let routes = config.routes.matching(&alert.labels).into_iter();
+                let told: Vec<_> = routes.map(|at| config.routes.get(at).receiver.as_str()).collect();
+                filter.wants(alert, &why, &receivers).then(|| gettable(alert, &why, &told, config, now))
             })
             .collect();
         if !told.is_empty() {

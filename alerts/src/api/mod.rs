@@ -21,8 +21,6 @@ use serde_json::{Value, json};
 pub struct Api {
     /// The engine.
     pub handle: Handle,
-    /// The configuration in force, as it was read.
-    pub config: String,
     /// When the server began.
     pub started: jiff::Timestamp,
 }
@@ -46,9 +44,7 @@ struct Answer(Value);
 
 impl Answer {
     fn of(value: &impl Serialize) -> Result<Self, Refusal> {
-        serde_json::to_value(value)
-            .map(Self)
-            .map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+        serde_json::to_value(value).map(Self).map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error))
     }
 }
 
@@ -58,49 +54,69 @@ impl IntoResponse for Answer {
     }
 }
 
-/// Why there is no answer: Alertmanager's errors are JSON strings.
+/// Why there is no answer: Alertmanager's errors are JSON strings, Prometheus' are objects.
 #[derive(Debug)]
-struct Refusal(StatusCode, String);
+struct Refusal(StatusCode, Value);
 
 impl Refusal {
+    fn new(status: StatusCode, error: impl ToString) -> Self {
+        Self(status, Value::String(error.to_string()))
+    }
+
     fn bad(error: impl ToString) -> Self {
-        Self(StatusCode::BAD_REQUEST, error.to_string())
+        Self::new(StatusCode::BAD_REQUEST, error)
+    }
+
+    fn prometheus(error: String) -> Self {
+        Self(StatusCode::BAD_REQUEST, json!({"status": "error", "errorType": "bad_data", "error": error}))
+    }
+
+    /// A field that the contract asks for is not there.
+    fn required(field: &str) -> Self {
+        let message = format!("{field} in body is required");
+        Self(StatusCode::UNPROCESSABLE_ENTITY, json!({"code": 602, "message": message}))
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.0, axum::Json(Value::String(self.1))).into_response()
+        (self.0, axum::Json(self.1)).into_response()
     }
 }
 
 impl From<Stopped> for Refusal {
     fn from(error: Stopped) -> Self {
-        Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error)
     }
 }
 
 impl From<ChangeError> for Refusal {
     fn from(error: ChangeError) -> Self {
-        Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error)
     }
 }
 
-async fn status(axum::extract::State(api): axum::extract::State<Api>) -> Answer {
+async fn status(axum::extract::State(api): axum::extract::State<Api>) -> Result<Answer, Refusal> {
     let version = env!("CARGO_PKG_VERSION");
-    Answer(json!({
+    let config = api.handle.read(|engine, _| engine.router().config().shown.clone()).await?;
+    Ok(Answer(json!({
         "cluster": {"name": "", "status": "disabled", "peers": []},
         "versionInfo": {
             "version": version, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
         },
-        "config": {"original": api.config},
+        "config": {"original": config},
         "uptime": api.started.to_string(),
-    }))
+    })))
 }
 
 /// The values of one query parameter, which may be repeated.
 fn values<'q>(query: &'q [(String, String)], name: &str) -> impl Iterator<Item = &'q str> {
     query.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+/// A switch that is off unless it is given and true.
+fn is_true(query: &[(String, String)], name: &str) -> bool {
+    values(query, name).last().is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
 /// A switch: given and false, or on.

@@ -1,19 +1,28 @@
 //! Rules and their alerts, as Prometheus' API tells them: for Grafana, promtool and people.
 
-use super::{Answer, Api, Refusal, times};
+use super::{Answer, Api, Refusal, is_true, times, values};
 use crate::Engine;
-use crate::group::GroupRun;
-use crate::rules::{AlertingRule, Rule};
-use crate::state::{Instance, Instances, State as AlertState};
-use crate::template::Template;
-use axum::extract::State;
+use crate::group::{GroupRun, Ran, RuleView};
+use crate::rules::Rule;
+use crate::state::{Instance, State as AlertState};
+use crate::template::{Template, print_scientific};
+use axum::extract::{Query, State};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use takt_model::Labels;
 
-pub(super) async fn rules(State(api): State<Api>) -> Result<Answer, Refusal> {
-    let groups = api.handle.read(|engine, _| engine.groups().iter().map(group).collect::<Vec<_>>()).await?;
-    Ok(Answer(json!({"status": "success", "data": {"groups": groups}})))
+type Pairs = Vec<(String, String)>;
+
+pub(super) async fn rules(State(api): State<Api>, Query(query): Query<Pairs>) -> Result<Answer, Refusal> {
+    let wanted = Wanted::read(&query)?;
+    let groups = api.handle.read(move |engine, _| {
+        let groups = engine.groups().iter().filter(|run| wanted.group(run));
+        let groups = groups.map(|run| group(run, &wanted));
+        groups
+            .filter(|group| wanted.is_all() || group["rules"].as_array().is_some_and(|all| !all.is_empty()))
+            .collect::<Vec<_>>()
+    });
+    Ok(Answer(json!({"status": "success", "data": {"groups": groups.await?}})))
 }
 
 pub(super) async fn alerts(State(api): State<Api>) -> Result<Answer, Refusal> {
@@ -21,8 +30,44 @@ pub(super) async fn alerts(State(api): State<Api>) -> Result<Answer, Refusal> {
     Ok(Answer(json!({"status": "success", "data": {"alerts": alerts}})))
 }
 
+/// Which rules are asked for; nothing asked is all of them.
+struct Wanted {
+    kind: Option<String>,
+    names: Vec<String>,
+    groups: Vec<String>,
+    files: Vec<String>,
+    without_alerts: bool,
+}
+
+impl Wanted {
+    fn read(query: &Pairs) -> Result<Self, Refusal> {
+        let all = |name: &str| values(query, name).map(str::to_owned).collect::<Vec<_>>();
+        let kind = all("type").pop().filter(|kind| !kind.is_empty());
+        if let Some(odd) = kind.as_ref().filter(|kind| !matches!(kind.as_str(), "alert" | "record")) {
+            return Err(Refusal::prometheus(format!("not supported value \"{odd}\" of parameter type")));
+        }
+        let (names, groups, files) = (all("rule_name[]"), all("rule_group[]"), all("file[]"));
+        Ok(Self { kind, names, groups, files, without_alerts: is_true(query, "exclude_alerts") })
+    }
+
+    fn is_all(&self) -> bool {
+        self.kind.is_none() && self.names.is_empty()
+    }
+
+    fn group(&self, run: &GroupRun) -> bool {
+        let is_among = |all: &[String], one: &str| all.is_empty() || all.iter().any(|name| name == one);
+        is_among(&self.groups, &run.group().name) && is_among(&self.files, run.file())
+    }
+
+    fn rule(&self, rule: &Rule) -> bool {
+        let is_alert = matches!(rule, Rule::Alerting(_));
+        self.kind.as_ref().is_none_or(|kind| is_alert == (kind == "alert"))
+            && (self.names.is_empty() || self.names.iter().any(|name| name == rule.name()))
+    }
+}
+
 fn all_alerts(engine: &Engine) -> Vec<Value> {
-    let of_rules = engine.groups().iter().flat_map(|run| run.instances()).flat_map(|(_, instances)| active(instances));
+    let of_rules = engine.groups().iter().flat_map(GroupRun::views).flat_map(active);
     let of_events = engine.events().iter().filter_map(|(_, _, instance)| {
         let since = instance.fired_at?;
         Some(json!({
@@ -36,69 +81,82 @@ fn all_alerts(engine: &Engine) -> Vec<Value> {
     of_rules.chain(of_events).collect()
 }
 
-fn active(instances: &Instances) -> impl Iterator<Item = Value> + '_ {
-    instances.iter().filter(|(_, instance)| instance.state != AlertState::Inactive).map(|(_, instance)| alert(instance))
+fn active(view: RuleView<'_>) -> impl Iterator<Item = Value> + '_ {
+    let active = view.instances.iter().filter(|(_, instance)| instance.state != AlertState::Inactive);
+    active.map(|(_, instance)| alert(instance))
 }
 
 fn alert(instance: &Instance) -> Value {
-    json!({
+    let mut alert = json!({
         "labels": by_name(&instance.labels),
         "annotations": words(&instance.annotations),
         "state": instance.state.as_str(),
         "activeAt": times::write(instance.active_at),
-        "value": format!("{:e}", instance.value),
-    })
+        "value": print_scientific(instance.value),
+    });
+    if let Some(since) = instance.keep_firing_since {
+        alert["keepFiringSince"] = times::write(since).into();
+    }
+    alert
 }
 
-fn group(run: &GroupRun) -> Value {
+fn group(run: &GroupRun, wanted: &Wanted) -> Value {
     let group = run.group();
-    let rules = group.rules.iter().zip(run.instances()).map(|(rule, (_, instances))| match rule {
-        Rule::Alerting(rule) => alerting(rule, instances),
-        Rule::Recording(rule) => json!({
-            "type": "recording",
-            "name": rule.name,
-            "query": rule.expr,
-            "labels": by_name(&rule.labels),
-            "health": "ok",
-            "evaluationTime": 0.0,
-            "lastEvaluation": "0001-01-01T00:00:00Z",
-        }),
-    });
+    let rules = run.views().filter(|view| wanted.rule(view.rule)).map(|view| rule(view, wanted.without_alerts));
     json!({
         "name": group.name,
         "file": run.file(),
         "interval": run.interval().as_secs_f64(),
         "limit": group.limit,
         "rules": rules.collect::<Vec<_>>(),
-        "evaluationTime": 0.0,
-        "lastEvaluation": "0001-01-01T00:00:00Z",
+        "evaluationTime": run.last().took.as_secs_f64(),
+        "lastEvaluation": last_evaluation(run.last()),
     })
 }
 
-fn alerting(rule: &AlertingRule, instances: &Instances) -> Value {
-    let state = |state| instances.iter().any(|(_, instance)| instance.state == state);
-    let worst = match (state(AlertState::Firing), state(AlertState::Pending)) {
-        (true, _) => "firing",
-        (false, true) => "pending",
-        (false, false) => "inactive",
+fn rule(view: RuleView<'_>, without_alerts: bool) -> Value {
+    let mut told = match view.rule {
+        Rule::Alerting(rule) => {
+            let state = |state| view.instances.iter().any(|(_, instance)| instance.state == state);
+            let worst = match (state(AlertState::Firing), state(AlertState::Pending)) {
+                (true, _) => "firing",
+                (false, true) => "pending",
+                (false, false) => "inactive",
+            };
+            json!({
+                "type": "alerting",
+                "state": worst,
+                "duration": rule.hold.as_secs_f64(),
+                "keepFiringFor": rule.keep_firing_for.as_secs_f64(),
+                "labels": sources(&rule.labels),
+                "annotations": sources(&rule.annotations),
+                "alerts": if without_alerts { Vec::new() } else { active(view).collect() },
+            })
+        }
+        Rule::Recording(rule) => json!({"type": "recording", "labels": by_name(&rule.labels)}),
     };
-    let sources = |templates: &[(String, Template)]| -> BTreeMap<String, String> {
-        templates.iter().map(|(name, template)| (name.clone(), template.source().to_owned())).collect()
-    };
-    json!({
-        "type": "alerting",
-        "state": worst,
-        "name": rule.name,
-        "query": rule.expr,
-        "duration": rule.hold.as_secs_f64(),
-        "keepFiringFor": rule.keep_firing_for.as_secs_f64(),
-        "labels": sources(&rule.labels),
-        "annotations": sources(&rule.annotations),
-        "alerts": active(instances).collect::<Vec<_>>(),
-        "health": "ok",
-        "evaluationTime": 0.0,
-        "lastEvaluation": "0001-01-01T00:00:00Z",
-    })
+    told["name"] = view.rule.name().into();
+    told["query"] = view.rule.expr().into();
+    told["health"] = match view.last {
+        Ran { at: None, .. } => "unknown",
+        Ran { error: Some(_), .. } => "err",
+        _ => "ok",
+    }
+    .into();
+    if let Some(error) = &view.last.error {
+        told["lastError"] = error.as_str().into();
+    }
+    told["evaluationTime"] = view.last.took.as_secs_f64().into();
+    told["lastEvaluation"] = last_evaluation(view.last).into();
+    told
+}
+
+fn sources(templates: &[(String, Template)]) -> BTreeMap<&str, &str> {
+    templates.iter().map(|(name, template)| (name.as_str(), template.source())).collect()
+}
+
+fn last_evaluation(last: &Ran) -> String {
+    last.at.map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), times::write)
 }
 
 fn by_name(labels: &Labels) -> BTreeMap<&str, &str> {

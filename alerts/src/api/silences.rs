@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use takt_model::{Labels, Timestamp};
+use takt_model::Timestamp;
 
 type Pairs = Vec<(String, String)>;
 
@@ -25,16 +25,13 @@ pub(super) async fn list(State(api): State<Api>, Query(query): Query<Pairs>) -> 
     Answer::of(&silences.await?)
 }
 
-/// Whether a silence's own conditions are those that are asked for: each of them names a label of it with that value.
+/// Whether the conditions that are asked for are among the silence's own, as they are written.
 fn is_about(silence: &Silence, wanted: &[Matcher]) -> bool {
-    silence.matchers.iter().any(|set| {
-        let labels: Labels = set.0.iter().map(|matcher| (matcher.name(), matcher.value())).collect();
-        wanted.iter().all(|matcher| matcher.accepts(&labels))
-    }) || wanted.is_empty()
+    wanted.is_empty() || silence.matchers.iter().any(|set| wanted.iter().all(|matcher| set.0.contains(matcher)))
 }
 
 pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Answer, Refusal> {
-    let missing = Refusal(StatusCode::NOT_FOUND, format!("silence {id} not found"));
+    let missing = Refusal::new(StatusCode::NOT_FOUND, format!("silence {id} not found"));
     let found =
         api.handle.read(move |engine, now| engine.router().silences.get(&id).map(|silence| shown(silence, now)));
     found.await?.map(Answer).ok_or(missing)
@@ -57,10 +54,8 @@ pub(super) struct PostableSilence {
     matchers: Vec<PostableMatcher>,
     starts_at: Option<String>,
     ends_at: Option<String>,
-    #[serde(default)]
-    created_by: String,
-    #[serde(default)]
-    comment: String,
+    created_by: Option<String>,
+    comment: Option<String>,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
 }
@@ -92,10 +87,10 @@ impl PostableSilence {
             id: self.id,
             matchers: vec![Matchers(matchers)],
             starts_at: times::read(self.starts_at.as_deref()).map_err(Refusal::bad)?.unwrap_or(Timestamp(0)),
-            ends_at: ends_at.ok_or_else(|| Refusal::bad("endsAt: when does the silence end?"))?,
+            ends_at: ends_at.ok_or_else(|| Refusal::required("endsAt"))?,
             updated_at: Timestamp(0),
-            created_by: self.created_by,
-            comment: self.comment,
+            created_by: self.created_by.ok_or_else(|| Refusal::required("createdBy"))?,
+            comment: self.comment.ok_or_else(|| Refusal::required("comment"))?,
             annotations: self.annotations,
         })
     }
@@ -112,7 +107,7 @@ pub(super) async fn set(State(api): State<Api>, Json(asked): Json<PostableSilenc
 
 fn refused(error: SilenceError) -> Refusal {
     match error {
-        SilenceError::NotFound(_) => Refusal(StatusCode::NOT_FOUND, error.to_string()),
+        SilenceError::NotFound(_) => Refusal::new(StatusCode::NOT_FOUND, error),
         _ => Refusal::bad(error),
     }
 }

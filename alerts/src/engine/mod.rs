@@ -215,6 +215,12 @@ impl Engine {
         batch.then(self.told(changes, now))
     }
 
+    /// The server says other things about itself; to be followed by [`Engine::reload`], which tells its groups.
+    pub fn is_served_by(&mut self, server: Server) {
+        self.router.set_settings(server.settings.clone());
+        self.server = server;
+    }
+
     /// Goes on with other rules or another configuration. Alerts of rules that are gone end now.
     pub fn reload(
         &mut self,
@@ -260,7 +266,12 @@ impl Engine {
             let Some(due) = group.schedule.due(now) else { continue };
             let external_url = self.server.settings.external_url.clone();
             let external_labels = self.server.external_labels.clone();
-            let around = Surroundings { external_labels: &external_labels, external_url: &external_url, exporter_down };
+            let around = Surroundings {
+                query: None,
+                external_labels: &external_labels,
+                external_url: &external_url,
+                exporter_down,
+            };
             let mut evaluation = group.evaluate(due.at, query, sink, &around);
             report.groups += 1;
             report.missed += due.missed;

@@ -5,6 +5,7 @@ use super::{Ends, EventFile, EventGroup, EventRule, Repeat, When};
 use crate::ports::Query;
 use crate::routing::matcher::{Matchers, parse_matchers};
 use crate::rules::templates;
+use crate::template::Template;
 use crate::yaml::{Mistake, Node};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -47,6 +48,15 @@ impl EventFile {
     }
 }
 
+/// Templates that work on an alert without labels: an event brings the labels that it has, and no database.
+fn rehearsed(node: &Node, are_labels: bool) -> Result<Vec<(String, Template)>, Mistake> {
+    let all = templates(node, are_labels)?;
+    for (name, template) in &all {
+        template.rehearse().map_err(|error| node.mistake(error.to_string()).within(format!("`{name}`")))?;
+    }
+    Ok(all)
+}
+
 fn group(node: &Node, xids: &XidTable) -> Result<EventGroup, Mistake> {
     let fields = node.fields(&["name", "rules"])?;
     let name = fields.require("name")?.text()?.to_owned();
@@ -82,8 +92,8 @@ fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
                 distinct: None,
             }),
             ends,
-            labels: fields.or_default("labels", |node| templates(node, true))?,
-            annotations: fields.or_default("annotations", |node| templates(node, false))?,
+            labels: fields.or_default("labels", |node| rehearsed(node, true))?,
+            annotations: fields.or_default("annotations", |node| rehearsed(node, false))?,
             line: node.line(),
         })
     };

@@ -213,7 +213,8 @@ impl RuleRun {
         change: &mut Change,
     ) {
         let rule = &self.rule;
-        let context = |value| Context { labels: described, external_labels, external_url, value };
+        let context =
+            |value| Context { labels: described, external_labels, external_url, value, query: None, at: event.at };
         let mut labels: Labels = match rule.by.is_empty() {
             true => event.labels.clone(),
             false => event.labels.iter().filter(|(name, _)| rule.by.iter().any(|by| by == name)).collect(),

@@ -1,14 +1,15 @@
 //! The channels of a configuration: each way of each receiver, ready to be used.
 //!
-//! A channel's settings are Alertmanager's. What they say about wording is read over: Takt writes its own words, the
-//! same on all channels, so that a broken template cannot keep a message from being sent.
+//! A channel's settings are Alertmanager's: each is followed, or read over with a warning, or refused by name.
 
-use super::HttpNotifier;
 use super::email::{Email, EmailConfig, Mailer, TlsMode};
 use super::ntfy::Ntfy;
+use super::owner::{Addresses, Owner};
 use super::slack::Slack;
 use super::webhook::Webhook;
+use super::{HttpNotifier, Wording, wording};
 use crate::routing::config::{Config, Integration};
+use crate::template::MessageTemplates;
 use crate::yaml::{Fields, Mistake, Node};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -26,6 +27,8 @@ pub enum Way {
     Http(Box<dyn HttpNotifier>),
     /// By e-mail.
     Mail(Email, Arc<Mailer>),
+    /// By e-mail to the owner of the job.
+    Owner(Owner, Arc<Mailer>),
 }
 
 /// All channels by name.
@@ -45,21 +48,15 @@ const SLACK: &[&str] = &[
     "update_message",
     "timeout",
 ];
-const SLACK_WORDS: &[&str] = &[
+const SLACK_WORDS: &[&str] =
+    &["title", "title_link", "text", "pretext", "footer", "fallback", "username", "icon_emoji", "icon_url"];
+/// How Alertmanager's attachments look; Takt's messages are made of blocks.
+const SLACK_LOOKS: &[&str] = &[
     "color",
-    "username",
-    "title",
-    "title_link",
-    "pretext",
-    "text",
     "message_text",
     "fields",
     "short_fields",
-    "footer",
-    "fallback",
     "callback_id",
-    "icon_emoji",
-    "icon_url",
     "image_url",
     "thumb_url",
     "link_names",
@@ -85,19 +82,22 @@ const EMAIL: &[&str] = &[
 ];
 const EMAIL_WORDS: &[&str] = &["html", "text"];
 const WEBHOOK: &[&str] = &["send_resolved", "url", "url_file", "http_config", "max_alerts", "timeout"];
+const OWNER: &[&str] = &["send_resolved"];
 const NTFY: &[&str] = &["send_resolved", "url", "topic", "token", "token_file"];
 const HTTP: &[&str] =
     &["authorization", "basic_auth", "bearer_token", "bearer_token_file", "follow_redirects", "enable_http2"];
 
 impl Channels {
-    /// The channels of a configuration. `email` is used where it names no mail server; `base` is the folder that the
-    /// files it names are relative to.
+    /// The channels of a configuration. `email` is used where it names no mail server; `owners` are the addresses of
+    /// users; `base` is the folder that the files it names are relative to.
     ///
     /// # Errors
     /// At the first channel that cannot be used.
-    pub fn build(config: &Config, email: &EmailConfig, base: &Path) -> Result<Self, Mistake> {
+    pub fn build(config: &Config, email: &EmailConfig, owners: &Addresses, base: &Path) -> Result<Self, Mistake> {
         let empty = Node::empty();
-        let build = Build { global: config.global.as_ref().unwrap_or(&empty), email, base, mailer: None.into() };
+        let templates = wording::shared(&config.templates, base);
+        let global = config.global.as_ref().unwrap_or(&empty);
+        let build = Build { global, email, owners, base, templates, mailer: None.into() };
         let mut channels = BTreeMap::new();
         for receiver in &config.receivers {
             for integration in &receiver.integrations {
@@ -118,7 +118,8 @@ impl Channels {
         self.0.keys().map(String::as_str)
     }
 
-    /// The channel to ask when `failed` takes no message: one of another kind, of the same receiver if there is one.
+    /// The channel to ask when `failed` takes no message: one of another kind, of the same receiver if there is one. Owners
+    /// are asked for nobody else: they hear of their own jobs.
     pub fn other(&self, failed: &str) -> Option<String> {
         let parts = |name: &str| {
             let mut parts = name.rsplitn(3, '/').skip(1).map(str::to_owned);
@@ -129,7 +130,8 @@ impl Channels {
             let (its_kind, its_receiver) = parts(name);
             (its_kind == kind, its_receiver != receiver)
         };
-        self.names().filter(|name| *name != failed).min_by_key(rank).map(str::to_owned)
+        let others = self.0.iter().filter(|(name, way)| *name != failed && !matches!(way, Way::Owner(..)));
+        others.map(|(name, _)| name.as_str()).min_by_key(rank).map(str::to_owned)
     }
 }
 
@@ -137,7 +139,9 @@ impl Channels {
 struct Build<'a> {
     global: &'a Node,
     email: &'a EmailConfig,
+    owners: &'a Addresses,
     base: &'a Path,
+    templates: Arc<MessageTemplates>,
     /// The server of `[email]` is one connection limit for all channels.
     mailer: std::cell::RefCell<Option<Arc<Mailer>>>,
 }
@@ -145,22 +149,32 @@ struct Build<'a> {
 impl Build<'_> {
     fn way(&self, integration: &Integration) -> Result<Way, Mistake> {
         let settings = &integration.settings;
-        let read = |known: &[&str], words: &[&str]| -> Result<(), Mistake> {
-            let all: Vec<&str> = known.iter().chain(words).copied().collect();
+        let read = |known: &[&str], looks: &[&str]| -> Result<(), Mistake> {
+            let all: Vec<&str> = known.iter().chain(looks).copied().collect();
             let fields = settings.fields(&all)?;
-            if let Some(key) = words.iter().find(|key| fields.get(key).is_some()) {
-                tracing::warn!(key, line = settings.line(), "takt writes its own words; this setting is read over");
+            for key in looks.iter().filter(|key| fields.get(key).is_some()) {
+                tracing::warn!(key, line = settings.line(), "takt's messages look alike; this setting is read over");
             }
             Ok(())
         };
         match integration.kind {
             "slack" => {
-                read(SLACK, SLACK_WORDS)?;
+                read(&[SLACK, SLACK_WORDS].concat(), SLACK_LOOKS)?;
                 self.slack(settings).map(|slack| Way::Http(Box::new(slack)))
             }
             "email" => {
-                read(EMAIL, EMAIL_WORDS)?;
+                read(&[EMAIL, EMAIL_WORDS].concat(), &[])?;
                 self.mail(settings)
+            }
+            "owner" => {
+                read(&[OWNER, EMAIL_WORDS].concat(), &[])?;
+                let mailer = self.mailer(settings)?;
+                let owner = Owner {
+                    addresses: self.owners.clone(),
+                    domain: mailer.domain().to_owned(),
+                    wording: Wording::read(&self.templates, settings, EMAIL_WORDS),
+                };
+                Ok(Way::Owner(owner, mailer))
             }
             "webhook" => {
                 read(WEBHOOK, &[])?;
@@ -180,6 +194,15 @@ impl Build<'_> {
     }
 
     fn slack(&self, settings: &Node) -> Result<Slack, Mistake> {
+        let mut wording = Wording::read(&self.templates, settings, SLACK_WORDS);
+        let channel = settings.pairs()?.find(|(key, _)| *key == "channel").map(|(_, node)| node);
+        if let Some(channel) = channel.filter(|node| node.text().is_ok_and(|text| text.contains("{{"))) {
+            wording.add("channel", channel);
+        }
+        self.slack_in_its_own_words(settings).map(|slack| slack.worded(wording))
+    }
+
+    fn slack_in_its_own_words(&self, settings: &Node) -> Result<Slack, Mistake> {
         // What the channel says itself goes before what all share.
         let webhook = self.secret(settings, "api_url")?;
         let token = match (self.secret(settings, "app_token")?, &webhook) {
@@ -187,7 +210,7 @@ impl Build<'_> {
             (own, _) => own,
         };
         if let Some(token) = token {
-            let fields = settings.fields(&[SLACK, SLACK_WORDS].concat())?;
+            let fields = settings.fields(&[SLACK, SLACK_WORDS, SLACK_LOOKS].concat())?;
             let own = fields.optional("app_url", |node| node.text().map(str::to_owned))?;
             let base = own.or(self.global("slack_app_url")?).unwrap_or_else(|| SLACK_API.to_owned());
             // Alertmanager's setting names the method as well.
@@ -208,20 +231,34 @@ impl Build<'_> {
         let to = settings.fields(&[EMAIL, EMAIL_WORDS].concat())?.require("to")?.text()?.to_owned();
         let mailer = match self.smarthost(settings)? {
             Some(mailer) => Arc::new(mailer),
-            None if !self.email.is_set() => {
-                return Err(settings.mistake("no mail server is known: give `smarthost`, or `[email]` in takt.toml"));
-            }
-            None => {
-                let mut known = self.mailer.borrow_mut();
-                if known.is_none() {
-                    let mailer = Mailer::new(self.email).map_err(|error| settings.mistake(error_chain(&error)))?;
-                    *known = Some(Arc::new(mailer));
-                }
-                Arc::clone(known.as_ref().expect("it was set just now"))
-            }
+            None => self.mailer(settings)?,
         };
         mailer.check(&to).map_err(|error| settings.mistake(error_chain(&error)))?;
-        Ok(Way::Mail(Email { to, domain: mailer.domain().to_owned() }, mailer))
+        let mut wording = Wording::read(&self.templates, settings, EMAIL_WORDS);
+        for (name, node) in
+            settings.pairs()?.filter(|(key, _)| *key == "headers").flat_map(|(_, all)| all.pairs()).flatten()
+        {
+            match name.to_ascii_lowercase().as_str() {
+                "subject" => wording.add("subject", node),
+                // Who it is from and for is the envelope's business.
+                "from" | "to" | "reply-to" => {}
+                _ => tracing::warn!(name, line = node.line(), "takt writes its own headers; this one is read over"),
+            }
+        }
+        Ok(Way::Mail(Email { to, domain: mailer.domain().to_owned(), wording }, mailer))
+    }
+
+    /// The server of `[email]`.
+    fn mailer(&self, settings: &Node) -> Result<Arc<Mailer>, Mistake> {
+        if !self.email.is_set() {
+            return Err(settings.mistake("no mail server is known: give `smarthost`, or `[email]` in takt.toml"));
+        }
+        let mut known = self.mailer.borrow_mut();
+        if known.is_none() {
+            let mailer = Mailer::new(self.email).map_err(|error| settings.mistake(error_chain(&error)))?;
+            *known = Some(Arc::new(mailer));
+        }
+        Ok(Arc::clone(known.as_ref().expect("it was set just now")))
     }
 
     /// A mail server that the Alertmanager configuration names itself.
@@ -330,7 +367,8 @@ mod tests {
             from: "takt@lab.example".to_owned(),
             ..EmailConfig::default()
         };
-        Channels::build(&config, &email, Path::new("/nonexistent")).map_err(|mistake| mistake.to_string())
+        Channels::build(&config, &email, &Addresses::none(), Path::new("/nonexistent"))
+            .map_err(|mistake| mistake.to_string())
     }
 
     #[test]
@@ -346,6 +384,8 @@ mod tests {
         assert_eq!(channels.other("ops/slack/0").as_deref(), Some("ops/email/0"));
         assert_eq!(channels.other("ops/email/1").as_deref(), Some("ops/slack/0"));
         assert_eq!(channels.other("dev/slack/0").as_deref(), Some("ops/email/0"));
+        let owned = build("- name: ops\n  owner_configs: [{}]\n  webhook_configs: [{url: 'http://x'}]\n").unwrap();
+        assert_eq!(owned.other("ops/webhook/0"), None, "an owner of jobs does not hear of the site's channels");
         let alone = build("- name: ops\n  webhook_configs: [{url: 'http://x'}]\n").unwrap();
         assert_eq!(alone.other("ops/webhook/0"), None);
     }

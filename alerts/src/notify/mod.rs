@@ -4,10 +4,13 @@
 pub mod channels;
 pub mod email;
 pub mod ntfy;
+pub mod owner;
 pub mod slack;
 pub mod webhook;
+mod wording;
 mod words;
 
+pub use wording::Wording;
 pub use words::{line, subject, text};
 
 use crate::outbox::{Outcome, Row};
@@ -172,7 +175,7 @@ mod tests {
                     Outcome::Sent(_) => "sent".to_owned(),
                     Outcome::TryAgain { after: Some(after), .. } => format!("again in {}", after.as_secs()),
                     Outcome::TryAgain { after: None, .. } => "again".to_owned(),
-                    Outcome::GiveUp { .. } => "never".to_owned(),
+                    Outcome::GiveUp { .. } | Outcome::Nobody { .. } => "never".to_owned(),
                 };
                 assert_eq!(said, expected, "{name}: {status} {body}");
             }

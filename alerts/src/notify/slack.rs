@@ -1,7 +1,7 @@
 //! Slack: a bot with a token (the Web API), or an incoming webhook as the simple way.
 
 use super::words::shortened;
-use super::{HttpNotifier, Next, Reply, Request, by_status, line, subject};
+use super::{HttpNotifier, Next, Reply, Request, Wording, by_status, line, subject};
 use crate::message::Message;
 use crate::outbox::{Outcome, Row};
 use crate::routing::dedup::Reason;
@@ -39,11 +39,12 @@ const LOST_MESSAGE: [&str; 9] = [
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// How Slack is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Slack {
     /// The webhook, or the base of the Web API.
     url: String,
     bot: Option<Bot>,
+    wording: Wording,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,22 +56,36 @@ struct Bot {
 impl Slack {
     /// By an incoming webhook: its address decides the channel.
     pub fn webhook(url: &str) -> Self {
-        Self { url: url.to_owned(), bot: None }
+        Self { url: url.to_owned(), bot: None, wording: Wording::default() }
     }
 
     /// By a bot: `base` is `https://slack.com/api` but for tests.
     pub fn bot(base: &str, token: &str, channel: &str) -> Self {
         let bot = Bot { token: token.to_owned(), channel: channel.to_owned() };
-        Self { url: base.trim_end_matches('/').to_owned(), bot: Some(bot) }
+        Self { url: base.trim_end_matches('/').to_owned(), bot: Some(bot), wording: Wording::default() }
+    }
+
+    /// The same in other words: `title`, `title_link`, `text`, `pretext`, `footer`, `fallback`, `username`, `icon_emoji`,
+    /// `icon_url` and a `channel` that depends on the alert.
+    pub fn worded(self, wording: Wording) -> Self {
+        Self { wording, ..self }
     }
 
     /// A call of the Web API, or the one post that a webhook takes. `more` is what the call has besides the message.
     fn call(&self, method: &str, row: &Row, more: Value) -> Request {
-        let mut body = json!({"text": escaped(&subject(&row.message), 300), "blocks": blocks(&row.message)});
+        let said = |name| self.wording.say(name, row);
+        let summary = said("fallback").or_else(|| said("title")).map(|text| shortened(&text, 300));
+        let summary = summary.unwrap_or_else(|| escaped(&subject(&row.message), 300));
+        let mut body = json!({"text": summary, "blocks": self.blocks(row)});
+        for name in ["username", "icon_emoji", "icon_url"] {
+            if let Some(text) = said(name).filter(|_| method != "chat.update") {
+                body[name] = text.into();
+            }
+        }
         let mut headers = vec![("Content-Type", "application/json; charset=utf-8".to_owned())];
         let Some(bot) = &self.bot else { return Request { url: self.url.clone(), headers, body: body.to_string() } };
         headers.push(("Authorization", format!("Bearer {}", bot.token)));
-        body["channel"] = json!(bot.channel);
+        body["channel"] = json!(said("channel").unwrap_or_else(|| bot.channel.clone()));
         if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
             body.extend(more);
         }
@@ -160,24 +175,53 @@ fn by_body(reply: &Reply) -> Outcome {
     }
 }
 
-fn blocks(message: &Message) -> Vec<Value> {
-    let header = shortened(&subject(message), HEADER_MAX - 2);
-    let mut blocks = vec![json!({"type": "header", "text": {"type": "plain_text", "text": header}})];
-    let (mut size, mut told) = (HEADER_MAX, 0);
-    for alert in &message.alerts {
+impl Slack {
+    /// A title, a section for each alert (or the text that the settings ask for), and a link.
+    fn blocks(&self, row: &Row) -> Vec<Value> {
+        let message = &row.message;
+        let said = |name| self.wording.say(name, row).map(|text| shortened(&text, SECTION_MAX));
+        let mut blocks: Vec<Value> = said("pretext").map(|text| section(&text)).into_iter().collect();
+        // A title with a link or with Slack's own marks is no header: that is plain text.
+        blocks.push(match (said("title"), said("title_link")) {
+            (Some(title), Some(link)) => section(&format!("*<{link}|{}>*", title.replace(['<', '>', '|'], " "))),
+            (Some(title), None) => section(&format!("*{title}*")),
+            (None, _) => {
+                let title = shortened(&subject(message), HEADER_MAX - 2);
+                json!({"type": "header", "text": {"type": "plain_text", "text": title}})
+            }
+        });
+        let told = match said("text") {
+            Some(text) => {
+                blocks.push(section(&text));
+                message.alerts.len()
+            }
+            None => sections(message, &mut blocks),
+        };
+        let more = message.alerts.len() - told;
+        let rest = if more > 0 { format!("+{more} more · ") } else { String::new() };
+        let footer = said("footer").map(|text| format!("{} · ", shortened(&text, 300))).unwrap_or_default();
+        let link = format!("{rest}{footer}<{}|Takt>", message.external_url);
+        blocks.push(json!({"type": "context", "elements": [{"type": "mrkdwn", "text": link}]}));
+        blocks
+    }
+}
+
+fn section(text: &str) -> Value {
+    json!({"type": "section", "text": {"type": "mrkdwn", "text": text}})
+}
+
+/// A section for each alert, as many as fit. Returns how many that are.
+fn sections(message: &Message, blocks: &mut Vec<Value>) -> usize {
+    let mut size = HEADER_MAX;
+    for (told, alert) in message.alerts.iter().enumerate() {
         let text = escaped(&line(alert), SECTION_MAX);
         size += text.len();
         if size > BLOCKS_MAX || blocks.len() > 45 {
-            break;
+            return told;
         }
-        blocks.push(json!({"type": "section", "text": {"type": "mrkdwn", "text": text}}));
-        told += 1;
+        blocks.push(section(&text));
     }
-    let more = message.alerts.len() - told;
-    let rest = if more > 0 { format!("+{more} more · ") } else { String::new() };
-    let link = format!("{rest}<{}|Takt>", message.external_url);
-    blocks.push(json!({"type": "context", "elements": [{"type": "mrkdwn", "text": link}]}));
-    blocks
+    message.alerts.len()
 }
 
 /// At most so many characters, with the three that mean something to Slack replaced; never half a replacement.

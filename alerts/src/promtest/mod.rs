@@ -11,7 +11,7 @@ pub use run::{Failure, run};
 
 use crate::ports::{Query, SampleSink};
 use std::time::Duration;
-use takt_model::Labels;
+use takt_model::{Labels, Timestamp};
 
 /// A database for one test: takes samples and evaluates PromQL over them.
 pub trait Storage: Query + SampleSink {}
@@ -29,17 +29,21 @@ pub struct TestFile {
     pub evaluation_interval: Duration,
     /// Groups in the order in which they are evaluated; the others go first.
     pub group_eval_order: Vec<String>,
+    /// Whether values that differ in the last bit only are the same.
+    pub fuzzy_compare: bool,
     /// The tests.
     pub tests: Vec<Test>,
 }
 
-/// One test: its own database from time 0 on.
+/// One test: its own database. Times are counted from its beginning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Test {
     /// Its name, or nothing.
     pub name: String,
     /// The series with their values.
     pub series: Vec<(Labels, Vec<series::Value>)>,
+    /// When the test begins: the instant of the first value.
+    pub start: Timestamp,
     /// Time from one value to the next.
     pub interval: Duration,
     /// Which alerts must fire.

@@ -5,7 +5,7 @@ use crate::routing::matcher::{MatchOp, parse_matchers};
 use crate::rules::ALERT_NAME;
 use crate::yaml::{Mistake, Node};
 use std::time::Duration;
-use takt_model::{Labels, METRIC_NAME};
+use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -21,14 +21,19 @@ impl TestFile {
 
 fn file(name: &str, text: &str) -> Result<TestFile, Mistake> {
     let root = Node::read(text)?;
-    let fields = root.fields(&["rule_files", "evaluation_interval", "group_eval_order", "tests"])?;
+    let fields = root.fields(&["rule_files", "evaluation_interval", "fuzzy_compare", "group_eval_order", "tests"])?;
     let evaluation_interval = fields.optional("evaluation_interval", Node::duration)?.unwrap_or(MINUTE);
     let tests = fields.or_default("tests", Node::list)?.iter().map(|node| test(node, evaluation_interval));
+    let order = fields.or_default("group_eval_order", Node::texts)?;
+    if let Some(twin) = order.iter().enumerate().find(|(at, name)| order[..*at].contains(name)) {
+        return Err(root.mistake(format!("`group_eval_order` names `{}` twice", twin.1)));
+    }
     Ok(TestFile {
         name: name.to_owned(),
+        fuzzy_compare: fields.or_default("fuzzy_compare", Node::boolean)?,
         rule_files: fields.or_default("rule_files", Node::texts)?,
         evaluation_interval,
-        group_eval_order: fields.or_default("group_eval_order", Node::texts)?,
+        group_eval_order: order,
         tests: tests.collect::<Result<_, _>>()?,
     })
 }
@@ -36,6 +41,7 @@ fn file(name: &str, text: &str) -> Result<TestFile, Mistake> {
 fn test(node: &Node, evaluation_interval: Duration) -> Result<Test, Mistake> {
     let fields = node.fields(&[
         "name",
+        "start_timestamp",
         "interval",
         "input_series",
         "alert_rule_test",
@@ -52,6 +58,7 @@ fn test(node: &Node, evaluation_interval: Duration) -> Result<Test, Mistake> {
         }
         Ok(Test {
             name: name.clone(),
+            start: fields.optional("start_timestamp", instant)?.unwrap_or(Timestamp(0)),
             interval,
             series: list("input_series")?.iter().map(input).collect::<Result<_, _>>()?,
             alerts: list("alert_rule_test")?.iter().map(alert_test).collect::<Result<_, _>>()?,
@@ -61,6 +68,15 @@ fn test(node: &Node, evaluation_interval: Duration) -> Result<Test, Mistake> {
         })
     };
     read().map_err(|mistake| mistake.within(format!("test `{name}`")))
+}
+
+/// Seconds since 1970, or RFC 3339.
+fn instant(node: &Node) -> Result<Timestamp, Mistake> {
+    let text = node.text()?;
+    let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
+    let written = || text.parse::<jiff::Timestamp>().ok().map(|at| Timestamp(at.as_millisecond()));
+    let at = seconds.map(|seconds| Timestamp((seconds * 1000.0).round() as i64)).or_else(written);
+    at.ok_or_else(|| node.mistake(format!("`{text}` is no instant such as 1700000000 or 2026-11-21T12:00:00Z")))
 }
 
 fn input(node: &Node) -> Result<(Labels, Vec<series::Value>), Mistake> {
@@ -105,7 +121,13 @@ fn expression_test(node: &Node) -> Result<ExpressionTest, Mistake> {
 fn labels(node: &Node) -> Result<Labels, Mistake> {
     let text = node.text()?.trim();
     let wrong = || node.mistake(format!("`{text}` is no series such as `up{{job=\"node\"}}`"));
-    let (name, braces) = text.split_at(text.find('{').unwrap_or(text.len()));
+    let (mut name, braces) = text.split_at(text.find('{').unwrap_or(text.len()));
+    let mut braces = braces.to_owned();
+    // A name that only quotes can hold stands in the braces, without a value: `{"gpu.power", node="g01"}`.
+    if let Some((quoted, rest)) = quoted_name(text) {
+        (name, braces) = (quoted, format!("{{{rest}"));
+    }
+    let braces = braces.as_str();
     let matchers = parse_matchers(braces).map_err(|_| wrong())?;
     if matchers.iter().any(|matcher| matcher.op() != MatchOp::Equal) {
         return Err(wrong());
@@ -113,8 +135,17 @@ fn labels(node: &Node) -> Result<Labels, Mistake> {
     let mut labels: Labels = matchers.iter().map(|matcher| (matcher.name(), matcher.value())).collect();
     match name.trim() {
         "" => {}
-        name if name.contains(char::is_whitespace) => return Err(wrong()),
+        name if name.contains(char::is_whitespace) && !text.starts_with("{\"") => return Err(wrong()),
         name => labels.set(METRIC_NAME, name),
     }
     Ok(labels)
+}
+
+/// `name` and what follows of `{"name", …}`.
+fn quoted_name(text: &str) -> Option<(&str, &str)> {
+    let inside = text.strip_prefix('{')?.trim_start().strip_prefix('"')?;
+    let (name, rest) = inside.split_once('"')?;
+    let rest = rest.trim_start();
+    let rest = rest.strip_prefix(',').or_else(|| rest.starts_with('}').then_some(rest))?;
+    (!name.contains('\\')).then_some((name, rest))
 }

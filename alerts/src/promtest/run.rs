@@ -9,7 +9,7 @@ use crate::state::{EvalError, RuleKey, State, Surroundings};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
-use takt_model::{Labels, Timestamp};
+use takt_model::Labels;
 
 /// What was not as expected.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,6 +91,7 @@ fn run_one(file: &TestFile, test: &Test, rules: &[RuleFile], storage: &dyn Stora
     let times = test.alerts.iter().map(|test| test.at).chain(test.expressions.iter().map(|test| test.at));
     let last = times.max().unwrap_or_default();
     let around = Surroundings {
+        query: None,
         external_labels: &test.external_labels,
         external_url: &test.external_url,
         exporter_down: &|_| false,
@@ -100,7 +101,7 @@ fn run_one(file: &TestFile, test: &Test, rules: &[RuleFile], storage: &dyn Stora
     let step = file.evaluation_interval.max(Duration::from_millis(1));
     while now <= last {
         for group in &mut groups {
-            let evaluation = group.evaluate(Timestamp(0).plus(now), storage, storage, &around);
+            let evaluation = group.evaluate(test.start.plus(now), storage, storage, &around);
             for (rule, error) in evaluation.failures {
                 failures.entry(rule.clone()).or_insert(Failure::Rule { test: test.name.clone(), rule, error });
             }
@@ -110,10 +111,11 @@ fn run_one(file: &TestFile, test: &Test, rules: &[RuleFile], storage: &dyn Stora
         now += step;
     }
     let expressions = test.expressions.iter().filter_map(|expected| {
-        let got = storage.instant(&expected.expr, Timestamp(0).plus(expected.at));
+        let got = storage.instant(&expected.expr, test.start.plus(expected.at));
+        let is_same = got.as_ref().is_ok_and(|got| are_same(got, &expected.expected, file.fuzzy_compare));
         let got = got.map(|all| printed(&all)).map_err(|error| error.to_string());
         let wanted = printed(&expected.expected);
-        (got.as_ref() != Ok(&wanted)).then(|| Failure::Expression {
+        (!is_same).then(|| Failure::Expression {
             test: test.name.clone(),
             expr: expected.expr.clone(),
             at: expected.at,
@@ -127,7 +129,7 @@ fn run_one(file: &TestFile, test: &Test, rules: &[RuleFile], storage: &dyn Stora
 fn load(test: &Test, storage: &dyn Storage) -> Result<(), StoreError> {
     for (labels, values) in &test.series {
         let samples = values.iter().enumerate().filter_map(|(n, value)| {
-            let at = Timestamp(0).plus(test.interval * u32::try_from(n).ok()?);
+            let at = test.start.plus(test.interval * u32::try_from(n).ok()?);
             let value = match value {
                 Value::Missing => return None,
                 Value::Stale => None,
@@ -176,6 +178,21 @@ fn describe(labels: &Labels, annotations: &[(String, String)]) -> String {
     format!("{labels} {annotations:?}")
 }
 
+/// Whether two results have the same series with the same values, in any order. `fuzzy` forgives the last bit.
+fn are_same(got: &[(Labels, f64)], expected: &[(Labels, f64)], fuzzy: bool) -> bool {
+    let sorted = |all: &[(Labels, f64)]| {
+        let mut all = all.to_vec();
+        all.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        all
+    };
+    let is_close = |a: f64, b: f64| fuzzy && (a - b).abs() <= f64::EPSILON * a.abs().max(b.abs());
+    let (got, expected) = (sorted(got), sorted(expected));
+    got.len() == expected.len()
+        && got.iter().zip(&expected).all(|((labels, value), (wanted, other))| {
+            labels == wanted && (value == other || (value.is_nan() && other.is_nan()) || is_close(*value, *other))
+        })
+}
+
 fn printed(all: &[(Labels, f64)]) -> Vec<String> {
     let mut lines: Vec<_> = all.iter().map(|(labels, value)| format!("{labels} {value}")).collect();
     lines.sort();
@@ -219,6 +236,23 @@ mod tests {
     }
 
     #[test]
+    fn the_last_bit_and_the_beginning() {
+        let with = |more: &str, test: &str, value: &str| {
+            failures(&format!(
+                "{more}\ntests: [{{interval: 1m, {test}input_series: [{{series: '{{\"m.x\", a=\"b\"}}', values: '0.3'}}], promql_expr_test: \
+                 [{{expr: '{{__name__=\"m.x\"}}', eval_time: 0s, exp_samples: [{{labels: '{{\"m.x\",a=\"b\"}}', value: {value}}}]}}]}}]\n"
+            ))
+        };
+        let almost = "0.30000000000000004";
+        assert_eq!(with("", "", "0.3"), [""; 0]);
+        assert_eq!(with("", "", almost).len(), 1);
+        assert_eq!(with("fuzzy_compare: true", "", almost), [""; 0]);
+        assert_eq!(with("fuzzy_compare: true", "", "0.3001").len(), 1);
+        assert_eq!(with("", "start_timestamp: 2026-11-21T12:00:00Z, ", "0.3"), [""; 0]);
+        assert_eq!(with("", "start_timestamp: 1700000000, ", "0.3"), [""; 0]);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, says) in [
             ("test: []", "line 1: unknown key `test`; did you mean `tests`?"),
@@ -226,6 +260,8 @@ mod tests {
             ("tests: [{name: a, input_series: [{series: 'up', values: '1 x'}]}]", "`x` is no value"),
             ("tests: [{name: a, input_series: [{series: 'up{a=~\"b\"}', values: '1'}]}]", "is no series"),
             ("tests: [{promql_expr_test: [{expr: up, exp_samples: [{histogram: x}]}]}]", "histograms are not covered"),
+            ("tests: [{name: a, start_timestamp: noon}]", "`start_timestamp`: `noon` is no instant"),
+            ("group_eval_order: [a, b, a]", "names `a` twice"),
         ] {
             let message = TestFile::read("t.yml", text).unwrap_err().to_string();
             assert!(message.contains(says), "{text} gave {message}");

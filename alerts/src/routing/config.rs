@@ -14,6 +14,8 @@ use takt_model::Labels;
 /// What a configuration says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
+    /// As it was written, with its secrets left out.
+    pub shown: String,
     /// When a pushed alert without an end counts as resolved.
     pub resolve_timeout: Duration,
     /// Settings that receivers share, such as `smtp_smarthost`.
@@ -42,7 +44,7 @@ pub struct Receiver {
 /// One way to reach a receiver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Integration {
-    /// `email`, `slack`, `webhook` or `ntfy`.
+    /// `email`, `slack`, `webhook`, `ntfy` or `owner`.
     pub kind: &'static str,
     /// Its number among those of its kind in this receiver.
     pub index: usize,
@@ -65,10 +67,29 @@ const KINDS: &[(&str, &str, bool)] = &[
     ("slack_configs", "slack", false),
     ("webhook_configs", "webhook", true),
     ("ntfy_configs", "ntfy", true),
+    ("owner_configs", "owner", false),
 ];
 
 /// The global settings of ways that we deliver; those of others are read over, since no receiver can use them.
 const GLOBAL_PREFIXES: [&str; 3] = ["smtp_", "slack_", "http_config"];
+
+/// Keys whose values nobody may read back.
+const SECRETS: &[&str] = &[
+    "api_url",
+    "app_token",
+    "auth_password",
+    "auth_secret",
+    "bearer_token",
+    "client_secret",
+    "credentials",
+    "password",
+    "slack_api_url",
+    "slack_app_token",
+    "smtp_auth_password",
+    "smtp_auth_secret",
+    "token",
+    "url",
+];
 
 /// Which labels an alert's group has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,6 +234,7 @@ impl Config {
         let routes = read_routes(fields.require("route")?, &names)?;
         let (global, resolve_timeout) = read_global(&fields)?;
         Ok(Self {
+            shown: crate::yaml::without(text, SECRETS),
             resolve_timeout,
             global,
             templates: fields.or_default("templates", Node::texts)?,

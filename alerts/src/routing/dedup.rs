@@ -24,6 +24,20 @@ pub enum Reason {
     Nothing,
 }
 
+impl Reason {
+    /// The reason in Alertmanager's words, for webhooks and templates.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::FirstFiring => "first notification",
+            Self::NewInGroup => "new alerts added",
+            Self::SomeResolved => "some alerts resolved",
+            Self::Resolved => "all alerts resolved",
+            Self::StillFiring => "repeat interval elapsed",
+            Self::Nothing => "",
+        }
+    }
+}
+
 /// An alert that was told to be firing and is not told to be over yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {

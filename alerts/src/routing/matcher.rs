@@ -1,5 +1,6 @@
 //! Conditions on an alert's labels in Alertmanager's syntax: `severity="critical"`, `node=~g0[1-3]`.
 
+use crate::unquote::unquote;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -143,8 +144,9 @@ impl fmt::Display for Matchers {
 
 /// Reads one or several conditions separated by commas, in braces or not. Names and values may be bare or quoted.
 ///
-/// Alertmanager has two grammars and asks the newer one first; so do we. The older one lets a bare value hold anything
-/// up to the next comma.
+/// Alertmanager has two grammars. The newer one knows any name; the older one lets a bare value hold anything up to the
+/// next comma, and keeps escapes that it does not know. As in Alertmanager (from 0.27 on) what only one of them can read
+/// means what it says, and where both can and differ, the older one is believed.
 ///
 /// # Errors
 /// Where neither grammar can read it.
@@ -154,13 +156,9 @@ pub fn parse_matchers(text: &str) -> Result<Vec<Matcher>, MatcherError> {
         Some(rest) => rest.strip_suffix('}').ok_or_else(syntax)?,
         None => text.trim(),
     };
-    match newer(inside) {
-        Some(parts) => parts,
-        None => older(inside).ok_or_else(syntax)?,
-    }
-    .into_iter()
-    .map(|(name, op, value)| Matcher::new(&name, op, &value))
-    .collect()
+    let parts = older(inside).or_else(|| newer(inside)).ok_or_else(syntax)?;
+    let parts = parts.into_iter();
+    parts.map(|(name, op, value)| Matcher::new(&name, op, &value)).collect()
 }
 
 type Part = (String, MatchOp, String);
@@ -253,21 +251,13 @@ fn is_bare(c: char) -> bool {
 
 fn word(text: &str) -> Option<(String, &str)> {
     if let Some(quoted) = text.strip_prefix('"') {
-        let mut out = String::new();
-        let mut chars = quoted.char_indices();
-        while let Some((at, c)) = chars.next() {
-            match c {
-                '"' => return Some((out, &quoted[at + 1..])),
-                '\\' => match chars.next()?.1 {
-                    'n' => out.push('\n'),
-                    't' => out.push('\t'),
-                    same @ ('"' | '\\' | '\'') => out.push(same),
-                    _ => return None,
-                },
-                c => out.push(c),
-            }
-        }
-        return None;
+        let mut escaped = false;
+        let end = quoted.find(|c| {
+            let closes = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            closes
+        })?;
+        return Some((unquote(&quoted[..end])?, &quoted[end + 1..]));
     }
     let end = text.find(|c| !is_bare(c)).unwrap_or(text.len());
     (end > 0).then(|| (text[..end].to_owned(), &text[end..]))
@@ -292,6 +282,10 @@ mod tests {
             // Only the older grammar reads these.
             ("foo=bar=baz", r#"{foo="bar=baz"}"#),
             (r#"path=~"\d+""#, r#"{path=~"\\d+"}"#),
+            // Both can read these and differ: a tab, or a backslash and a letter.
+            (r#"a="x\ty""#, r#"{a="x\\ty"}"#),
+            (r#""gpu.type"="\u0041""#, r#"{gpu.type="A"}"#),
+            (r#"{"a b"!~"c",d="e"}"#, r#"{"a b"!~"c",d="e"}"#),
             ("foo=", r#"{foo=""}"#),
         ] {
             let matchers = Matchers(parse_matchers(text).unwrap_or_else(|error| panic!("{text}: {error}")));

@@ -104,6 +104,11 @@ impl Router {
         self.regroup(now)
     }
 
+    /// What the server adds to the routes from now on.
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
     /// Goes on with another configuration. Groups begin to wait anew; what was told stays known.
     pub fn reconfigure(&mut self, config: Config, now: Timestamp) -> Changes {
         self.config = config;

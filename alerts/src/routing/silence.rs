@@ -53,10 +53,10 @@ pub enum SilenceError {
     #[error("at least one matcher must not match the empty string")]
     MatchesAll,
     /// It ends before it begins.
-    #[error("the start has to be before the end")]
+    #[error("Failed to create silence: start time must be before end time")]
     Backwards,
     /// It would be over at once.
-    #[error("the end cannot be in the past")]
+    #[error("Failed to create silence: end time can't be in the past")]
     InThePast,
 }
 

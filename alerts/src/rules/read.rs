@@ -1,8 +1,8 @@
 //! From the text of a rule file to its rules. A mistake names file, line, group and rule.
 
-use super::{ALERT_NAME, AlertingRule, Group, ON_EXPORTER_DOWN, OnExporterDown, RecordingRule, Rule, RuleFile};
+use super::{AlertingRule, Group, ON_EXPORTER_DOWN, OnExporterDown, RecordingRule, Rule, RuleFile};
 use crate::ports::Query;
-use crate::template::Template;
+use crate::template::{Template, TemplateError};
 use crate::yaml::{Fields, Mistake, Node};
 use takt_model::METRIC_NAME;
 
@@ -123,8 +123,9 @@ fn recording(
     group_labels: &[(String, Template)],
 ) -> Result<RecordingRule, Mistake> {
     let name = record.text()?;
-    if !is_metric_name(name) {
-        return Err(record.mistake(format!("`{name}` is no name for a metric")));
+    // Since Prometheus 3 any text is a name; braces are an expression in the wrong place.
+    if name.is_empty() || name.contains(['{', '}']) {
+        return Err(record.mistake(format!("`{name}` is no name for a metric; an expression belongs into `expr`")));
     }
     if let Some(key) = ["for", "keep_firing_for", "annotations"].iter().find(|key| fields.get(key).is_some()) {
         return Err(Mistake::new(fields.line(), format!("a recording rule has no `{key}`")));
@@ -158,24 +159,18 @@ fn merged(group: &[(String, Template)], own: Vec<(String, Template)>) -> Vec<(St
 pub(crate) fn templates(node: &Node, are_labels: bool) -> Result<Vec<(String, Template)>, Mistake> {
     let mut out = Vec::new();
     for (name, value) in node.pairs()? {
-        if !is_label_name(name) || (are_labels && matches!(name, METRIC_NAME | ALERT_NAME)) {
+        if name.is_empty() || (are_labels && name == METRIC_NAME) {
             return Err(value.mistake(format!("`{name}` cannot be set here")));
         }
-        let template = Template::read(value.text()?)
-            .map_err(|error| value.mistake(error.to_string()).within(format!("`{name}`")))?;
+        let wrong = |error: TemplateError| value.mistake(error.to_string()).within(format!("`{name}`"));
+        let template = Template::read(value.text()?).map_err(wrong)?;
+        // Whether a template works may depend on its alert; who tries it on none may be wrong about it.
+        if let Err(error) = template.rehearse().map_err(wrong) {
+            tracing::debug!(%error, "a template fails where there are no labels");
+        }
         out.push((name.to_owned(), template));
     }
     Ok(out)
-}
-
-fn is_label_name(name: &str) -> bool {
-    !name.starts_with(|c: char| c.is_ascii_digit())
-        && !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-fn is_metric_name(name: &str) -> bool {
-    is_label_name(&name.replace(':', "_"))
 }
 
 #[cfg(test)]
@@ -243,13 +238,13 @@ groups:
             ("groups: [{name: g, rules: [{alert: A, record: a, expr: up}]}]", "not both"),
             ("groups: [{name: g, rules: [{alert: A}]}]", "group `g`, rule `A`: `expr` is missing"),
             ("groups: [{name: g, rules: [{alert: A, expr: ' '}]}]", "`expr` is empty"),
-            ("groups: [{name: g, rules: [{record: 'a b', expr: up}]}]", "`a b` is no name for a metric"),
+            ("groups: [{name: g, rules: [{record: 'a{b=\"c\"}', expr: up}]}]", "`a{b=\"c\"}` is no name for a metric"),
             ("groups: [{name: g, rules: [{record: a, expr: up, for: 1m}]}]", "a recording rule has no `for`"),
             ("groups: [{name: g, rules: [{alert: A, expr: up, labels: {__name__: x}}]}]", "`__name__` cannot be set"),
-            ("groups: [{name: g, rules: [{alert: A, expr: up, labels: {a-b: x}}]}]", "`a-b` cannot be set here"),
+            ("groups: [{name: g, rules: [{alert: A, expr: up, labels: {'': x}}]}]", "`` cannot be set here"),
             (
-                "groups: [{name: g, rules: [{alert: A, expr: up, annotations: {s: '{{ query \"up\" }}'}}]}]",
-                "rule `A`, `annotations`, `s`: template: function `query` asks the database",
+                "groups: [{name: g, rules: [{alert: A, expr: up, annotations: {s: '{{ qery \"up\" }}'}}]}]",
+                "rule `A`, `annotations`, `s`: template: no function `qery`; did you mean `query`?",
             ),
             (
                 "groups: [{name: g, rules: [{alert: A, expr: up, annotations: {takt_on_exporter_down: x}}]}]",

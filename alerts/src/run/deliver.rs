@@ -3,6 +3,7 @@
 
 use super::{AlertMetrics, Work};
 use crate::notify::channels::{Channels, Way};
+use crate::notify::email::{Email, Mailer};
 use crate::notify::{HttpNotifier, Next, Reply, Request};
 use crate::outbox::{Outcome, Row};
 use crate::ports::StoreError;
@@ -55,6 +56,9 @@ impl Deliver {
                 Outcome::TryAgain { error, .. } => {
                     tracing::warn!(id = row.id, channel = row.channel, error, "cannot be told now");
                 }
+                Outcome::Nobody { error } => {
+                    tracing::info!(id = row.id, channel = row.channel, error, "nobody is told");
+                }
                 Outcome::GiveUp { error } => {
                     tracing::error!(id = row.id, channel = row.channel, error, "the channel refuses");
                 }
@@ -94,15 +98,27 @@ pub async fn tell(way: &Way, http: &Client, row: &Row, thread: Option<String>) -
             let pause = notifier.pause(row, thread.as_deref());
             (by_http(notifier.as_ref(), http, row, thread.as_deref()).await, pause)
         }
-        Way::Mail(email, mailer) => {
-            let is_first = thread.is_none();
-            let outcome = match mailer.send(&email.mail(row, thread)).await {
-                Ok(()) => Outcome::Sent(is_first.then(|| email.message_id(row))),
-                Err(error) if error.is_permanent() => Outcome::GiveUp { error: error_chain(&error) },
-                Err(error) => Outcome::TryAgain { after: None, error: error_chain(&error) },
+        Way::Mail(email, mailer) => (by_mail(email, mailer, row, thread).await, Duration::ZERO),
+        Way::Owner(owner, mailer) => {
+            let outcome = match owner.email(row) {
+                Ok(email) => match by_mail(&email, mailer, row, thread).await {
+                    // An owner's address that does not work is no reason to wake operators.
+                    Outcome::GiveUp { error } => Outcome::Nobody { error },
+                    outcome => outcome,
+                },
+                Err(error) => Outcome::Nobody { error },
             };
             (outcome, Duration::ZERO)
         }
+    }
+}
+
+async fn by_mail(email: &Email, mailer: &Mailer, row: &Row, thread: Option<String>) -> Outcome {
+    let is_first = thread.is_none();
+    match mailer.send(&email.mail(row, thread)).await {
+        Ok(()) => Outcome::Sent(is_first.then(|| email.message_id(row))),
+        Err(error) if error.is_permanent() => Outcome::GiveUp { error: error_chain(&error) },
+        Err(error) => Outcome::TryAgain { after: None, error: error_chain(&error) },
     }
 }
 

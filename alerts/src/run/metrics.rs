@@ -70,6 +70,7 @@ impl AlertMetrics {
             Outcome::Sent(_) => "sent",
             Outcome::TryAgain { .. } => "try_again",
             Outcome::GiveUp { .. } => "give_up",
+            Outcome::Nobody { .. } => "nobody",
         };
         self.notifications.get_or_create(&Delivery { channel: row.channel.clone(), outcome }).inc();
     }

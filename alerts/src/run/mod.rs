@@ -85,7 +85,7 @@ enum Work {
     Change(Change),
     Event(String, Event),
     Answered { row: Box<Row>, outcome: Outcome, pause: Duration },
-    Channels(Arc<Channels>),
+    Channels(Arc<Channels>, Option<Heartbeat>),
     Stop,
 }
 
@@ -137,12 +137,12 @@ impl Handle {
         self.work.send(Work::Event(exporter.to_owned(), event)).map_err(|_| Stopped)
     }
 
-    /// Messages go out by these channels from now on.
+    /// Messages go out by these channels from now on, and this address is asked.
     ///
     /// # Errors
     /// When the engine is gone.
-    pub fn use_channels(&self, channels: Channels) -> Result<(), Stopped> {
-        self.work.send(Work::Channels(Arc::new(channels))).map_err(|_| Stopped)
+    pub fn use_channels(&self, channels: Channels, heartbeat: Option<Heartbeat>) -> Result<(), Stopped> {
+        self.work.send(Work::Channels(Arc::new(channels), heartbeat)).map_err(|_| Stopped)
     }
 }
 
@@ -273,7 +273,10 @@ impl<O: Outside> Runner<O> {
                 }
                 Work::Event(exporter, event) => batch = batch.then(self.event(&exporter, event, now)),
                 Work::Answered { row, outcome, pause } => batch = batch.then(self.answered(&row, &outcome, pause, now)),
-                Work::Channels(channels) => self.deliver.channels = channels,
+                Work::Channels(channels, heartbeat) => {
+                    self.deliver.channels = channels;
+                    self.watch.heartbeat = heartbeat;
+                }
                 Work::Stop => self.stop_by = Some(now.plus(STOP_WITHIN)),
             }
         }

@@ -10,7 +10,7 @@ use crate::engine::Report;
 use crate::state::RuleKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use takt_model::{Labels, Timestamp};
+use takt_model::{Labels, Timestamp, error_chain};
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const HOLD: Duration = Duration::from_secs(120);
 const FAILING_FOR: Duration = Duration::from_secs(300);
 
 pub(super) struct Watch {
-    heartbeat: Option<Heartbeat>,
+    pub heartbeat: Option<Heartbeat>,
     beat_at: Timestamp,
     look_at: Timestamp,
     /// Since when rules fail, and when they last did.
@@ -45,7 +45,7 @@ impl Watch {
     pub fn look(&mut self, engine: &Engine, report: &Report, now: Timestamp) -> Vec<Posted> {
         for (rule, error) in &report.failures {
             let since = self.failing.get(rule).map_or(now, |(since, ..)| *since);
-            self.failing.insert(rule.clone(), (since, now, error.to_string()));
+            self.failing.insert(rule.clone(), (since, now, error_chain(error)));
         }
         self.failing.retain(|_, (_, last, _)| *last >= now.minus(HOLD));
         if now < self.look_at {
@@ -84,5 +84,128 @@ fn posted(labels: &[(&str, &str)], summary: &str, action: &str, since: Timestamp
         starts_at: Some(since),
         ends_at: Some(now.plus(HOLD)),
         generator_url: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Server;
+    use crate::events::xid::XidTable;
+    use crate::group::Defaults;
+    use crate::outbox::Outcome;
+    use crate::routing::Settings;
+    use crate::routing::config::Config;
+    use crate::state::EvalError;
+    use crate::{Batch, ports::QueryError};
+    use std::sync::Arc;
+
+    const ROUTES: &str = "
+route: {receiver: ops, group_by: [alertname], group_wait: 0s, group_interval: 1s}
+receivers:
+- name: ops
+  slack_configs: [{api_url: 'http://127.0.0.1:1/x', send_resolved: true}]
+  webhook_configs: [{url: 'http://127.0.0.1:1/y'}]
+";
+
+    fn engine() -> Engine {
+        let defaults = Defaults { interval: Duration::from_secs(15), query_offset: Duration::ZERO };
+        let settings = Settings { external_url: "http://takt".to_owned(), pages: None };
+        let server = Server { external_labels: Labels::new(), defaults, settings };
+        Engine::new(server, &[], &[], XidTable::shipped().clone(), Config::read("am.yml", ROUTES).unwrap())
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(1_000_000 + seconds)
+    }
+
+    fn fault() -> Posted {
+        let labels = [("alertname", "GpuHot"), ("node", "g01")].into_iter().collect();
+        Posted { labels, starts_at: Some(at(0)), ends_at: Some(at(100_000)), ..Posted::default() }
+    }
+
+    /// What the channels are told at `now`; `slack` takes nothing.
+    fn told(engine: &mut Engine, now: Timestamp) -> Vec<(String, String)> {
+        let _: Batch = engine.flush(now);
+        let mut told = Vec::new();
+        loop {
+            let (rows, _) = engine.send_due(now);
+            if rows.is_empty() {
+                return told;
+            }
+            for row in rows {
+                let outcome = match row.channel.contains("slack") {
+                    true => Outcome::TryAgain { after: Some(Duration::from_secs(10)), error: "503".to_owned() },
+                    false => {
+                        let names = row.message.alerts.iter().filter_map(|alert| alert.labels.get("alertname"));
+                        told.push((row.channel.clone(), names.collect::<Vec<_>>().join(" ")));
+                        Outcome::Sent(None)
+                    }
+                };
+                engine.answered(row.id, &outcome, &|_| None, now);
+            }
+        }
+    }
+
+    #[test]
+    fn a_channel_that_takes_nothing_is_reported_over_the_others_and_its_end_too() {
+        let (mut engine, mut watch) = (engine(), Watch::new(None));
+        engine.post(vec![fault()], at(0));
+        let mut seen = Vec::new();
+        for second in (0..400).step_by(10) {
+            let now = at(second);
+            let posted = watch.look(&engine, &Report::default(), now);
+            engine.post(posted, now);
+            seen.extend(told(&mut engine, now).into_iter().map(|(channel, names)| (second, channel, names)));
+        }
+        let failing: Vec<_> = seen.iter().filter(|(_, _, names)| names == "TaktDeliveryFailing").collect();
+        assert_eq!(failing.len(), 1, "{seen:?}");
+        assert!(failing[0].0 > 300 && failing[0].1 == "ops/webhook/0", "{failing:?}");
+        // The channel is repaired: what it owes is taken, and the alert about it ends by itself.
+        for row in engine.outbox().iter().map(|row| row.id).collect::<Vec<_>>() {
+            engine.answered(row, &Outcome::Sent(None), &|_| None, at(400));
+        }
+        let mut ends = Vec::new();
+        for second in (400..700).step_by(10) {
+            let now = at(second);
+            let posted = watch.look(&engine, &Report::default(), now);
+            engine.post(posted, now);
+            let _: Batch = engine.flush(now);
+            let rows = engine.send_due(now).0;
+            for row in rows {
+                ends.push((row.channel.clone(), row.message.reason));
+                engine.answered(row.id, &Outcome::Sent(None), &|_| None, now);
+            }
+        }
+        let webhook: Vec<_> = ends.iter().filter(|(channel, _)| channel == "ops/webhook/0").collect();
+        assert_eq!(webhook.len(), 1, "{ends:?}");
+        assert_eq!(webhook[0].1, crate::routing::dedup::Reason::Resolved);
+    }
+
+    #[test]
+    fn a_rule_that_fails_for_long_is_reported_and_one_that_failed_once_is_not() {
+        let (engine, mut watch) = (engine(), Watch::new(None));
+        let failing = |name: &str| {
+            (RuleKey(Arc::from(name)), EvalError::from(QueryError("many-to-many matching not allowed".to_owned())))
+        };
+        let mut first = None;
+        for second in (0..900).step_by(15) {
+            let mut report = Report { failures: vec![failing("r.yml:g/A")], ..Report::default() };
+            if second == 0 {
+                report.failures.push(failing("r.yml:g/Once"));
+            }
+            let posted = watch.look(&engine, &report, at(second));
+            let names: Vec<_> =
+                posted.iter().map(|one| one.labels.get("rule").unwrap_or_default().to_owned()).collect();
+            assert!(names.iter().all(|name| name == "r.yml:g/A"), "{names:?}");
+            if let Some(one) = posted.first() {
+                first.get_or_insert(second);
+                assert!(one.annotations["summary"].contains("many-to-many matching"), "{one:?}");
+                assert_eq!(one.starts_at, Some(at(0)));
+            }
+        }
+        assert!((300..=330).contains(&first.unwrap()), "{first:?}");
+        let quiet = watch.look(&engine, &Report::default(), at(2_000));
+        assert!(quiet.is_empty(), "it works again");
     }
 }

@@ -1,98 +1,59 @@
 //! From the parts of a template to text.
 
-use super::number::print_float;
-use super::parse::{Base, Command, Operand, Part, Pipeline};
-use super::{Context, TemplateError};
+use super::functions::{self, Function};
+use super::parse::{Base, Command, Defines, Operand, Part, Pipeline};
+use super::value::{Value, fail};
+use super::{TemplateError, World, members};
 use std::borrow::Cow;
-use takt_model::Labels;
 
-/// What an expression in a template stands for.
-#[derive(Debug, Clone)]
-pub(super) enum Value<'a> {
-    Nil,
-    Bool(bool),
-    Int(i64),
-    Float(f64),
-    Text(Cow<'a, str>),
-    Labels(&'a Labels),
-    /// The alert itself, `.` at the outermost level.
-    Alert,
-}
+/// How deeply templates may call one another.
+const CALLS_MAX: usize = 40;
 
-impl Value<'_> {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Nil => "nothing",
-            Self::Bool(_) => "a truth value",
-            Self::Int(_) => "a whole number",
-            Self::Float(_) => "a number with a fraction",
-            Self::Text(_) => "text",
-            Self::Labels(_) => "labels",
-            Self::Alert => "the alert",
-        }
-    }
+/// How long a text may become: what is longer helps nobody, and a template must not fill the memory.
+const OUT_MAX: usize = 1 << 20;
 
-    pub(super) fn is_true(&self) -> bool {
-        match self {
-            Self::Nil => false,
-            Self::Bool(value) => *value,
-            Self::Int(value) => *value != 0,
-            Self::Float(value) => *value != 0.0,
-            Self::Text(text) => !text.is_empty(),
-            Self::Labels(labels) => !labels.is_empty(),
-            Self::Alert => true,
-        }
-    }
-
-    /// As Go prints it with `%v`.
-    pub(super) fn print(&self) -> Cow<'_, str> {
-        match self {
-            Self::Nil => Cow::Borrowed("<no value>"),
-            Self::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
-            Self::Int(value) => Cow::Owned(value.to_string()),
-            Self::Float(value) => Cow::Owned(print_float(*value)),
-            Self::Text(text) => Cow::Borrowed(text),
-            Self::Labels(labels) => {
-                let pairs: Vec<_> = labels.iter().map(|(name, value)| format!("{name}:{value}")).collect();
-                Cow::Owned(format!("map[{}]", pairs.join(" ")))
-            }
-            Self::Alert => Cow::Borrowed("<alert>"),
-        }
-    }
-}
-
-pub(super) fn fail<T>(what: impl Into<String>) -> Result<T, TemplateError> {
-    Err(TemplateError(what.into()))
-}
-
-pub(super) fn run(body: &[Part], context: &Context<'_>) -> Result<String, TemplateError> {
-    let variables = vec![
-        ("$", Value::Alert),
-        ("$labels", Value::Labels(context.labels)),
-        ("$externalLabels", Value::Labels(context.external_labels)),
-        ("$externalURL", Value::Text(Cow::Borrowed(context.external_url))),
-        ("$value", Value::Float(context.value)),
-    ];
-    let mut machine = Machine { context, variables, out: String::new() };
-    machine.run(body, &Value::Alert)?;
+/// Runs a template over `dot`, with `variables` known at its outermost level.
+pub(super) fn run<'a>(
+    body: &'a [Part],
+    defines: &[&'a Defines],
+    world: &World<'a>,
+    dot: &Value<'a>,
+    variables: Vec<(&'a str, Value<'a>)>,
+) -> Result<String, TemplateError> {
+    let mut machine = Machine { world, defines, variables, out: String::new(), calls: 0 };
+    machine.run(body, dot)?;
     Ok(machine.out)
 }
 
-struct Machine<'a> {
-    context: &'a Context<'a>,
+struct Machine<'w, 'a> {
+    world: &'w World<'a>,
+    /// Templates that can be called by name; earlier ones win.
+    defines: &'w [&'a Defines],
     variables: Vec<(&'a str, Value<'a>)>,
     out: String,
+    calls: usize,
 }
 
-impl<'a> Machine<'a> {
-    fn run(&mut self, parts: &'a [Part], dot: &Value<'a>) -> Result<(), TemplateError> {
+/// How a list of parts ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    On,
+    Break,
+    Continue,
+}
+
+type Run = Result<Flow, TemplateError>;
+
+impl<'a> Machine<'_, 'a> {
+    fn run(&mut self, parts: &'a [Part], dot: &Value<'a>) -> Run {
         for part in parts {
-            match part {
-                Part::Text(text) => self.out.push_str(text),
+            let flow = match part {
+                Part::Text(text) => self.print(text)?,
                 Part::Print(pipeline) => {
                     let value = self.pipeline(pipeline, dot)?;
-                    if pipeline.target.is_none() {
-                        self.out.push_str(&value.print());
+                    match pipeline.target {
+                        None => self.print(&value.print())?,
+                        Some(_) => Flow::On,
                     }
                 }
                 Part::If { arms, otherwise } => self.scoped(|machine| {
@@ -111,11 +72,43 @@ impl<'a> Machine<'a> {
                     }
                 })?,
                 Part::Range { key, pipeline, body, otherwise } => {
-                    self.scoped(|machine| machine.range(key.as_deref(), pipeline, body, otherwise, dot))?;
+                    self.scoped(|machine| machine.range(key.as_deref(), pipeline, body, otherwise, dot))?
                 }
+                Part::Call { name, pipeline } => {
+                    let dot = pipeline.as_ref().map_or(Ok(Value::Nil), |pipeline| self.pipeline(pipeline, dot))?;
+                    self.call(name, &dot)?
+                }
+                Part::Break => Flow::Break,
+                Part::Continue => Flow::Continue,
+            };
+            if flow != Flow::On {
+                return Ok(flow);
             }
         }
-        Ok(())
+        Ok(Flow::On)
+    }
+
+    fn print(&mut self, text: &str) -> Run {
+        self.out.push_str(text);
+        match self.out.len() > OUT_MAX {
+            true => fail(format!("more than {OUT_MAX} bytes of text")),
+            false => Ok(Flow::On),
+        }
+    }
+
+    /// Runs a template by its name. It knows nothing of the variables of its caller.
+    fn call(&mut self, name: &str, dot: &Value<'a>) -> Run {
+        let body = self.defines.iter().find_map(|defines| defines.get(name));
+        let body = body.ok_or_else(|| TemplateError(format!("no template `{name}`")))?;
+        self.calls += 1;
+        if self.calls > CALLS_MAX {
+            return fail(format!("more than {CALLS_MAX} templates in each other"));
+        }
+        let outside = std::mem::replace(&mut self.variables, vec![("$", dot.clone())]);
+        let result = self.run(body, dot);
+        self.variables = outside;
+        self.calls -= 1;
+        result
     }
 
     fn range(
@@ -125,31 +118,30 @@ impl<'a> Machine<'a> {
         body: &'a [Part],
         otherwise: &'a [Part],
         dot: &Value<'a>,
-    ) -> Result<(), TemplateError> {
-        let labels = match self.commands(&pipeline.commands, dot)? {
-            Value::Labels(labels) => labels,
-            other => return fail(format!("`range` cannot walk over {}", other.name())),
-        };
-        if labels.is_empty() {
+    ) -> Run {
+        let items = self.commands(&pipeline.commands, dot)?.items()?;
+        if items.is_empty() {
             return self.run(otherwise, dot);
         }
         let outside = self.variables.len();
-        for (name, value) in labels.iter() {
-            let value = Value::Text(Cow::Borrowed(value));
+        for (name, value) in items {
             if let Some(key) = key {
-                self.variables.push((key, Value::Text(Cow::Borrowed(name))));
+                self.variables.push((key, name));
             }
             if let Some(target) = &pipeline.target {
                 self.variables.push((&target.name, value.clone()));
             }
-            self.run(body, &value)?;
+            let flow = self.run(body, &value)?;
             self.variables.truncate(outside);
+            if flow == Flow::Break {
+                break;
+            }
         }
-        Ok(())
+        Ok(Flow::On)
     }
 
     /// Forgets what was declared inside.
-    fn scoped(&mut self, inside: impl FnOnce(&mut Self) -> Result<(), TemplateError>) -> Result<(), TemplateError> {
+    fn scoped(&mut self, inside: impl FnOnce(&mut Self) -> Run) -> Run {
         let outside = self.variables.len();
         let result = inside(self);
         self.variables.truncate(outside);
@@ -184,24 +176,79 @@ impl<'a> Machine<'a> {
         dot: &Value<'a>,
     ) -> Result<Value<'a>, TemplateError> {
         let (first, rest) = command.operands.split_first().ok_or_else(|| TemplateError("nothing to do".to_owned()))?;
-        let Base::Function(function) = &first.base else {
-            let value = self.operand(first, dot)?;
-            return match rest.is_empty() && piped.is_none() {
-                true => Ok(value),
-                false => fail(format!("{} cannot be called", value.name())),
-            };
-        };
-        let mut arguments = Vec::with_capacity(rest.len() + 1);
-        for operand in rest {
+        let is_alone = rest.is_empty() && piped.is_none();
+        match (&first.base, first.fields.split_last()) {
+            (Base::Function(function), _) => {
+                let value = self.function(function, rest, piped, dot)?;
+                members::walk(value, &first.fields)
+            }
+            // What stands behind `.Labels.Remove` are the arguments of the last name.
+            (_, Some((method, fields))) if !is_alone => {
+                let value = members::walk(self.base(first, dot)?, fields)?;
+                let arguments = self.arguments(rest, piped, dot)?;
+                members::member(&value, method, &arguments)
+            }
+            _ => {
+                let value = self.operand(first, dot)?;
+                match is_alone {
+                    true => Ok(value),
+                    false => fail(format!("{} cannot be called", value.name())),
+                }
+            }
+        }
+    }
+
+    fn arguments(
+        &mut self,
+        operands: &'a [Operand],
+        piped: Option<Value<'a>>,
+        dot: &Value<'a>,
+    ) -> Result<Vec<Value<'a>>, TemplateError> {
+        let mut arguments = Vec::with_capacity(operands.len() + 1);
+        for operand in operands {
             arguments.push(self.operand(operand, dot)?);
         }
         arguments.extend(piped);
-        let value = function.call(arguments, self.context)?;
-        self.walk(value, &first.fields)
+        Ok(arguments)
+    }
+
+    fn function(
+        &mut self,
+        function: &Function,
+        operands: &'a [Operand],
+        piped: Option<Value<'a>>,
+        dot: &Value<'a>,
+    ) -> Result<Value<'a>, TemplateError> {
+        // `and` and `or` look no further than they have to, as in Go.
+        if let Some(wanted) = function.stops_at() {
+            for operand in operands {
+                let value = self.operand(operand, dot)?;
+                if value.is_true() == wanted
+                    || (piped.is_none() && std::ptr::eq(operand, &raw const operands[operands.len() - 1]))
+                {
+                    return Ok(value);
+                }
+            }
+            return piped.ok_or_else(|| TemplateError(format!("`{function:?}` takes at least one argument")));
+        }
+        let arguments = self.arguments(operands, piped, dot)?;
+        if function.is(functions::TMPL) {
+            let [Value::Text(name), dot] = &arguments[..] else { return fail("`tmpl` takes a name and a value") };
+            let before = std::mem::take(&mut self.out);
+            let result = self.call(name, dot);
+            let said = std::mem::replace(&mut self.out, before);
+            return result.map(|_| Value::Text(Cow::Owned(said)));
+        }
+        function.call(arguments, self.world)
     }
 
     fn operand(&mut self, operand: &'a Operand, dot: &Value<'a>) -> Result<Value<'a>, TemplateError> {
-        let base = match &operand.base {
+        let base = self.base(operand, dot)?;
+        members::walk(base, &operand.fields)
+    }
+
+    fn base(&mut self, operand: &'a Operand, dot: &Value<'a>) -> Result<Value<'a>, TemplateError> {
+        Ok(match &operand.base {
             Base::Dot => dot.clone(),
             Base::Variable(name) => {
                 let known = self.variables.iter().rev().find(|(known, _)| known == name);
@@ -212,24 +259,8 @@ impl<'a> Machine<'a> {
             Base::Float(float) => Value::Float(*float),
             Base::Bool(value) => Value::Bool(*value),
             Base::Nil => Value::Nil,
-            Base::Function(function) => function.call(Vec::new(), self.context)?,
+            Base::Function(function) => self.function(function, &[], None, dot)?,
             Base::Group(pipeline) => self.pipeline(pipeline, dot)?,
-        };
-        self.walk(base, &operand.fields)
-    }
-
-    fn walk(&self, mut value: Value<'a>, fields: &[String]) -> Result<Value<'a>, TemplateError> {
-        for field in fields {
-            value = match (&value, field.as_str()) {
-                (Value::Alert, "Labels") => Value::Labels(self.context.labels),
-                (Value::Alert, "ExternalLabels") => Value::Labels(self.context.external_labels),
-                (Value::Alert, "ExternalURL") => Value::Text(Cow::Borrowed(self.context.external_url)),
-                (Value::Alert, "Value") => Value::Float(self.context.value),
-                (Value::Labels(labels), name) => Value::Text(Cow::Borrowed(labels.get(name).unwrap_or_default())),
-                (Value::Int(_) | Value::Float(_), name) => return fail(format!("no field `{name}` in a number")),
-                (other, name) => return fail(format!("no field `{name}` in {}", other.name())),
-            };
-        }
-        Ok(value)
+        })
     }
 }

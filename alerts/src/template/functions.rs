@@ -1,22 +1,52 @@
-//! The functions that templates may call: Go's own and those of Prometheus that need no database.
+//! The functions that templates may call: Go's own, those of Prometheus' rules, and those of Alertmanager's messages.
 
-use super::eval::{Value, fail};
 use super::number::{fixed, print_float, scientific, significant};
-use super::{Context, TemplateError};
+use super::value::{Value, fail};
+use super::{TemplateError, World, members};
 use crate::duration;
-use jiff::Timestamp;
 use regex::Regex;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
+use std::rc::Rc;
+use takt_model::Timestamp;
 
 type Arguments<'a> = Vec<Value<'a>>;
 type Outcome<'a> = Result<Value<'a>, TemplateError>;
-type Body = for<'a> fn(&[Value<'a>], &'a Context<'a>) -> Outcome<'a>;
+type Body = for<'a> fn(&[Value<'a>], &World<'a>) -> Outcome<'a>;
+
+/// Whose templates these are: what they know differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Of rules, as in Prometheus.
+    Rules,
+    /// Of messages, as in Alertmanager.
+    Messages,
+}
+
+impl Dialect {
+    /// The variables that are known from the beginning.
+    pub(super) fn variables(self) -> &'static [&'static str] {
+        match self {
+            Self::Rules => &["$", "$labels", "$externalLabels", "$externalURL", "$value"],
+            Self::Messages => &["$"],
+        }
+    }
+
+    fn functions(self) -> &'static [Function] {
+        match self {
+            Self::Rules => RULES,
+            Self::Messages => MESSAGES,
+        }
+    }
+}
+
+/// Runs a template by its name and gives its text; only who runs templates can do it.
+pub(super) const TMPL: &str = "tmpl";
 
 /// A function under its name, with the least and the most arguments it takes.
 #[derive(Clone, Copy)]
-pub(super) struct Function {
+pub struct Function {
     name: &'static str,
     takes: (usize, usize),
     body: Body,
@@ -36,101 +66,154 @@ impl fmt::Debug for Function {
 
 const ANY: usize = usize::MAX;
 
-const FUNCTIONS: &[Function] = &[
+/// Go's own.
+const GO: &[Function] = &[
     function("and", 1, ANY, |args, _| Ok(first_or_last(args, false))),
     function("or", 1, ANY, |args, _| Ok(first_or_last(args, true))),
     function("not", 1, 1, |args, _| Ok(Value::Bool(!args[0].is_true()))),
     function("len", 1, 1, |args, _| len(&args[0])),
-    function("index", 2, 2, |args, _| index(&args[0], &args[1])),
+    function("index", 1, ANY, |args, _| args[1..].iter().try_fold(args[0].clone(), |value, key| index(&value, key))),
+    function("slice", 1, 3, |args, _| slice(&args[0], &args[1..])),
     function("eq", 2, ANY, |args, _| equal_to_any(args)),
     function("ne", 2, 2, |args, _| equal_to_any(args).map(|value| Value::Bool(!value.is_true()))),
     function("lt", 2, 2, |args, _| ordered(args, Ordering::is_lt)),
     function("le", 2, 2, |args, _| ordered(args, Ordering::is_le)),
     function("gt", 2, 2, |args, _| ordered(args, Ordering::is_gt)),
     function("ge", 2, 2, |args, _| ordered(args, Ordering::is_ge)),
-    function("print", 0, ANY, |args, _| Ok(text(print(args)))),
-    function("println", 0, ANY, |args, _| Ok(text(print_line(args)))),
-    function("printf", 1, ANY, |args, _| Ok(text(print_format(&args[0].print(), &args[1..])))),
-    function("html", 1, 1, |args, _| Ok(text(escape_html(&args[0].print())))),
-    function("urlquery", 1, 1, |args, _| Ok(text(escape_query(&args[0].print())))),
-    function("urlQueryEscape", 1, 1, |args, _| Ok(text(escape_query(&args[0].print())))),
-    function("humanize", 1, 1, |args, _| number(&args[0]).map(|v| text(humanize(v)))),
-    function("humanize1024", 1, 1, |args, _| number(&args[0]).map(|v| text(humanize_1024(v)))),
-    function("humanizeDuration", 1, 1, |args, _| number(&args[0]).map(|v| text(humanize_duration(v)))),
-    function("humanizePercentage", 1, 1, |args, _| {
-        number(&args[0]).map(|v| text(format!("{}%", significant(v * 100.0, 4))))
+    function("print", 0, ANY, |args, _| Ok(Value::text(print(args)))),
+    function("println", 0, ANY, |args, _| Ok(Value::text(print_line(args)))),
+    function("printf", 1, ANY, |args, _| Ok(Value::text(print_format(&args[0].print(), &args[1..])))),
+    function("html", 1, 1, |args, _| Ok(Value::text(escape_html(&args[0].print())))),
+    function("urlquery", 1, 1, |args, _| Ok(Value::text(escape_query(&args[0].print())))),
+    // Both of Prometheus and Alertmanager.
+    function("humanizeDuration", 1, 1, |args, _| number(&args[0]).map(|v| Value::text(humanize_duration(v)))),
+    function("title", 1, 1, |args, _| Ok(Value::text(title(&args[0].print())))),
+    function("toUpper", 1, 1, |args, _| Ok(Value::text(args[0].print().to_uppercase()))),
+    function("toLower", 1, 1, |args, _| Ok(Value::text(args[0].print().to_lowercase()))),
+    function("match", 2, 2, |args, _| Ok(Value::Bool(regex(&args[0])?.is_match(&args[1].print())))),
+    function("reReplaceAll", 3, 3, |args, _| {
+        let replacement = args[1].print();
+        Ok(Value::text(regex(&args[0])?.replace_all(&args[2].print(), &*replacement).into_owned()))
     }),
-    function("humanizeTimestamp", 1, 1, |args, _| humanize_timestamp(number(&args[0])?).map(text)),
+    function("safeHtml", 1, 1, |args, _| Ok(args[0].clone())),
+];
+
+/// Those of Prometheus' rules.
+const RULES: &[Function] = &[
+    function("query", 1, 1, |args, world| query(&args[0].print(), world)),
+    function("first", 1, 1, |args, _| match &args[0] {
+        Value::List(items) if !items.is_empty() => Ok(items[0].clone()),
+        Value::List(_) => fail("first() called on vector with no elements"),
+        other => fail(format!("`first` needs a list, not {}", other.name())),
+    }),
+    function("label", 2, 2, |args, _| members::member(&of_sample(&args[1], "Labels")?, &args[0].print(), &[])),
+    function("value", 1, 1, |args, _| of_sample(&args[0], "Value")),
+    function("strvalue", 1, 1, |args, _| members::member(&of_sample(&args[0], "Labels")?, "__value__", &[])),
+    function("sortByLabel", 2, 2, |args, _| sort_by_label(&args[0].print(), &args[1])),
+    function("args", 0, ANY, |args, _| {
+        let named = args.iter().enumerate().map(|(at, value)| (format!("arg{at}"), value.clone()));
+        Ok(Value::Map(Rc::new(named.collect())))
+    }),
+    // Who runs templates calls it itself.
+    function(TMPL, 2, 2, |_, _| fail("`tmpl` needs a template's name")),
+    function("now", 0, 0, |_, world| Ok(Value::Float(world.at.0 as f64 / 1000.0))),
+    function("toTime", 1, 1, |args, _| to_time(number(&args[0])?)),
+    function("toDuration", 1, 1, |args, _| {
+        let duration = jiff::SignedDuration::try_from_secs_f64(number(&args[0])?);
+        duration.map(Value::Duration).map_err(|_| TemplateError(format!("{} is no duration", args[0].print())))
+    }),
+    function("urlQueryEscape", 1, 1, |args, _| Ok(Value::text(escape_query(&args[0].print())))),
+    function("humanize", 1, 1, |args, _| number(&args[0]).map(|v| Value::text(humanize(v)))),
+    function("humanize1024", 1, 1, |args, _| number(&args[0]).map(|v| Value::text(humanize_1024(v)))),
+    function("humanizePercentage", 1, 1, |args, _| {
+        number(&args[0]).map(|v| Value::text(format!("{}%", significant(v * 100.0, 4))))
+    }),
+    function("humanizeTimestamp", 1, 1, |args, _| match number(&args[0])? {
+        seconds if seconds.is_finite() => to_time(seconds).map(|at| Value::text(at.print().into_owned())),
+        odd => Ok(Value::text(significant(odd, 4))),
+    }),
     function("parseDuration", 1, 1, |args, _| {
         let given = args[0].print();
         let parsed = duration::parse(&given).ok_or_else(|| TemplateError(format!("`{given}` is no duration")))?;
         Ok(Value::Float(parsed.as_secs_f64()))
     }),
-    function("title", 1, 1, |args, _| Ok(text(title(&args[0].print())))),
-    function("toUpper", 1, 1, |args, _| Ok(text(args[0].print().to_uppercase()))),
-    function("toLower", 1, 1, |args, _| Ok(text(args[0].print().to_lowercase()))),
-    function("match", 2, 2, |args, _| Ok(Value::Bool(regex(&args[0])?.is_match(&args[1].print())))),
-    function("reReplaceAll", 3, 3, |args, _| {
-        let replacement = args[1].print();
-        Ok(text(regex(&args[0])?.replace_all(&args[2].print(), &*replacement).into_owned()))
-    }),
-    function("stripPort", 1, 1, |args, _| Ok(text(split_port(&args[0].print()).0.to_owned()))),
-    function("stripDomain", 1, 1, |args, _| Ok(text(strip_domain(&args[0].print())))),
-    function("safeHtml", 1, 1, |args, _| Ok(args[0].clone())),
-    function("externalURL", 0, 0, |_, context| Ok(Value::Text(Cow::Borrowed(context.external_url)))),
-    function("pathPrefix", 0, 0, |_, context| Ok(text(path_of(context.external_url)))),
-    function("graphLink", 1, 1, |args, _| Ok(text(link(&args[0].print(), 0)))),
-    function("tableLink", 1, 1, |args, _| Ok(text(link(&args[0].print(), 1)))),
+    function("stripPort", 1, 1, |args, _| Ok(Value::text(split_port(&args[0].print()).0.to_owned()))),
+    function("stripDomain", 1, 1, |args, _| Ok(Value::text(strip_domain(&args[0].print())))),
+    function("externalURL", 0, 0, |_, world| Ok(Value::Text(Cow::Borrowed(world.external_url)))),
+    function("pathPrefix", 0, 0, |_, world| Ok(Value::text(path_of(world.external_url)))),
+    function("graphLink", 1, 1, |args, _| Ok(Value::text(link(&args[0].print(), 0)))),
+    function("tableLink", 1, 1, |args, _| Ok(Value::text(link(&args[0].print(), 1)))),
 ];
 
-/// Those of Prometheus' functions that we refuse, because they ask the database or make types of their own.
-const REFUSED: &[(&str, &str)] = &[
-    ("query", "asks the database"),
-    ("first", "asks the database"),
-    ("label", "asks the database"),
-    ("value", "asks the database"),
-    ("strvalue", "asks the database"),
-    ("sortByLabel", "asks the database"),
-    ("tmpl", "needs defined templates"),
-    ("args", "needs defined templates"),
-    ("now", "asks for the time, so that the text would change at every evaluation"),
-    ("toTime", "gives a time with methods"),
-    ("toDuration", "gives a duration with methods"),
-    ("call", "calls a value"),
-    ("slice", "is not covered"),
-    ("js", "is not covered"),
+/// Those of Alertmanager's messages.
+const MESSAGES: &[Function] = &[
+    function("trimSpace", 1, 1, |args, _| Ok(Value::text(args[0].print().trim().to_owned()))),
+    function("join", 2, 2, |args, _| {
+        let Value::List(items) = &args[1] else { return fail(format!("`join` needs a list, not {}", args[1].name())) };
+        let words: Vec<_> = items.iter().map(Value::print).collect();
+        Ok(Value::text(words.join(&args[0].print())))
+    }),
+    function("stringSlice", 0, ANY, |args, _| Ok(Value::list(args.to_vec()))),
+    function("list", 0, ANY, |args, _| Ok(Value::list(args.to_vec()))),
+    function("append", 1, ANY, |args, _| {
+        let items = args[0].items()?.into_iter().map(|(_, item)| item);
+        Ok(Value::list(items.chain(args[1..].iter().cloned()).collect()))
+    }),
+    function("dict", 0, ANY, |args, _| match args.len() % 2 {
+        0 => {
+            let pairs = args.chunks(2).map(|pair| (pair[0].print().into_owned(), pair[1].clone()));
+            Ok(Value::Map(Rc::new(pairs.collect())))
+        }
+        _ => fail("`dict` takes names and values in turn"),
+    }),
+    function("safeUrl", 1, 1, |args, _| Ok(args[0].clone())),
+    function("urlUnescape", 1, 1, |args, _| Ok(Value::text(unescape_query(&args[0].print())))),
+    function("toJson", 1, 1, |args, _| Ok(Value::text(args[0].json().to_string()))),
+    function("date", 2, 2, |args, _| members::member(&args[1], "Format", &args[..1])),
+    function("tz", 2, 2, |args, _| match &args[1] {
+        Value::Time(at) => {
+            let zone = jiff::tz::TimeZone::get(&args[0].print());
+            let zone = zone.map_err(|_| TemplateError(format!("`{}` is no time zone", args[0].print())))?;
+            Ok(Value::Time(at.with_time_zone(zone)))
+        }
+        other => fail(format!("`tz` needs a time, not {}", other.name())),
+    }),
+    function("since", 1, 1, |args, world| members::member(&Value::time(world.at)?, "Sub", args)),
 ];
 
 const fn function(name: &'static str, least: usize, most: usize, body: Body) -> Function {
     Function { name, takes: (least, most), body }
 }
 
-pub(super) fn by_name(name: &str) -> Result<Function, TemplateError> {
-    if let Some(known) = FUNCTIONS.iter().find(|function| function.name == name) {
+pub(super) fn by_name(name: &str, dialect: Dialect) -> Result<Function, TemplateError> {
+    let all = || GO.iter().chain(dialect.functions());
+    if let Some(known) = all().find(|function| function.name == name) {
         return Ok(*known);
     }
-    if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
-        return fail(format!("function `{name}` {why}"));
-    }
-    let near = FUNCTIONS.iter().map(|function| function.name);
+    let near = all().map(|function| function.name);
     let near = near.min_by_key(|known| strsim::osa_distance(name, known));
     fail(format!("no function `{name}`; did you mean `{}`?", near.unwrap_or_default()))
 }
 
 impl Function {
-    pub(super) fn call<'a>(&self, arguments: Arguments<'a>, context: &'a Context<'a>) -> Outcome<'a> {
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    /// The truth at which a function that looks at one argument after the other stops.
+    pub(super) fn stops_at(&self) -> Option<bool> {
+        [("and", false), ("or", true)].into_iter().find(|(name, _)| self.is(name)).map(|(_, stop)| stop)
+    }
+
+    pub(super) fn call<'a>(&self, arguments: Arguments<'a>, world: &World<'a>) -> Outcome<'a> {
         let (least, most) = self.takes;
         match arguments.len() {
             count if count < least || count > most => {
                 fail(format!("`{}` takes {least} argument(s), not {count}", self.name))
             }
-            _ => (self.body)(&arguments, context),
+            _ => (self.body)(&arguments, world),
         }
     }
-}
-
-fn text<'a>(text: String) -> Value<'a> {
-    Value::Text(Cow::Owned(text))
 }
 
 fn first_or_last<'a>(args: &[Value<'a>], wanted: bool) -> Value<'a> {
@@ -141,17 +224,87 @@ fn first_or_last<'a>(args: &[Value<'a>], wanted: bool) -> Value<'a> {
 fn len<'a>(value: &Value<'a>) -> Outcome<'a> {
     match value {
         Value::Text(text) => Ok(Value::Int(text.len() as i64)),
-        Value::Labels(labels) => Ok(Value::Int(labels.len() as i64)),
+        Value::Labels(labels) | Value::Kv(labels) => Ok(Value::Int(labels.len() as i64)),
+        Value::List(items) => Ok(Value::Int(items.len() as i64)),
+        Value::Map(map) => Ok(Value::Int(map.len() as i64)),
         other => fail(format!("{} has no length", other.name())),
     }
 }
 
 fn index<'a>(value: &Value<'a>, key: &Value<'a>) -> Outcome<'a> {
     match (value, key) {
-        (Value::Labels(labels), Value::Text(name)) => {
-            Ok(Value::Text(Cow::Borrowed(labels.get(name).unwrap_or_default())))
+        (Value::Labels(_) | Value::Kv(_) | Value::Map(_), Value::Text(name)) => {
+            // A method of that name is not meant here.
+            match value {
+                Value::Map(map) => Ok(map.get(&**name).cloned().unwrap_or(Value::Nil)),
+                Value::Labels(labels) | Value::Kv(labels) => {
+                    Ok(Value::text(labels.get(name).unwrap_or_default().to_owned()))
+                }
+                _ => Ok(Value::Nil),
+            }
+        }
+        (Value::List(items), Value::Int(at)) => {
+            let item = usize::try_from(*at).ok().and_then(|at| items.get(at));
+            item.cloned().ok_or_else(|| TemplateError(format!("index out of range: {at}")))
         }
         (value, key) => fail(format!("{} cannot be indexed by {}", value.name(), key.name())),
+    }
+}
+
+fn slice<'a>(value: &Value<'a>, bounds: &[Value<'a>]) -> Outcome<'a> {
+    let bound = |at: usize, default: usize| match bounds.get(at) {
+        None => Ok(default),
+        Some(Value::Int(bound)) => usize::try_from(*bound).map_err(|_| TemplateError("a negative bound".to_owned())),
+        Some(other) => fail(format!("{} is no bound", other.name())),
+    };
+    let outside = || TemplateError("index out of range".to_owned());
+    match value {
+        Value::Text(text) => {
+            let part = text.get(bound(0, 0)?..bound(1, text.len())?).ok_or_else(outside)?;
+            Ok(Value::text(part.to_owned()))
+        }
+        Value::List(items) => {
+            let part = items.get(bound(0, 0)?..bound(1, items.len())?).ok_or_else(outside)?;
+            Ok(Value::list(part.to_vec()))
+        }
+        other => fail(format!("{} cannot be cut", other.name())),
+    }
+}
+
+/// The series that an expression gives now, as samples with `Labels` and `Value`.
+fn query<'a>(expr: &str, world: &World<'a>) -> Outcome<'a> {
+    let database = world
+        .query
+        .ok_or_else(|| TemplateError("function `query` asks the database; there is none here".to_owned()))?;
+    let result = database.instant(expr, world.at).map_err(|error| TemplateError(format!("query {expr:?}: {error}")))?;
+    let sample = |(labels, value)| {
+        Value::fields("a sample", vec![("Labels", Value::Labels(Cow::Owned(labels))), ("Value", Value::Float(value))])
+    };
+    Ok(Value::list(result.into_iter().map(sample).collect()))
+}
+
+fn of_sample<'a>(value: &Value<'a>, field: &str) -> Outcome<'a> {
+    match value {
+        Value::Fields(_) => members::member(value, field, &[]),
+        other => fail(format!("{} is no sample", other.name())),
+    }
+}
+
+fn sort_by_label<'a>(name: &str, list: &Value<'a>) -> Outcome<'a> {
+    let Value::List(items) = list else { return fail(format!("`sortByLabel` needs a list, not {}", list.name())) };
+    let key = |item: &Value<'a>| members::member(&of_sample(item, "Labels")?, name, &[]);
+    let mut keyed = Vec::with_capacity(items.len());
+    for item in items.iter() {
+        keyed.push((key(item)?.print().into_owned(), item.clone()));
+    }
+    keyed.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(Value::list(keyed.into_iter().map(|(_, item)| item).collect()))
+}
+
+fn to_time<'a>(seconds: f64) -> Outcome<'a> {
+    match seconds.is_finite() {
+        true => Value::time(Timestamp((seconds * 1000.0) as i64)),
+        false => fail(format!("{seconds} is no time that can be written")),
     }
 }
 
@@ -187,7 +340,8 @@ fn number(value: &Value<'_>) -> Result<f64, TemplateError> {
         Value::Float(value) => Ok(*value),
         Value::Int(value) => Ok(*value as f64),
         Value::Text(text) => text.parse().map_err(|_| TemplateError(format!("`{text}` is no number"))),
-        Value::Labels(_) => fail("labels are no number"),
+        Value::Labels(_) | Value::Kv(_) => fail("labels are no number"),
+        Value::Duration(duration) => Ok(duration.as_secs_f64()),
         other => fail(format!("{} is no number", other.name())),
     }
 }
@@ -292,7 +446,17 @@ fn verb_text(verb: char, shape: &Shape, value: &Value<'_>) -> String {
         },
         ('q', Value::Text(text)) => format!("{text:?}"),
         ('x', Value::Text(text)) => text.bytes().map(|byte| format!("{byte:02x}")).collect(),
-        ('s' | 'q' | 'x', Value::Labels(_)) => value.print().into_owned(),
+        ('q', Value::Labels(_) | Value::Kv(_) | Value::List(_)) => value.print().into_owned(),
+        (
+            's' | 'x',
+            Value::Labels(_)
+            | Value::Kv(_)
+            | Value::List(_)
+            | Value::Map(_)
+            | Value::Fields(_)
+            | Value::Time(_)
+            | Value::Duration(_),
+        ) => value.print().into_owned(),
         ('d', Value::Int(int)) => plus(int.to_string(), *int >= 0),
         ('x', Value::Int(int)) => format!("{int:x}"),
         ('X', Value::Int(int)) => format!("{int:X}"),
@@ -328,7 +492,12 @@ fn go_type(value: &Value<'_>) -> &'static str {
         Value::Float(_) => "float64",
         Value::Text(_) => "string",
         Value::Labels(_) => "map[string]string",
-        Value::Alert => "struct",
+        Value::Kv(_) => "template.KV",
+        Value::List(_) => "[]interface {}",
+        Value::Map(_) => "map[string]interface {}",
+        Value::Fields(_) => "struct",
+        Value::Time(_) => "time.Time",
+        Value::Duration(_) => "time.Duration",
     }
 }
 
@@ -396,16 +565,6 @@ fn scaled_up(value: f64) -> String {
     significant(value, 4) + prefix
 }
 
-/// As Go prints a UTC time: `2015-06-23 13:19:44.128 +0000 UTC`.
-fn humanize_timestamp(seconds: f64) -> Result<String, TemplateError> {
-    if !seconds.is_finite() {
-        return Ok(significant(seconds, 4));
-    }
-    let at = Timestamp::from_millisecond((seconds * 1000.0).round() as i64);
-    let at = at.map_err(|_| TemplateError(format!("{seconds} is no time that can be written")))?;
-    Ok(at.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string())
-}
-
 /// Every letter that begins a word in its upper form; digits, `_` and `'` belong to words.
 fn title(text: &str) -> String {
     let mut inside = false;
@@ -462,6 +621,23 @@ fn escape_html(text: &str) -> String {
         }
     }
     out
+}
+
+fn unescape_query(text: &str) -> String {
+    let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((byte, behind)) = rest.split_first() {
+        let hex = behind.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        rest = behind;
+        match (byte, hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
+            (b'+', _) => out.push(b' '),
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                rest = &behind[2..];
+            }
+            (byte, _) => out.push(*byte),
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 fn escape_query(text: &str) -> String {

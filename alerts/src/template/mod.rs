@@ -1,27 +1,41 @@
-//! The part of Go's text templates that alert rules use, so that existing rule files mean here what they mean in
-//! Prometheus: `{{ $labels.node }}: {{ $value | humanizePercentage }}`.
+//! Go's text templates as far as alert rules and messages use them, so that existing files mean here what they mean in
+//! Prometheus and Alertmanager: `{{ $labels.node }}: {{ $value | humanizePercentage }}`.
 //!
-//! Covered: text, `{{-` and `-}}`, comments, pipelines, parentheses, variables, `if`, `with`, `range` over labels, the
-//! built-in functions of Go and those of Prometheus that ask nobody. What asks the database (`query`, `first`, …) or
-//! defines templates is refused by name when the rule is loaded: a message that says "no value" at night is worse.
+//! Covered: text, `{{-` and `-}}`, comments, pipelines, parentheses, variables, `if`, `with`, `range`, `break`, `continue`,
+//! `define`, `template`, `block`, methods, Go's built-in functions but `call` and `js`, and those of Prometheus and of
+//! Alertmanager. What a template asks for and does not exist is found when it is read; what goes wrong on the way, when
+//! it runs, as in Go.
 
 mod eval;
 mod functions;
+mod members;
+mod message;
 mod number;
 mod parse;
+mod time;
+mod value;
 
+pub use functions::Dialect;
+pub use message::{MessageTemplate, MessageTemplates};
+pub use number::print_scientific;
+
+use crate::ports::Query;
+use parse::{Defines, Part, parse};
 use std::borrow::Cow;
-use takt_model::Labels;
+use std::fmt;
+use takt_model::{Labels, Timestamp};
+use value::Value;
 
-/// A template that was read and tried once.
+/// A template of a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     source: String,
-    body: Vec<parse::Part>,
+    body: Vec<Part>,
+    defines: Defines,
 }
 
-/// What a template may say something about.
-#[derive(Debug, Clone, Copy)]
+/// What the template of a rule may say something about.
+#[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// `$labels`: the labels of the series that breached.
     pub labels: &'a Labels,
@@ -31,6 +45,23 @@ pub struct Context<'a> {
     pub external_url: &'a str,
     /// `$value`: the value of the expression.
     pub value: f64,
+    /// Who answers `query`, if anybody does.
+    pub query: Option<&'a dyn Query>,
+    /// The instant of the evaluation.
+    pub at: Timestamp,
+}
+
+impl fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("labels", self.labels).field("value", &self.value).finish_non_exhaustive()
+    }
+}
+
+/// What functions know besides their arguments.
+struct World<'a> {
+    external_url: &'a str,
+    query: Option<&'a dyn Query>,
+    at: Timestamp,
 }
 
 /// Why a template cannot be used, or gave no text.
@@ -39,16 +70,25 @@ pub struct Context<'a> {
 pub struct TemplateError(pub(crate) String);
 
 impl Template {
-    /// Reads a template, and tries it on an alert without labels as Prometheus does: so wrong field names and argument
-    /// types are found when the rule is loaded.
+    /// Reads a template of a rule. As in Prometheus, what it does with its values is seen when it runs.
     ///
     /// # Errors
-    /// Where it is not a template, uses what is not covered, or fails on trial.
+    /// Where it is no template, or names a function or a variable that there is not.
     pub fn read(source: &str) -> Result<Self, TemplateError> {
-        let template = Self { source: source.to_owned(), body: parse::parse(source)? };
+        let (body, defines) = parse(source, Dialect::Rules)?;
+        Ok(Self { source: source.to_owned(), body, defines })
+    }
+
+    /// Tries the template on an alert without labels: finds fields that there are not and arguments of the wrong type,
+    /// but also complains of a template that only needs labels.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn rehearse(&self) -> Result<(), TemplateError> {
         let nothing = Labels::new();
-        template.expand(&Context { labels: &nothing, external_labels: &nothing, external_url: "", value: 0.0 })?;
-        Ok(template)
+        let (at, query) = (Timestamp(0), None);
+        let context = Context { labels: &nothing, external_labels: &nothing, external_url: "", value: 0.0, query, at };
+        self.expand(&context).map(drop)
     }
 
     /// The text as it was written.
@@ -60,17 +100,41 @@ impl Template {
     ///
     /// # Errors
     /// Where a function is given what it cannot take.
-    pub fn expand(&self, context: &Context<'_>) -> Result<Cow<'_, str>, TemplateError> {
+    pub fn expand<'s>(&'s self, context: &Context<'s>) -> Result<Cow<'s, str>, TemplateError> {
         match self.body.as_slice() {
             [] => Ok(Cow::Borrowed("")),
-            [parse::Part::Text(text)] => Ok(Cow::Borrowed(text)),
-            body => eval::run(body, context).map(Cow::Owned),
+            [Part::Text(text)] => Ok(Cow::Borrowed(text)),
+            body => self.run(body, context).map(Cow::Owned),
         }
+    }
+
+    fn run<'s>(&'s self, body: &'s [Part], context: &Context<'s>) -> Result<String, TemplateError> {
+        let (labels, external) = (Cow::Borrowed(context.labels), Cow::Borrowed(context.external_labels));
+        let (labels, external) = (Value::Labels(labels), Value::Labels(external));
+        let (url, value) = (Value::text(context.external_url), Value::Float(context.value));
+        let dot = Value::fields(
+            "the alert",
+            vec![
+                ("Labels", labels.clone()),
+                ("ExternalLabels", external.clone()),
+                ("ExternalURL", url.clone()),
+                ("Value", value.clone()),
+            ],
+        );
+        let known = vec![
+            ("$", dot.clone()),
+            ("$labels", labels),
+            ("$externalLabels", external),
+            ("$externalURL", url),
+            ("$value", value),
+        ];
+        let world = World { external_url: context.external_url, query: context.query, at: context.at };
+        eval::run(body, &[&self.defines], &world, &dot, known)
     }
 
     /// The text for one alert; where the template fails, a text that says so, since an alert whose words are broken
     /// must still reach somebody.
-    pub fn expand_or_explain(&self, context: &Context<'_>) -> Cow<'_, str> {
+    pub fn expand_or_explain<'s>(&'s self, context: &Context<'s>) -> Cow<'s, str> {
         self.expand(context).unwrap_or_else(|error| Cow::Owned(format!("<error expanding template: {error}>")))
     }
 }
@@ -78,12 +142,24 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Memory;
+    use std::time::Duration;
 
     fn expand(source: &str, value: f64) -> Result<String, TemplateError> {
         let labels = [("node", "g01"), ("uuid", "GPU-1"), ("instance", "g01.lab.example:9855")].into_iter().collect();
         let external = [("cluster", "lab")].into_iter().collect();
-        let context = Context { labels: &labels, external_labels: &external, external_url: "http://takt/x", value };
-        Ok(Template::read(source)?.expand(&context)?.into_owned())
+        let store = Memory::default();
+        store.load(Duration::from_secs(60), "up{node=\"g02\"}", "1");
+        store.load(Duration::from_secs(60), "up{node=\"g01\"}", "0");
+        let context = Context {
+            labels: &labels,
+            external_labels: &external,
+            external_url: "http://takt/x",
+            value,
+            query: Some(&store),
+            at: Timestamp::from_seconds(60),
+        };
+        Template::read(source)?.expand(&context).map(Cow::into_owned)
     }
 
     #[test]
@@ -146,29 +222,61 @@ mod tests {
             ("{{ print 1 2 \"x\" 3 }} {{ println \"e\" }}", 0.0, "1 2x3 e\n"),
             ("{{ urlquery \"a b&c\" }} {{ html \"<b>\" }}", 0.0, "a+b%26c &lt;b&gt;"),
             ("{{ ($value | printf \"%.0f\") }}", 3.2, "3"),
+            ("{{ query \"up\" | first | value }}", 0.0, "0"),
+            (
+                "{{ range query \"up\" | sortByLabel \"node\" }}{{ .Labels.node }}={{ .Value }} {{ end }}",
+                0.0,
+                "g01=0 g02=1 ",
+            ),
+            ("{{ with query \"up == 1\" }}{{ . | first | label \"node\" }}{{ end }}", 0.0, "g02"),
+            ("{{ with query \"up == 7\" }}x{{ else }}none{{ end }}", 0.0, "none"),
+            ("{{ query \"up\" | len }}{{ (index (query \"up == 1\") 0).Value }}", 0.0, "21"),
+            ("{{ define \"n\" }}<{{ .arg0 }}{{ .arg1 }}>{{ end }}{{ template \"n\" (args 1 \"b\") }}", 0.0, "<1b>"),
+            ("{{ define \"n\" }}{{ . }}!{{ end }}{{ tmpl \"n\" $labels.node | toUpper }}", 0.0, "G01!"),
+            ("{{ block \"n\" $value }}[{{ . }}]{{ end }}", 2.0, "[2]"),
+            ("{{ range $i, $s := query \"up\" }}{{ if eq $i 1 }}{{ break }}{{ end }}{{ $i }}{{ end }}", 0.0, "0"),
+            (
+                "{{ range query \"up\" }}{{ if eq .Value 0.0 }}{{ continue }}{{ end }}{{ .Labels.node }}{{ end }}",
+                0.0,
+                "g02",
+            ),
+            ("{{ with $labels.missing }}a{{ else with $labels.node }}{{ . }}{{ end }}", 0.0, "g01"),
+            (
+                "{{ toTime $value }} {{ (toTime $value).Format \"Jan 2 15:04\" }}",
+                90.0,
+                "1970-01-01 00:01:30 +0000 UTC Jan 1 00:01",
+            ),
+            (
+                "{{ (toTime now).Year }} {{ now }} {{ toDuration $value }} {{ (toDuration $value).Minutes }}",
+                90.0,
+                "1970 60 1m30s 1.5",
+            ),
+            ("{{ slice $labels.node 1 }} {{ pathPrefix }} {{ externalURL }}", 0.0, "01 /x http://takt/x"),
+            ("{{ or $labels.missing (humanize 1500.0) }}{{ and \"\" (humanize $labels.node) }}", 0.0, "1.5k"),
+            (
+                "{{ graphLink \"up == 0\" }} {{ tableLink \"up\" }}",
+                0.0,
+                "/graph?g0.expr=up+%3D%3D+0&g0.tab=0 /graph?g0.expr=up&g0.tab=1",
+            ),
         ] {
             assert_eq!(expand(source, value).as_deref(), Ok(expected), "{source}");
         }
     }
 
+    /// As in Go: what there is not is found when the template is read.
     #[test]
-    fn refuses_what_it_cannot_do_by_name() {
+    fn refuses_what_there_is_not_by_name() {
         for (source, says) in [
-            ("{{ query \"up\" }}", "function `query` asks the database"),
-            ("{{ range query \"up\" }}{{ end }}", "function `query`"),
-            ("{{ define \"x\" }}{{ end }}", "`define` is not covered"),
-            ("{{ template \"x\" }}", "`template` is not covered"),
             ("{{ humanise $value }}", "no function `humanise`; did you mean `humanize`?"),
+            ("{{ join \",\" $value }}", "no function `join`"),
             ("{{ $value", "`{{` is not closed"),
             ("{{ if $value }}", "`if` has no `end`"),
             ("{{ end }}", "`end` without a beginning"),
             ("{{ $nobody }}", "no variable `$nobody`"),
-            ("{{ .Lables.x }}", "no field `Lables`"),
-            ("{{ $value.x }}", "no field `x` in a number"),
-            ("{{ gt $value 80 }}", "cannot compare a number with a fraction and a whole number"),
-            ("{{ humanize $labels }}", "labels are no number"),
-            ("{{ match \"(\" \"x\" }}", "is not a regular expression"),
-            ("{{ 1 2 }}", "cannot be called"),
+            ("{{ define \"x\" }}{{ $value }}{{ end }}", "no variable `$value`"),
+            ("{{ if true }}{{ define \"x\" }}{{ end }}{{ end }}", "`define` inside"),
+            ("{{ define x }}{{ end }}", "`define` needs a name in quotes"),
+            ("{{ break }}", "`break` outside of `range`"),
             ("{{ }}", "an empty `{{ }}`"),
         ] {
             let message = Template::read(source).map(|_| ()).unwrap_err().to_string();
@@ -177,18 +285,39 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_wrong_on_the_way_is_told() {
+        for (source, says) in [
+            ("{{ .Lables.x }}", "no field `Lables` in the alert"),
+            ("{{ $value.x }}", "no field `x` in a number"),
+            ("{{ gt $value 80 }}", "cannot compare a number with a fraction and a whole number"),
+            ("{{ humanize $labels }}", "labels are no number"),
+            ("{{ humanize $labels.node }}", "`g01` is no number"),
+            ("{{ match \"(\" \"x\" }}", "is not a regular expression"),
+            ("{{ 1 2 }}", "cannot be called"),
+            ("{{ query \"up{\" }}", "query \"up{\": cannot read"),
+            ("{{ query \"up == 7\" | first }}", "first() called on vector with no elements"),
+            ("{{ template \"x\" }}", "no template `x`"),
+            ("{{ define \"x\" }}{{ template \"x\" }}{{ end }}{{ template \"x\" }}", "templates in each other"),
+        ] {
+            let message = expand(source, 1.0).unwrap_err().to_string();
+            assert!(message.contains(says), "{source} gave {message}");
+        }
+    }
+
+    #[test]
     fn a_failing_template_still_says_something() {
         let template = Template::read("{{ if $labels.node }}{{ humanize $labels.node }}{{ end }}").unwrap();
         let labels = [("node", "g01")].into_iter().collect();
-        let context = Context { labels: &labels, external_labels: &labels, external_url: "", value: 1.0 };
+        let (query, at) = (None, Timestamp(0));
+        let context = Context { labels: &labels, external_labels: &labels, external_url: "", value: 1.0, query, at };
         let text = template.expand_or_explain(&context);
         assert!(text.starts_with("<error expanding template: "), "{text}");
     }
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_it_panic(source in "(\\{\\{|\\}\\}|-|[ .$|()\"`a-z0-9:=,%]|if |end|range |else ){0,40}") {
-            let _ = Template::read(&source);
+        fn no_text_makes_it_panic(source in "(\\{\\{|\\}\\}|-|[ .$|()\"`a-z0-9:=,%]|if |end|range |else |define |template |break|query |first ){0,40}") {
+            let _ = Template::read(&source).map(|template| template.rehearse());
         }
     }
 }

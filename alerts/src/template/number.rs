@@ -14,6 +14,15 @@ pub(super) fn print_float(value: f64) -> String {
     format!("{value}")
 }
 
+/// `%e` in its shortest form: `9.5e+01`.
+pub fn print_scientific(value: f64) -> String {
+    not_finite(value).unwrap_or_else(|| {
+        let text = format!("{value:e}");
+        let (mantissa, _) = text.split_once('e').unwrap_or((&text, ""));
+        with_exponent(mantissa, exponent_of(&text))
+    })
+}
+
 /// `%.{digits}g`: that many digits, none of them trailing zeros.
 pub(super) fn significant(value: f64, digits: usize) -> String {
     if let Some(text) = not_finite(value) {

@@ -1,49 +1,70 @@
 //! From the text of a template to its parts.
 
-use super::TemplateError;
-use super::functions::{self, Function};
+use super::functions::{self, Dialect, Function};
+use super::{TemplateError, value::fail};
+use crate::unquote::unquote;
+use std::collections::BTreeMap;
 
 /// How deeply blocks and parentheses may nest.
 const DEPTH_MAX: usize = 40;
 
-/// Words that Go gives a meaning to and we do not.
-const NOT_COVERED: [&str; 5] = ["define", "template", "block", "break", "continue"];
+/// Templates by name.
+pub type Defines = BTreeMap<String, Vec<Part>>;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Part {
+pub enum Part {
     Text(String),
     Print(Pipeline),
-    If { arms: Vec<(Pipeline, Vec<Part>)>, otherwise: Vec<Part> },
-    With { pipeline: Pipeline, body: Vec<Part>, otherwise: Vec<Part> },
-    Range { key: Option<String>, pipeline: Pipeline, body: Vec<Part>, otherwise: Vec<Part> },
+    If {
+        arms: Vec<(Pipeline, Vec<Part>)>,
+        otherwise: Vec<Part>,
+    },
+    With {
+        pipeline: Pipeline,
+        body: Vec<Part>,
+        otherwise: Vec<Part>,
+    },
+    Range {
+        key: Option<String>,
+        pipeline: Pipeline,
+        body: Vec<Part>,
+        otherwise: Vec<Part>,
+    },
+    /// `{{ template "name" … }}`.
+    Call {
+        name: String,
+        pipeline: Option<Pipeline>,
+    },
+    Break,
+    Continue,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Pipeline {
+pub struct Pipeline {
     pub target: Option<Target>,
     pub commands: Vec<Command>,
 }
 
 /// The variable that a pipeline's value goes into.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Target {
+pub struct Target {
     pub name: String,
     pub declares: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Command {
+pub struct Command {
     pub operands: Vec<Operand>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Operand {
+pub struct Operand {
     pub base: Base,
     pub fields: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Base {
+pub enum Base {
     Dot,
     Variable(String),
     Text(String),
@@ -55,22 +76,16 @@ pub(super) enum Base {
     Group(Box<Pipeline>),
 }
 
-pub(super) fn parse(source: &str) -> Result<Vec<Part>, TemplateError> {
-    let pieces = split(source)?;
-    let mut parser = Parser { pieces: pieces.into_iter(), variables: known_variables(), depth: 0 };
+/// The parts of a template, and the templates that it defines.
+pub(super) fn parse(source: &str, dialect: Dialect) -> Result<(Vec<Part>, Defines), TemplateError> {
+    let variables = dialect.variables().iter().map(|name| (*name).to_owned()).collect();
+    let (pieces, defines) = (split(source)?.into_iter(), Defines::new());
+    let mut parser = Parser { pieces, dialect, defines, variables, depth: 0, loops: 0 };
     let (parts, end) = parser.parts()?;
     match end {
-        None => Ok(parts),
+        None => Ok((parts, parser.defines)),
         Some(stray) => fail(format!("`{stray}` without a beginning")),
     }
-}
-
-fn fail<T>(what: impl Into<String>) -> Result<T, TemplateError> {
-    Err(TemplateError(what.into()))
-}
-
-fn known_variables() -> Vec<String> {
-    ["$", "$labels", "$externalLabels", "$externalURL", "$value"].map(str::to_owned).to_vec()
 }
 
 enum Piece {
@@ -167,7 +182,10 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
             }
             '"' => {
                 let end = end_of_string(rest);
-                out.push(Token::Text(unquote(&rest[1..end])?));
+                let inside = &rest[1..end];
+                let text =
+                    unquote(inside).ok_or_else(|| TemplateError(format!("`{inside}` is no text that quotes can hold")));
+                out.push(Token::Text(text?));
                 rest = &rest[end + 1..];
             }
             '`' => {
@@ -252,41 +270,14 @@ fn end_of_string(text: &str) -> usize {
     closing.map_or(text.len() - 1, |(at, _)| at)
 }
 
-fn unquote(text: &str) -> Result<String, TemplateError> {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        if c != '\\' {
-            out.push(c);
-            continue;
-        }
-        match chars.next() {
-            Some('n') => out.push('\n'),
-            Some('t') => out.push('\t'),
-            Some('r') => out.push('\r'),
-            Some(same @ ('\\' | '"' | '\'')) => out.push(same),
-            Some(wide @ ('x' | 'u' | 'U')) => {
-                let digits: String = chars
-                    .by_ref()
-                    .take(match wide {
-                        'x' => 2,
-                        'u' => 4,
-                        _ => 8,
-                    })
-                    .collect();
-                let c = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
-                out.push(c.ok_or_else(|| TemplateError(format!("`\\{wide}{digits}` is no character")))?);
-            }
-            other => return fail(format!("`\\{}` has no meaning in a string", other.unwrap_or(' '))),
-        }
-    }
-    Ok(out)
-}
-
 struct Parser {
     pieces: std::vec::IntoIter<Piece>,
+    dialect: Dialect,
+    defines: Defines,
     variables: Vec<String>,
     depth: usize,
+    /// How many `range`s surround what is read now.
+    loops: usize,
 }
 
 /// What ended a list of parts: `end` or `else`, and what stood behind `else`.
@@ -317,11 +308,44 @@ impl Parser {
                 "end" => return Ok((parts, Some("end"), Vec::new())),
                 "else" => return Ok((parts, Some("else"), tokens.split_off(1))),
                 "if" | "with" | "range" => parts.push(self.block(&word, tokens.split_off(1))?),
-                word if NOT_COVERED.contains(&word) => return fail(format!("`{word}` is not covered")),
+                "template" => {
+                    let (name, rest) = quoted_name(&word, tokens.split_off(1))?;
+                    let pipeline = if rest.is_empty() { None } else { Some(self.pipeline(rest)?) };
+                    parts.push(Part::Call { name, pipeline });
+                }
+                "block" => {
+                    let (name, rest) = quoted_name(&word, tokens.split_off(1))?;
+                    let pipeline = Some(self.pipeline(rest)?);
+                    self.define(&word, name.clone())?;
+                    parts.push(Part::Call { name, pipeline });
+                }
+                "define" => match quoted_name(&word, tokens.split_off(1))? {
+                    _ if self.depth > 0 => return fail("`define` inside of another block"),
+                    (name, rest) if rest.is_empty() => self.define(&word, name)?,
+                    _ => return fail("nothing may stand behind the name of `define`"),
+                },
+                "break" | "continue" if self.loops == 0 => return fail(format!("`{word}` outside of `range`")),
+                "break" => parts.push(Part::Break),
+                "continue" => parts.push(Part::Continue),
                 _ => parts.push(Part::Print(self.pipeline(tokens)?)),
             }
         }
         Ok((parts, None, Vec::new()))
+    }
+
+    /// The body of a template with a name: it knows no variables but its own `$`.
+    fn define(&mut self, word: &str, name: String) -> Result<(), TemplateError> {
+        let outside = std::mem::replace(&mut self.variables, vec!["$".to_owned()]);
+        let loops = std::mem::take(&mut self.loops);
+        self.depth += 1;
+        let (body, ending, _) = self.parts_until()?;
+        self.depth -= 1;
+        (self.variables, self.loops) = (outside, loops);
+        match ending {
+            Some("end") => drop(self.defines.insert(name, body)),
+            _ => return fail(format!("`{word}` has no `end`")),
+        }
+        Ok(())
     }
 
     /// A block and all up to its `end`. What it declares is known in it only.
@@ -344,7 +368,9 @@ impl Parser {
                     self.variables.push(key.clone());
                 }
                 let pipeline = self.pipeline(head)?;
+                self.loops += 1;
                 let (body, otherwise) = self.body_and_else(word)?;
+                self.loops -= 1;
                 Ok(Part::Range { key, pipeline, body, otherwise })
             }
         };
@@ -384,6 +410,9 @@ impl Parser {
                 (otherwise, Some("end")) => Ok((body, otherwise)),
                 _ => fail(format!("`{word}` has no `end`")),
             },
+            (Some("else"), false) if word == "with" && behind[0] == Token::Word("with".to_owned()) => {
+                Ok((body, vec![self.block("with", behind[1..].to_vec())?]))
+            }
             (Some("else"), false) => fail(format!("nothing may stand behind the `else` of `{word}`")),
             _ => fail(format!("`{word}` has no `end`")),
         }
@@ -448,7 +477,7 @@ impl Parser {
                 "true" => Base::Bool(true),
                 "false" => Base::Bool(false),
                 "nil" => Base::Nil,
-                name => Base::Function(functions::by_name(name)?),
+                name => Base::Function(functions::by_name(name, self.dialect)?),
             },
             Token::Sign("(") => {
                 self.depth += 1;
@@ -476,6 +505,18 @@ impl Parser {
 }
 
 type Tokens<'a> = std::iter::Peekable<std::slice::Iter<'a, Token>>;
+
+/// Takes the name off the head of `define "name"` and its like.
+fn quoted_name(word: &str, mut head: Vec<Token>) -> Result<(String, Vec<Token>), TemplateError> {
+    match head.first() {
+        Some(Token::Text(name)) => {
+            let name = name.clone();
+            head.remove(0);
+            Ok((name, head))
+        }
+        _ => fail(format!("`{word}` needs a name in quotes")),
+    }
+}
 
 /// Takes `$key,` off the head of `range $key, $value := …`.
 fn range_key(mut head: Vec<Token>) -> Result<(Option<String>, Vec<Token>), TemplateError> {

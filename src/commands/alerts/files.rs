@@ -6,8 +6,10 @@ use anyhow::{Context, anyhow};
 use std::cell::RefCell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use takt_alerts::glob;
 use takt_alerts::notify::channels::Channels;
 use takt_alerts::notify::email::EmailConfig;
+use takt_alerts::notify::owner::Addresses;
 use takt_alerts::ports::{Query, QueryError, Sample, SampleSink, StoreError};
 use takt_alerts::promtest::{self, TestFile};
 use takt_alerts::routing::config::Config as Routing;
@@ -43,7 +45,7 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
     if is_routing {
         let routing = Routing::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let channels = Channels::build(&routing, &EmailConfig::default(), base);
+        let channels = Channels::build(&routing, &EmailConfig::default(), &Addresses::none(), base);
         let channels = channels.map_err(|mistake| anyhow!("{}", mistake.in_file(&shown)))?;
         return Ok(format!("{} receivers, {} channels", routing.receivers.len(), channels.names().count()));
     }
@@ -84,39 +86,13 @@ fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
     let base = path.parent().unwrap_or(Path::new(""));
     let mut rules = Rules::default();
     for pattern in &file.rule_files {
-        for found in matching(&base.join(pattern)).with_context(|| format!("{shown}: rule_files: {pattern}"))? {
+        for found in glob::matching(&base.join(pattern)).with_context(|| format!("{shown}: rule_files: {pattern}"))? {
             let text = std::fs::read_to_string(&found).with_context(|| format!("cannot read {}", found.display()))?;
             // promtool knows one kind of rules.
             rules.add("rules.yml", &found.display().to_string(), &text)?;
         }
     }
     Ok(promtest::run(&file, &rules.files, &|| Box::new(InMemory::default())))
-}
-
-/// The files that a pattern means; `*` may stand in its last part.
-fn matching(pattern: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let name = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if !name.contains('*') {
-        return Ok(vec![pattern.to_owned()]);
-    }
-    let parts: Vec<&str> = name.split('*').collect();
-    let fits = |name: &str| {
-        let (first, last) = (parts[0], parts[parts.len() - 1]);
-        let Some(mut rest) = name.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else { return false };
-        parts[1..parts.len() - 1].iter().all(|part| match rest.find(part) {
-            Some(at) => {
-                rest = &rest[at + part.len()..];
-                true
-            }
-            None => false,
-        })
-    };
-    let folder = pattern.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let entries = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    let mut found: Vec<_> =
-        entries.into_iter().filter(|path| fits(&path.file_name().unwrap_or_default().to_string_lossy())).collect();
-    found.sort();
-    Ok(found)
 }
 
 /// A database for one test.
@@ -140,20 +116,5 @@ impl SampleSink for InMemory {
             memory.add(sample.labels.clone(), [(sample.at.0, sample.value)]);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_of_rule_files() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["a.rules.yml", "b.rules.yml", "c.yml"] {
-            std::fs::write(folder.path().join(name), "").unwrap();
-        }
-        let found = |pattern: &str| matching(&folder.path().join(pattern)).unwrap().len();
-        assert_eq!([found("*.rules.yml"), found("*"), found("a*.yml"), found("x*"), found("c.yml")], [2, 3, 1, 0, 1]);
     }
 }

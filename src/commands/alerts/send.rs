@@ -39,6 +39,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
             Outcome::Sent(_) => "sent".to_owned(),
             Outcome::TryAgain { error, .. } => format!("not now: {error}"),
             Outcome::GiveUp { error } => format!("refused: {error}"),
+            Outcome::Nobody { error } => format!("nobody is told: {error}"),
         };
         failed += usize::from(said != "sent");
         writeln!(out, "{name}: {said}")?;

@@ -2,16 +2,18 @@
 
 use super::Mail;
 use crate::message::{Message, Status};
-use crate::notify::{subject, text};
+use crate::notify::{Wording, subject, text};
 use crate::outbox::Row;
 
 /// A channel that is one address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Email {
     /// The address.
     pub to: String,
     /// The part of Message-IDs behind the `@`.
     pub domain: String,
+    /// The words that its settings ask for: `subject`, `html`, `text`.
+    pub wording: Wording,
 }
 
 impl Email {
@@ -32,17 +34,26 @@ impl Email {
         if message.status == Status::Firing && is_page(message) {
             headers.push(("Importance", "high".to_owned()));
         }
+        let say = |name| self.wording.say(name, row);
+        let (own_text, own_html) = (say("text"), say("html"));
+        // A text of one's own beside our page would be two different mails in one.
+        let html = own_html.or_else(|| own_text.is_none().then(|| html(message)));
         Mail {
             to: self.to.clone(),
-            subject: subject(message),
-            text: format!("{}\n\n{}\n", text(message), message.external_url),
-            html: Some(html(message)),
+            subject: say("subject").map_or_else(|| subject(message), |text| one_line(&text)),
+            text: own_text.unwrap_or_else(|| format!("{}\n\n{}\n", text(message), message.external_url)),
+            html,
             message_id: Some(self.message_id(row)),
             thread,
             headers,
             attachments: Vec::new(),
         }
     }
+}
+
+/// A header is one line.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn is_page(message: &Message) -> bool {

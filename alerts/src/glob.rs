@@ -1,0 +1,64 @@
+//! Files that a pattern means: `rules/*.yml`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The files that a pattern means, in order; `*` and `?` may stand in any part of it. A pattern without either is the
+/// file of that name, whether it exists or not.
+///
+/// # Errors
+/// Where a folder cannot be read.
+pub fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = vec![PathBuf::new()];
+    for part in pattern.components() {
+        let name = part.as_os_str().to_string_lossy();
+        if !name.contains(['*', '?']) {
+            found.iter_mut().for_each(|path| path.push(part));
+            continue;
+        }
+        let mut next = Vec::new();
+        for folder in found.iter().filter(|path| path.as_os_str().is_empty() || path.is_dir()) {
+            let shown = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            for entry in std::fs::read_dir(shown)? {
+                let entry = entry?.file_name();
+                if fits(&name, &entry.to_string_lossy()) {
+                    next.push(folder.join(entry));
+                }
+            }
+        }
+        next.sort();
+        found = next;
+    }
+    Ok(found)
+}
+
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.chars().next() {
+        None => name.is_empty(),
+        Some('*') => {
+            name.char_indices().map(|(at, _)| at).chain([name.len()]).any(|at| fits(&pattern[1..], &name[at..]))
+        }
+        Some(sign) => match name.chars().next() {
+            Some(first) if sign == '?' || sign == first => fits(&pattern[sign.len_utf8()..], &name[first.len_utf8()..]),
+            _ => false,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_in_any_part() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a/x.rules.yml", "a/y.rules.yml", "b/x.rules.yml", "b/c.yml"] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let found = |pattern: &str| matching(&folder.path().join(pattern)).unwrap().len();
+        let all = ["a/*.rules.yml", "*/x*", "*/?.yml", "a/*x", "c.yml", "z*/*"].map(found);
+        assert_eq!(all, [2, 2, 1, 0, 1, 0]);
+    }
+}

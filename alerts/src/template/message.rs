@@ -1,0 +1,111 @@
+//! Templates of messages: Alertmanager's `templates` files and the words of its receivers.
+
+use super::parse::{Defines, Part, parse};
+use super::value::Value;
+use super::{Dialect, TemplateError, World, eval};
+use crate::message::{Message, Status, ToldAlert};
+use std::borrow::Cow;
+use std::sync::LazyLock;
+use takt_model::{Labels, Timestamp};
+
+/// The templates that Alertmanager has ready and that people call from theirs, in our words.
+const READY: &str = include_str!("ready.tmpl");
+
+static READY_DEFINES: LazyLock<Defines> =
+    LazyLock::new(|| parse(READY, Dialect::Messages).map(|(_, defines)| defines).unwrap_or_default());
+
+/// Templates that messages may call by name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MessageTemplates(Defines);
+
+/// A text of a receiver, such as Slack's `title`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageTemplate {
+    body: Vec<Part>,
+    defines: Defines,
+}
+
+impl MessageTemplates {
+    /// Adds the templates of a file; those of a name that is known replace it.
+    ///
+    /// # Errors
+    /// Where the file cannot be read as templates.
+    pub fn add(&mut self, text: &str) -> Result<(), TemplateError> {
+        self.0.extend(parse(text, Dialect::Messages)?.1);
+        Ok(())
+    }
+
+    /// The text that a template gives for a message at `now`.
+    ///
+    /// # Errors
+    /// Where it fails.
+    pub fn run(&self, template: &MessageTemplate, message: &Message, now: Timestamp) -> Result<String, TemplateError> {
+        let world = World { external_url: &message.external_url, query: None, at: now };
+        let dot = data(message)?;
+        let defines = [&template.defines, &self.0, &*READY_DEFINES];
+        eval::run(&template.body, &defines, &world, &dot, vec![("$", dot.clone())])
+    }
+}
+
+impl MessageTemplate {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// Where it is no template.
+    pub fn read(text: &str) -> Result<Self, TemplateError> {
+        parse(text, Dialect::Messages).map(|(body, defines)| Self { body, defines })
+    }
+}
+
+/// A message as Alertmanager's templates see it.
+fn data(message: &Message) -> Result<Value<'_>, TemplateError> {
+    let kv = |labels| Value::Kv(Cow::Borrowed(labels));
+    let alerts = message.alerts.iter().map(alert).collect::<Result<_, _>>()?;
+    Ok(Value::fields(
+        "the message",
+        vec![
+            ("Receiver", Value::text(message.receiver.as_str())),
+            ("Status", status(message.status)),
+            ("NotificationReason", Value::text(message.reason.words())),
+            ("Alerts", Value::list(alerts)),
+            ("GroupLabels", kv(&message.group_labels)),
+            ("CommonLabels", kv(&message.common_labels)),
+            ("CommonAnnotations", words(&message.common_annotations)),
+            ("RouteLabels", kv(&message.route_labels)),
+            ("GroupKey", Value::text(message.group_key.as_str())),
+            ("ExternalURL", Value::text(message.external_url.as_str())),
+        ],
+    ))
+}
+
+fn alert(alert: &ToldAlert) -> Result<Value<'_>, TemplateError> {
+    // Go's zero: an alert that fires has no end.
+    let zero = || jiff::civil::date(1, 1, 1).at(0, 0, 0, 0).to_zoned(jiff::tz::TimeZone::UTC);
+    let ends_at = match alert.ends_at {
+        Some(end) => Value::time(end)?,
+        None => Value::Time(zero().map_err(|error| TemplateError(error.to_string()))?),
+    };
+    Ok(Value::fields(
+        "an alert",
+        vec![
+            ("Status", status(alert.status)),
+            ("Labels", Value::Kv(Cow::Borrowed(&alert.labels))),
+            ("Annotations", words(&alert.annotations)),
+            ("StartsAt", Value::time(alert.starts_at)?),
+            ("EndsAt", ends_at),
+            ("GeneratorURL", Value::text(alert.generator_url.as_str())),
+            ("Fingerprint", Value::text(alert.fingerprint.to_string())),
+        ],
+    ))
+}
+
+fn status(status: Status) -> Value<'static> {
+    Value::text(match status {
+        Status::Firing => "firing",
+        Status::Resolved => "resolved",
+    })
+}
+
+fn words(words: &std::collections::BTreeMap<String, String>) -> Value<'static> {
+    Value::Kv(Cow::Owned(words.iter().collect::<Labels>()))
+}

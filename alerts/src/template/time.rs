@@ -1,0 +1,144 @@
+//! Times and durations as Go writes them.
+
+use jiff::{SignedDuration, Zoned};
+
+/// The layout in which Go prints a time that nobody formats.
+pub(super) const PRINTED: &str = "2006-01-02 15:04:05.999999999 -0700 MST";
+
+/// Go's layouts are an example of a time; jiff has a sign for each part of it. Longer parts stand before their beginnings.
+const PARTS: &[(&str, &str)] = &[
+    ("January", "%B"),
+    ("Jan", "%b"),
+    ("Monday", "%A"),
+    ("Mon", "%a"),
+    ("MST", "%Z"),
+    ("2006", "%Y"),
+    ("Z07:00", "Z%:z"),
+    ("Z0700", "Z%z"),
+    ("-07:00", "%:z"),
+    ("-0700", "%z"),
+    ("002", "%j"),
+    ("01", "%m"),
+    ("02", "%d"),
+    ("03", "%I"),
+    ("04", "%M"),
+    ("05", "%S"),
+    ("06", "%y"),
+    ("15", "%H"),
+    ("PM", "%p"),
+    ("pm", "%P"),
+    ("_2", "%e"),
+    ("1", "%-m"),
+    ("2", "%-d"),
+    ("3", "%-I"),
+    ("4", "%-M"),
+    ("5", "%-S"),
+];
+
+/// Writes a time in a layout such as `Jan 2, 15:04 MST`.
+pub(super) fn format(at: &Zoned, layout: &str) -> String {
+    let (mut out, mut rest) = (String::new(), layout);
+    while !rest.is_empty() {
+        if let Some((digits, behind)) = fraction(rest) {
+            out += &fraction_of(at, digits);
+            rest = behind;
+            continue;
+        }
+        match PARTS.iter().find_map(|(part, sign)| rest.strip_prefix(part).map(|behind| (sign, behind))) {
+            // In these layouts UTC is the letter alone.
+            Some((sign, behind)) if sign.starts_with('Z') => {
+                match at.offset().is_zero() {
+                    true => out.push('Z'),
+                    false => out += &at.strftime(&sign[1..]).to_string(),
+                }
+                rest = behind;
+            }
+            Some((sign, behind)) => {
+                out += &at.strftime(sign).to_string();
+                rest = behind;
+            }
+            None => {
+                let end = rest.chars().next().map_or(rest.len(), char::len_utf8);
+                out.push_str(&rest[..end]);
+                rest = &rest[end..];
+            }
+        }
+    }
+    out
+}
+
+/// `.000` or `.999` at the beginning: the digits, and what is behind them.
+fn fraction(layout: &str) -> Option<(&str, &str)> {
+    let behind = layout.strip_prefix(['.', ','])?;
+    let digit = behind.chars().next().filter(|c| matches!(c, '0' | '9'))?;
+    let end = behind.find(|c| c != digit).unwrap_or(behind.len());
+    let is_number = behind[end..].starts_with(|c: char| c.is_ascii_digit());
+    (!is_number && end <= 9).then(|| (&layout[..=end], &behind[end..]))
+}
+
+/// Nines drop the zeros at the end, and the point where nothing is left.
+fn fraction_of(at: &Zoned, digits: &str) -> String {
+    let all = format!("{:09}", at.subsec_nanosecond());
+    let shown = &all[..digits.len() - 1];
+    let shown = if digits.ends_with('9') { shown.trim_end_matches('0') } else { shown };
+    match shown {
+        "" => String::new(),
+        shown => format!("{}{shown}", &digits[..1]),
+    }
+}
+
+/// `1h2m3.5s`, `250ms`, `0s`.
+pub(super) fn print_duration(duration: SignedDuration) -> String {
+    let nanos = duration.as_nanos().unsigned_abs();
+    let sign = if duration.is_negative() { "-" } else { "" };
+    let trimmed = |value: f64| {
+        let text = format!("{value:.9}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    let small = [(1_000u128, 1.0, "ns"), (1_000_000, 1e3, "µs"), (1_000_000_000, 1e6, "ms")];
+    if nanos == 0 {
+        return "0s".to_owned();
+    }
+    if let Some((_, unit, name)) = small.iter().find(|(below, ..)| nanos < *below) {
+        return format!("{sign}{}{name}", trimmed(nanos as f64 / unit));
+    }
+    let (hours, minutes) = (nanos / 3_600_000_000_000, nanos / 60_000_000_000 % 60);
+    let seconds = trimmed((nanos % 60_000_000_000) as f64 / 1e9);
+    match (hours, minutes) {
+        (0, 0) => format!("{sign}{seconds}s"),
+        (0, minutes) => format!("{sign}{minutes}m{seconds}s"),
+        (hours, minutes) => format!("{sign}{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_go_writes_them() {
+        let at: Zoned = "2026-03-05T09:07:03.25+01:00[Europe/Berlin]".parse().unwrap();
+        for (layout, expected) in [
+            (PRINTED, "2026-03-05 09:07:03.25 +0100 CET"),
+            ("2006-01-02T15:04:05Z07:00", "2026-03-05T09:07:03+01:00"),
+            ("Mon Jan _2 15:04:05 2006", "Thu Mar  5 09:07:03 2026"),
+            ("Monday, 02-Jan-06 3:04PM", "Thursday, 05-Mar-26 9:07AM"),
+            ("05.000 at 1/2", "03.250 at 3/5"),
+        ] {
+            assert_eq!(format(&at, layout), expected, "{layout}");
+        }
+        let utc: Zoned = "2026-03-05T09:07:00+00:00[UTC]".parse().unwrap();
+        assert_eq!(format(&utc, "2006-01-02T15:04:05.999Z07:00"), "2026-03-05T09:07:00Z");
+        assert_eq!(format(&utc, PRINTED), "2026-03-05 09:07:00 +0000 UTC");
+        for (nanos, expected) in [
+            (0, "0s"),
+            (1_500, "1.5µs"),
+            (250_000_000, "250ms"),
+            (3_600_000_000_000, "1h0m0s"),
+            (-3_725_500_000_000, "-1h2m5.5s"),
+            (62_000_000_000, "1m2s"),
+        ] {
+            assert_eq!(print_duration(SignedDuration::from_nanos(nanos)), expected);
+        }
+    }
+}
