@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Alerts, measured: from a line in the kernel's log to the request that Slack receives.
 
-    alerts.py latency [FAULTS]   one fault at a time, 2 s apart: p50, p99, the worst
+    alerts.py latency [FAULTS]   one fault at a time, 2 s apart (GAP): p50, p99, the worst
     alerts.py peer [FAULTS]      the same exporter behind Debian's Prometheus and Alertmanager, everything at 1 s
     alerts.py storm [NODES]      all nodes fail at once: how many messages within 30 s
     alerts.py cycle [ALERTS]     that many firing, 60 rules over 100,000 series: CPU of an evaluation of all of them
@@ -29,6 +29,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TAKT = os.environ.get("TAKT", os.path.join(HERE, "../target/release/takt"))
 SLACK = os.path.join(HERE, "../tests/support/slack.py")
 SOON = int(os.environ.get("SOON", "60"))
+GAP = float(os.environ.get("GAP", "2"))
+# A server that has run for less than the look-back of queries reads its database for what came before it.
+WARM = float(os.environ.get("WARM", "310"))
 
 # Every fault is an alert and a group of its own, so that each is the first message of an episode.
 RULES = """
@@ -184,7 +187,7 @@ def latency(faults):
         for number in range(1, faults + 1):
             begun[number] = time.time()
             lab.fault(number)
-            time.sleep(2)
+            time.sleep(GAP)
         def all_there():
             posts = lab.taken("/api/chat.postMessage")
             found = {number: [p["at"] for p in posts if f"{number:04x}:06:00" in p["body"]] for number in begun}
@@ -291,7 +294,7 @@ def storm(nodes):
 
 
 def cycle(firing):
-    """The same server with and without rules, a minute each: the difference is what rules cost."""
+    """The same server with and without rules, a minute each once it is warm: the difference is what rules cost."""
     nodes, series = 20, 5_000
     pages = {}
     for node in range(nodes):
@@ -327,8 +330,8 @@ def cycle(firing):
             if text is rules:
                 wait(f"{firing} alerts", lambda: alerts() >= firing, 120)
             else:
-                time.sleep(45)
-            time.sleep(20)
+                time.sleep(25)
+            time.sleep(WARM)
             cpu = lab.cpu(process)
             time.sleep(60)
             spent[name] = lab.cpu(process) - cpu

@@ -564,3 +564,54 @@ fn what_hits_a_job_is_its_owners_business() {
     let told = lab.takt(&["alerts", "history", "--messages", "--format", "csv"]).ok();
     assert!(told.contains("owners/owner/0,first_firing"), "{told}");
 }
+
+/// An exporter that asks for a certificate and a password tells its events to who has them for its page.
+#[test]
+fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
+    let Some(()) = or_skip(need(&[Needed { program: "openssl", package: "openssl" }])) else { return };
+    let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else { return };
+    lab.stop();
+    lab.exporter.take().unwrap().stop();
+    let dir = lab.takt.directory().to_owned();
+    let certificate = |name: &str, signed: bool| {
+        let mut openssl = Command::new("openssl");
+        let subject = format!("/CN={name}");
+        let words =
+            ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
+        openssl.args(words).args(["-subj", &subject, "-addext", "subjectAltName=IP:127.0.0.1"]).current_dir(&dir);
+        openssl.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.crt")]);
+        if signed {
+            openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-CA", "ca.crt", "-CAkey", "ca.key"]);
+        }
+        let output = openssl.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    certificate("ca", false);
+    certificate("exporter", true);
+    certificate("server", true);
+    // The password is `secret`.
+    lab.takt.file(
+        "web.yml",
+        "tls_server_config: {cert_file: exporter.crt, key_file: exporter.key, client_auth_type: RequireAndVerifyClientCert, \
+         client_ca_file: ca.crt}\nbasic_auth_users:\n  \
+         takt: $2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n",
+    );
+    lab.takt.file("password", "secret\n");
+    let mut command = lab.takt.command(["exporter", "--web.config.file", "web.yml", "--web.listen-address", &lab.node]);
+    command.arg("--path.kmsg").arg(&lab.kmsg).arg("--state-directory").arg(dir.join("exporter-state"));
+    lab.exporter = Some(Daemon::start("exporter", command, &dir.join("exporter-tls.log")));
+    let config = fs::read_to_string(dir.join("takt.toml")).unwrap();
+    let (before, _) = config.split_once("[[scrape.targets]]").unwrap();
+    let target = format!(
+        "[[scrape.configs]]\njob_name = 'takt'\nscheme = 'https'\nstatic_configs = [{{targets = ['{}'], labels = {{node = 'g01'}}}}]\n\
+         basic_auth = {{username = 'takt', password_file = 'password'}}\n\
+         tls_config = {{ca_file = 'ca.crt', cert_file = 'server.crt', key_file = 'server.key'}}\n",
+        lab.node
+    );
+    lab.takt.file("takt.toml", format!("{before}{target}"));
+    lab.serve();
+    lab.wait_for_listener();
+    lab.fault(79);
+    let hook = lab.slack.wait("/hook", 1);
+    assert!(hook[0]["body"].to_string().contains("XID 79 on g01"), "{hook:?}");
+}

@@ -14,6 +14,7 @@ use anyhow::{Context, anyhow};
 use axum::Router;
 use outside::OverStore;
 use prometheus_client::registry::Registry;
+use reqwest::Url;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,10 +30,10 @@ use takt_alerts::notify::owner::Addresses;
 use takt_alerts::routing::Settings;
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
-use takt_alerts::run::{AlertMetrics, Alerting, Exporter, Handle, Heartbeat, listen};
-use takt_collector::scrape::ScrapeManager;
+use takt_alerts::run::{AlertMetrics, Alerting, Ask, Exporter, Handle, Heartbeat, listen};
+use takt_collector::scrape::{ScrapeManager, TargetAccess};
 use takt_collector::store::Store;
-use takt_model::Labels;
+use takt_model::{Labels, error_chain};
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// How often it is looked whether there are other targets to listen to.
@@ -186,39 +187,55 @@ fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
 
 /// Listens to the events of every target there is, as targets come and go.
 async fn listen_to_all(scrape: Arc<ScrapeManager>, handle: Handle) {
-    let http = match reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).no_proxy().build() {
-        Ok(http) => http,
-        Err(error) => return tracing::error!(%error, "cannot listen to events"),
-    };
-    let mut listening: HashMap<String, (Labels, AbortHandle)> = HashMap::new();
+    let mut listening: HashMap<String, Listening> = HashMap::new();
     loop {
-        let targets: HashMap<String, Labels> =
-            scrape.targets().into_iter().filter_map(|target| Some((events_url(&target.url)?, target.labels))).collect();
-        listening.retain(|url, (labels, task)| {
-            let stays = targets.get(url) == Some(labels);
-            if !stays {
-                task.abort();
-            }
-            stays
+        let targets = scrape.accessible().into_iter();
+        let targets = targets.filter_map(|(target, access)| Some((events_url(&target.url)?, (target.labels, access))));
+        let targets: HashMap<Url, (Labels, TargetAccess)> = targets.collect();
+        listening.retain(|url, known| {
+            let target = Url::parse(url).ok().and_then(|url| targets.get(&url));
+            target.is_some_and(|(labels, access)| *labels == known.labels && access.is_same(&known.access))
         });
-        for (url, labels) in targets {
-            listening.entry(url).or_insert_with_key(|url| {
-                let exporter = Exporter { url: url.clone(), labels: labels.clone() };
-                let task = tokio::spawn(listen(http.clone(), exporter, handle.clone())).abort_handle();
-                (labels, task)
-            });
+        for (url, (labels, access)) in targets {
+            listening.entry(url.to_string()).or_insert_with(|| Listening::start(url, labels, access, handle.clone()));
         }
         tokio::time::sleep(TARGETS_EVERY).await;
     }
 }
 
+/// One exporter that is listened to, until this is dropped.
+struct Listening {
+    labels: Labels,
+    access: TargetAccess,
+    task: AbortHandle,
+}
+
+impl Listening {
+    fn start(url: Url, labels: Labels, access: TargetAccess, handle: Handle) -> Self {
+        let exporter = Exporter { url: url.to_string(), labels: labels.clone() };
+        let with = access.clone();
+        let ask: Ask = Box::new(move || {
+            let (access, url) = (with.clone(), url.clone());
+            Box::pin(async move { access.get(&url).await.map_err(|error| error_chain(&error)) })
+        });
+        let task = tokio::spawn(listen(ask, exporter, handle)).abort_handle();
+        Self { labels, access, task }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
 /// Events are beside the metrics.
-fn events_url(metrics: &str) -> Option<String> {
-    let mut url = reqwest::Url::parse(metrics).ok()?;
+fn events_url(metrics: &str) -> Option<Url> {
+    let mut url = Url::parse(metrics).ok()?;
     let beside = url.path().strip_suffix("/metrics")?.to_owned();
     url.set_path(&format!("{beside}/events"));
     url.set_query(None);
-    Some(url.into())
+    Some(url)
 }
 
 #[cfg(test)]
@@ -227,7 +244,7 @@ mod tests {
 
     #[test]
     fn events_are_beside_the_metrics() {
-        let url = |metrics| events_url(metrics);
+        let url = |metrics| events_url(metrics).map(String::from);
         assert_eq!(url("http://g01:9855/metrics").as_deref(), Some("http://g01:9855/events"));
         assert_eq!(url("https://g01/x/metrics?a=b").as_deref(), Some("https://g01/x/events"));
         assert_eq!(url("http://g01:9855/page"), None);

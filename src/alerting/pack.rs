@@ -158,13 +158,15 @@ mod tests {
     fn limits_are_set_by_name_and_a_wrong_name_is_told() {
         let limit = |rules: &Rules, name: &str| -> Vec<String> {
             let rules = rules.files.iter().flat_map(|file| &file.groups).flat_map(|group| &group.rules);
-            let named = rules.filter(|rule| matches!(rule, Rule::Recording(rule) if rule.labels.get(NAME) == Some(name)));
+            let named =
+                rules.filter(|rule| matches!(rule, Rule::Recording(rule) if rule.labels.get(NAME) == Some(name)));
             named.map(|rule| rule.expr().to_owned()).collect()
         };
         let rules = load(true, &[], &[("nfs_slow_seconds".to_owned(), 0.5)].into()).unwrap();
         assert_eq!(limit(&rules, "nfs_slow_seconds"), ["vector(0.5)"]);
         assert_eq!(limit(&rules, "node_load_per_cpu"), ["vector(2)"]);
-        let said = |name: &str, value: f64| load(true, &[], &[(name.to_owned(), value)].into()).unwrap_err().to_string();
+        let said =
+            |name: &str, value: f64| load(true, &[], &[(name.to_owned(), value)].into()).unwrap_err().to_string();
         assert!(said("nfs_slow_second", 1.0).contains("did you mean `nfs_slow_seconds`?"));
         assert!(said("nfs_slow_seconds", f64::NAN).contains("expected a number"));
     }
@@ -188,6 +190,8 @@ mod tests {
             let said = format!("{:#}", load(false, &folders, &BTreeMap::new()).unwrap_err());
             assert!(said.contains(expected) && said.contains("line"), "{said}");
         }
-        assert!(format!("{:#}", load(false, &["/nonexistent".into()], &BTreeMap::new()).unwrap_err()).contains("rule_dirs"));
+        assert!(
+            format!("{:#}", load(false, &["/nonexistent".into()], &BTreeMap::new()).unwrap_err()).contains("rule_dirs")
+        );
     }
 }

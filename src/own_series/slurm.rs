@@ -138,7 +138,7 @@ mod tests {
                 r#"takt_slurm_nodes{state="mixed"} 1"#,
                 r#"takt_slurm_nodes{state="planned"} 1"#,
                 r#"takt_slurm_nodes{state="unavailable"} 1"#,
-                "takt_slurm_last_start_timestamp_seconds{} 100",
+                "takt_slurm_last_start_timestamp_seconds 100",
                 r#"takt_slurm_jobs_pending{partition="gpu", reason="Resources"} 3"#,
                 r#"takt_slurm_job_node_failure{jobid="7", node="g[1-2]", user="ada"} 1"#,
                 r#"takt_slurm_node_failures_1d{node="g1"} 1"#,

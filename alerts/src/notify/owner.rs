@@ -9,9 +9,12 @@ use std::sync::Arc;
 /// The label that names the user.
 const USER: &str = "user";
 
+/// Knows where a user is written to.
+type Find = dyn Fn(&str) -> Option<String> + Send + Sync;
+
 /// The addresses of users.
 #[derive(Clone)]
-pub struct Addresses(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+pub struct Addresses(Arc<Find>);
 
 impl Addresses {
     /// Addresses as `find` knows them.

@@ -2,8 +2,9 @@
 
 use super::{Handle, Stopped};
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
-use reqwest::{Client, StatusCode};
+use reqwest::{RequestBuilder, StatusCode};
 use std::time::Duration;
 use takt_model::{Event, Labels};
 
@@ -29,13 +30,16 @@ pub struct Exporter {
     pub labels: Labels,
 }
 
+/// Makes a request for the exporter's events, with all that the exporter asks of those who ask it; or says why it cannot.
+pub type Ask = Box<dyn Fn() -> BoxFuture<'static, Result<RequestBuilder, String>> + Send + Sync>;
+
 /// Listens until the engine is gone. Ends only then.
-pub async fn listen(http: Client, exporter: Exporter, handle: Handle) {
+pub async fn listen(ask: Ask, exporter: Exporter, handle: Handle) {
     let mut pause = RETRY_FIRST;
     loop {
         let name = exporter.url.clone();
         let Ok(after) = handle.read(move |engine, _| engine.read_until(&name)).await else { return };
-        match connection(&http, &exporter, after, &handle).await {
+        match connection(&ask, &exporter, after, &handle).await {
             Ok(()) => pause = RETRY_FIRST,
             Err(ListenError::Stopped(_)) => return,
             Err(ListenError::Without(_)) => pause = RETRY_WITHOUT,
@@ -54,6 +58,8 @@ enum ListenError {
     Without(StatusCode),
     #[error("{0}")]
     Http(#[from] reqwest::Error),
+    #[error("{0}")]
+    Request(String),
     #[error("no word for {} s", SILENCE_MAX.as_secs())]
     Silent,
     #[error("a line of more than {LINE_MAX} bytes")]
@@ -62,20 +68,17 @@ enum ListenError {
     Stopped(#[from] Stopped),
 }
 
-async fn connection(
-    http: &Client,
-    exporter: &Exporter,
-    after: Option<u64>,
-    handle: &Handle,
-) -> Result<(), ListenError> {
-    let mut request = http.get(&exporter.url).header("Accept", "text/event-stream");
+async fn connection(ask: &Ask, exporter: &Exporter, after: Option<u64>, handle: &Handle) -> Result<(), ListenError> {
+    let request = ask().await.map_err(ListenError::Request)?;
+    let mut request = request.header("Accept", "text/event-stream");
     if let Some(id) = after {
         request = request.header("Last-Event-ID", id.to_string());
     }
     let response = tokio::time::timeout(SILENCE_MAX, request.send()).await.map_err(|_| ListenError::Silent)??;
     let response = match response.status() {
         StatusCode::OK if is_event_stream(response.headers()) => response,
-        status if status.is_server_error() => response.error_for_status()?,
+        // A password that is wrong today may be right when it was renewed.
+        status if status.is_server_error() || matches!(status.as_u16(), 401 | 403) => response.error_for_status()?,
         status => return Err(ListenError::Without(status)),
     };
     let mut stream = response.bytes_stream();

@@ -10,7 +10,7 @@ mod metrics;
 mod watch;
 
 pub use deliver::{client, tell};
-pub use listen::{Exporter, listen};
+pub use listen::{Ask, Exporter, listen};
 pub use metrics::AlertMetrics;
 
 use crate::notify::channels::Channels;

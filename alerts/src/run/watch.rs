@@ -7,6 +7,7 @@ use super::Heartbeat;
 use crate::Engine;
 use crate::alert::Posted;
 use crate::engine::Report;
+use crate::routing::silence::SilenceState;
 use crate::state::RuleKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,6 +18,9 @@ const LOOK: Duration = Duration::from_secs(30);
 
 /// An alert about alerting ends that long after it was last true.
 const HOLD: Duration = Duration::from_secs(120);
+
+/// A silence that covers most of what fires is told of from this many alerts on.
+const SILENCED_OF: usize = 10;
 
 /// A rule that failed for so long is reported.
 const FAILING_FOR: Duration = Duration::from_secs(300);
@@ -70,10 +74,30 @@ impl Watch {
             let summary = format!("Messages for {channel} have not been delivered since {}: {error}", row.created_at);
             posted(&labels, &summary, "Look at the channel's settings and at the other side.", row.created_at, now)
         });
+        let silent = silenced(engine, now).map(|(count, all)| {
+            let labels = [("alertname", "TaktSilencesTooMuch"), ("severity", "warning"), ("scope", "takt")];
+            let summary = format!("{count} of {all} alerts that fire are silenced");
+            posted(&labels, &summary, "Look at `takt alerts silence` for one that covers too much.", now, now)
+        });
         // A channel that is about its own failure would be reported again and again as older rows go.
         let mut seen = BTreeSet::new();
-        rules.chain(late).filter(|one| seen.insert(one.labels.clone())).collect()
+        rules.chain(late).chain(silent).filter(|one| seen.insert(one.labels.clone())).collect()
     }
+}
+
+/// How many of the alerts that fire are silenced, and how many there are, where that is most of many.
+fn silenced(engine: &Engine, now: Timestamp) -> Option<(usize, usize)> {
+    let router = engine.router();
+    if !router.silences.list(now).iter().any(|silence| silence.state(now) == SilenceState::Active) {
+        return None;
+    }
+    let firing = router.alerts().iter().filter(|(_, alert)| !alert.is_resolved(now) && alert.label("scope") != "takt");
+    let (mut all, mut count) = (0, 0);
+    for (_, alert) in firing {
+        all += 1;
+        count += usize::from(router.silences.covering(&alert.labels, now).next().is_some());
+    }
+    (all >= SILENCED_OF && 2 * count > all).then_some((count, all))
 }
 
 fn posted(labels: &[(&str, &str)], summary: &str, action: &str, since: Timestamp, now: Timestamp) -> Posted {
@@ -96,6 +120,8 @@ mod tests {
     use crate::outbox::Outcome;
     use crate::routing::Settings;
     use crate::routing::config::Config;
+    use crate::routing::matcher::{Matchers, parse_matchers};
+    use crate::routing::silence::Silence;
     use crate::state::EvalError;
     use crate::{Batch, ports::QueryError};
     use std::sync::Arc;
@@ -180,6 +206,36 @@ receivers:
         let webhook: Vec<_> = ends.iter().filter(|(channel, _)| channel == "ops/webhook/0").collect();
         assert_eq!(webhook.len(), 1, "{ends:?}");
         assert_eq!(webhook[0].1, crate::routing::dedup::Reason::Resolved);
+    }
+
+    #[test]
+    fn a_silence_that_covers_most_of_what_fires_is_told_of() {
+        let (mut engine, mut watch) = (engine(), Watch::new(None));
+        let node = |n: usize| Posted {
+            labels: [("alertname", "GpuHot".to_owned()), ("node", format!("g{n}"))].into_iter().collect(),
+            ends_at: Some(at(100_000)),
+            ..Posted::default()
+        };
+        let silence = |matchers: &str, id: &str| Silence {
+            id: String::new(),
+            matchers: vec![Matchers(parse_matchers(matchers).unwrap())],
+            starts_at: at(0),
+            ends_at: at(50_000),
+            updated_at: at(0),
+            created_by: "ada".to_owned(),
+            comment: id.to_owned(),
+            annotations: BTreeMap::new(),
+        };
+        let names = |posted: Vec<Posted>| -> Vec<String> {
+            posted.iter().filter_map(|one| Some(one.labels.get("alertname")?.to_owned())).collect()
+        };
+        engine.post((0..20).map(node).collect(), at(0));
+        engine.silence(silence("node=~\"g1.\"", "ten of them"), "a", at(0)).unwrap();
+        assert!(names(watch.look(&engine, &Report::default(), at(0))).is_empty(), "half of them are silenced");
+        engine.silence(silence("node=g2", "one more"), "b", at(1)).unwrap();
+        assert_eq!(names(watch.look(&engine, &Report::default(), at(60))), ["TaktSilencesTooMuch"]);
+        engine.expire_silence("a", at(70)).unwrap();
+        assert!(names(watch.look(&engine, &Report::default(), at(120))).is_empty());
     }
 
     #[test]

@@ -221,15 +221,15 @@ impl<'a> Machine<'_, 'a> {
     ) -> Result<Value<'a>, TemplateError> {
         // `and` and `or` look no further than they have to, as in Go.
         if let Some(wanted) = function.stops_at() {
+            let mut last = Err(TemplateError(format!("`{function:?}` takes at least one argument")));
             for operand in operands {
                 let value = self.operand(operand, dot)?;
-                if value.is_true() == wanted
-                    || (piped.is_none() && std::ptr::eq(operand, &raw const operands[operands.len() - 1]))
-                {
+                if value.is_true() == wanted {
                     return Ok(value);
                 }
+                last = Ok(value);
             }
-            return piped.ok_or_else(|| TemplateError(format!("`{function:?}` takes at least one argument")));
+            return piped.map_or(last, Ok);
         }
         let arguments = self.arguments(operands, piped, dot)?;
         if function.is(functions::TMPL) {

@@ -4,7 +4,7 @@ use super::config::ScrapeConfig;
 use super::http::HttpError;
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
-use super::pool::Pool;
+use super::pool::{Pool, TargetAccess};
 use super::scraper::{End, Shared};
 use super::status::{MetadataTable, MetricMetadata, TargetStatus};
 use super::target::Target;
@@ -112,6 +112,12 @@ impl ScrapeManager {
     /// Every target as it is now, in the order of the configuration.
     pub fn targets(&self) -> Vec<TargetStatus> {
         self.pools().iter().flat_map(Pool::targets).collect()
+    }
+
+    /// The targets, each with how it is asked.
+    pub fn accessible(&self) -> Vec<(TargetStatus, TargetAccess)> {
+        let pools = self.pools();
+        pools.iter().flat_map(|pool| pool.targets().into_iter().map(|target| (target, pool.access()))).collect()
     }
 
     /// What was found but is not scraped, because relabelling dropped it or left nothing that can be.

@@ -30,6 +30,7 @@ pub use error::{FailureReason, ScrapeError};
 pub use http::{AuthorizationConfig, BasicAuthConfig, HttpError, TlsConfig};
 pub use job::JobConfig;
 pub use manager::{ScrapeManager, StartError};
+pub use pool::TargetAccess;
 pub use relabel::{RelabelAction, RelabelConfig};
 pub use status::{MetricMetadata, TargetHealth, TargetStatus};
 pub use units::{ByteSize, PromDuration};

@@ -5,12 +5,13 @@
 
 use super::discovery::{Found, Listener};
 use super::fetch::Fetcher;
+use super::http::HttpError;
 use super::job::Job;
 use super::manager::Ready;
 use super::scraper::{End, Scraper, Shared};
 use super::status::{TargetHealth, TargetStatus};
 use super::target::Target;
-use reqwest::Client;
+use reqwest::{Client, RequestBuilder, Url};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use takt_model::Labels;
@@ -24,6 +25,7 @@ const QUEUE: usize = 16;
 #[derive(Debug)]
 pub(super) struct Pool {
     job: Arc<Job>,
+    client: Client,
     listed: Vec<Target>,
     view: Arc<RwLock<View>>,
     orders: mpsc::UnboundedSender<Order>,
@@ -37,6 +39,34 @@ struct View {
     dropped: Vec<Labels>,
 }
 
+/// How a job's targets are asked: certificates, passwords and tokens as for their pages. For what else they tell.
+#[derive(Debug, Clone)]
+pub struct TargetAccess {
+    job: Arc<Job>,
+    client: Client,
+}
+
+impl TargetAccess {
+    /// A request for `url` on one of the targets.
+    ///
+    /// # Errors
+    /// Where a certificate, password or token cannot be read.
+    pub async fn get(&self, url: &Url) -> Result<RequestBuilder, HttpError> {
+        let http = &self.job.http;
+        let client = match http.server_name(url) {
+            Some(_) => http.client_for(url)?,
+            None => self.client.clone(),
+        };
+        let (asked, headers) = http.request(url);
+        http.authorize(client.get(asked).headers(headers)).await
+    }
+
+    /// Whether nothing has changed since.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.job, &other.job)
+    }
+}
+
 enum Order {
     Use(Ready),
     End(End),
@@ -45,12 +75,12 @@ enum Order {
 impl Pool {
     /// Starts the task. Targets that the configuration itself names are there when this returns.
     pub fn start(shared: Arc<Shared>, ready: Ready) -> Self {
-        let (job, listed) = (Arc::clone(&ready.job), ready.listed.clone());
+        let (job, client, listed) = (Arc::clone(&ready.job), ready.client.clone(), ready.listed.clone());
         let view = Arc::default();
         let (orders, receiver) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(shared, ready, Arc::clone(&view));
         keeper.start_missing(keeper.wanted());
-        Self { job, listed, view, orders, task: tokio::spawn(keeper.run(receiver)) }
+        Self { job, client, listed, view, orders, task: tokio::spawn(keeper.run(receiver)) }
     }
 
     pub fn name(&self) -> &str {
@@ -67,7 +97,8 @@ impl Pool {
             // So that targets which stay are not disturbed.
             ready.job = Arc::clone(&self.job);
         }
-        (self.job, self.listed) = (Arc::clone(&ready.job), ready.listed.clone());
+        (self.job, self.client) = (Arc::clone(&ready.job), ready.client.clone());
+        self.listed = ready.listed.clone();
         // A task that has ended has no targets to tell.
         let _ = self.orders.send(Order::Use(ready));
     }
@@ -78,6 +109,11 @@ impl Pool {
         if let Err(error) = self.task.await {
             tracing::error!(job = self.job.config.job_name, %error, "a job's task failed");
         }
+    }
+
+    /// How its targets are asked.
+    pub fn access(&self) -> TargetAccess {
+        TargetAccess { job: Arc::clone(&self.job), client: self.client.clone() }
     }
 
     pub fn targets(&self) -> Vec<TargetStatus> {
