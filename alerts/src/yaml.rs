@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn secrets_are_left_out() {
         let text = "a: {url: 'http://x/ä', urls: [b]}\nlist:\n- token: geheim # why\n  name: ü\n- {url: , c: d}\ntoken: |\n  x\n  y\n";
-        let expected = "a: {url: http://secret.invalid, urls: [b]}\nlist:\n- token: <secret> # why\n  name: ü\n- {url: , c: d}\ntoken: <secret>";
+        let expected = "a: {url: http://secret.invalid, urls: [b]}\nlist:\n- token: <secret> # why\n  name: ü\n- {url: , c: d}\ntoken: |\n  <secret>";
         assert_eq!(without(text, &["url", "token"]).trim_end(), expected);
     }
 
