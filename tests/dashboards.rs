@@ -40,6 +40,17 @@ fn stand_in() -> PathBuf {
     library
 }
 
+/// The verdicts on runs are made of series that somebody must bring.
+#[test]
+fn the_exporter_declares_what_efficiency_reads() {
+    let options = takt_exporter::Options::default();
+    let collectors = takt_exporter::COLLECTORS.iter().map(|entry| (entry.new)(&options));
+    let declared: Vec<_> = collectors.flat_map(|collector| collector.metrics()).map(|metric| metric.name).collect();
+    for metric in takt_collector::accounting::efficiency::METRICS {
+        assert!(declared.contains(metric), "no collector declares {metric}");
+    }
+}
+
 #[test]
 fn every_metric_panel_has_data() {
     let takt = Takt::fresh();

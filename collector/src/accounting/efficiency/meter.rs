@@ -25,8 +25,7 @@ pub const METRICS: &[&str] = &[
     MEMORY_TOTAL,
     POWER,
     ENERGY,
-    SM,
-    TENSOR,
+    ACTIVITY,
     GPU_UP,
     XID,
     JOB_CPU,
@@ -50,8 +49,8 @@ const MEMORY_USED: &str = "takt_gpu_memory_used_bytes";
 const MEMORY_TOTAL: &str = "takt_gpu_memory_total_bytes";
 const POWER: &str = "takt_gpu_power_watts";
 const ENERGY: &str = "takt_gpu_energy_joules_total";
-const SM: &str = "takt_gpu_sm_active_ratio";
-const TENSOR: &str = "takt_gpu_tensor_active_ratio";
+/// By part of the GPU: of these, `sm` and `tensor` are read.
+const ACTIVITY: &str = "takt_gpu_activity_ratio";
 const GPU_UP: &str = "takt_gpu_up";
 const XID: &str = "takt_gpu_xid_errors_total";
 const JOB_CPU: &str = "takt_job_cpu_seconds_total";
@@ -374,8 +373,11 @@ impl GpuMeter {
                         self.work(stretch, window);
                     }
                 }
-                (SM, value) if value.is_none_or(is_ratio) => push(&mut self.sm, at, value),
-                (TENSOR, value) if value.is_none_or(is_ratio) => push(&mut self.tensor, at, value),
+                (ACTIVITY, value) if value.is_none_or(is_ratio) => match labels.get("part") {
+                    Some("sm") => push(&mut self.sm, at, value),
+                    Some("tensor") => push(&mut self.tensor, at, value),
+                    _ => {}
+                },
                 (POWER, value) => push(&mut self.power, at, value.filter(|watts| (0.0..1e5).contains(watts))),
                 (MEMORY_USED, Some(bytes)) if is_inside => self.memory_peak = highest(self.memory_peak, bytes),
                 (MEMORY_TOTAL, Some(bytes)) if is_inside => self.memory_total = highest(self.memory_total, bytes),

@@ -88,6 +88,19 @@ fn a_run_that_works_on_one_gpu_and_holds_two() {
 }
 
 #[test]
+fn activity_is_told_by_part() {
+    let run = run(1, 1);
+    let mut meter = node(&run, &[("a", 0.9)], &["a"], &[]);
+    for (part, value) in [("sm", 0.5), ("tensor", 0.25), ("dram", 0.75)] {
+        let activity = labels("takt_gpu_activity_ratio", &[("uuid", "a"), ("part", part)]);
+        meter.add(&activity, &every_15s(1, |_| value));
+    }
+    let seen = seen(&run, meter);
+    let (sm, tensor) = (seen.gpu_sm_mean.unwrap(), seen.gpu_tensor_mean.unwrap());
+    assert!((sm - 0.5).abs() < 1e-9 && (tensor - 0.25).abs() < 1e-9, "{sm} {tensor}");
+}
+
+#[test]
 fn gpus_are_only_a_runs_own_where_that_is_certain() {
     let run = run(1, 1);
     let four = [("a", 0.9), ("b", 0.0), ("c", 0.5), ("d", 0.0)];
