@@ -16,6 +16,9 @@ use tokio::sync::watch;
 /// Seconds between two scrapes where nobody says otherwise: one machine can be looked at closely.
 const INTERVAL_SECONDS: f64 = 5.0;
 
+/// Where, below the data directory, the exporter keeps what must outlive a restart.
+const EXPORTER_STATE: &str = "exporter";
+
 /// Runs the command.
 pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
     let address =
@@ -31,7 +34,9 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
-        let exporter = spawn_exporter(&asked.exporter, listener, shutdown.clone())?;
+        let mut options = asked.exporter.clone();
+        options.state_directory.get_or_insert_with(|| dir.join(EXPORTER_STATE));
+        let exporter = spawn_exporter(&options, listener, shutdown.clone())?;
         let served = server::run(source, &dir, shutdown, |address, cluster| {
             welcome(address, exporter_address, cluster, &dir);
         })

@@ -1,7 +1,7 @@
 //! What outlives the process: the last events, and how far the kernel log was read.
 //!
-//! `events.jsonl` in the state directory has one line for each event and for each record of the kernel log that told of one
-//! known already. Lines are only appended; now and then the file is written anew with those that are still wanted.
+//! `events.jsonl` in the state directory has one line for each event and for each record of the kernel log that told of
+//! one known already. Lines are only appended; now and then the file is written anew with those that are still wanted.
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -69,28 +69,27 @@ impl History {
         Ok((Self { path, file, lines, _lock: lock, is_failing: false }, found))
     }
 
-    /// Adds an event, or a place in the log that told nothing new. Written, but not yet safe from a power cut: see [`sync`].
+    /// Adds an event, or a place in the log that told nothing new. Written, but not yet safe from a power cut: see
+    /// [`shorten`].
     ///
-    /// [`sync`]: History::sync
+    /// [`shorten`]: History::shorten
     pub fn append(&mut self, mark: Option<&Mark>, event: Option<&Event>) {
         let result = line(mark, event).and_then(|line| self.file.write_all(&line));
         self.lines += 1;
         self.told(result);
     }
 
-    /// Makes what was appended safe from a power cut, and the file small when it is not. May take as long as the disk likes.
-    pub fn sync(&mut self, kept: impl FnOnce() -> Found) {
-        let result = match self.lines > MAX_LINES {
-            true => write_anew(&self.path, &kept()).map(|(file, lines)| {
-                self.file = file;
-                self.lines = lines;
-            }),
-            false => self.file.sync_data(),
-        };
-        self.told(result);
+    /// Makes the file small when it is not. Gives a handle to it: syncing that, which may take as long as the disk
+    /// likes, makes what was appended safe from a power cut.
+    pub fn shorten(&mut self, kept: impl FnOnce() -> Found) -> io::Result<File> {
+        if self.lines > MAX_LINES {
+            (self.file, self.lines) = write_anew(&self.path, &kept())?;
+        }
+        self.file.try_clone()
     }
 
-    fn told(&mut self, result: io::Result<()>) {
+    /// How writing went.
+    pub fn told(&mut self, result: io::Result<()>) {
         match result {
             Ok(()) => self.is_failing = false,
             Err(error) if !self.is_failing => {
@@ -170,7 +169,7 @@ mod tests {
         history.append(Some(&mark(3)), Some(&event(7)));
         history.append(Some(&mark(9)), None);
         history.append(None, Some(&event(8)));
-        history.sync(Found::default);
+        history.shorten(Found::default).unwrap().sync_data().unwrap();
         drop(history);
         let (history, found) = History::open(&state).unwrap();
         assert_eq!(found.events.iter().map(|event| event.id).collect::<Vec<_>>(), [7, 8]);
@@ -201,7 +200,7 @@ mod tests {
             history.append(Some(&mark(id)), Some(&event(id)));
             let kept = || Found { events: [Arc::new(event(id))].into(), mark: Some(mark(id)) };
             if id % 100 == 0 {
-                history.sync(kept);
+                history.shorten(kept).unwrap();
             }
         }
         let lines = std::fs::read_to_string(directory.path().join("events.jsonl")).unwrap().lines().count();

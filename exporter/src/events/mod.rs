@@ -24,8 +24,10 @@ use self::judge::{Judge, Source, Verdict};
 use self::kernel_log::{KernelLog, Next, Record};
 use self::recognise::{Recognised, Recogniser, pci_bus_id};
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 use takt_model::{Event, EventKind, Labels, Timestamp};
@@ -51,6 +53,8 @@ struct Inner {
     shown: Mutex<Shown>,
     gpus: Gpus,
     newest: watch::Sender<u64>,
+    /// To the thread that waits for the disk, where there is a history.
+    unsynced: Option<SyncSender<()>>,
 }
 
 /// The way of an event from whoever told it to the disk.
@@ -60,6 +64,29 @@ struct Writer {
     history: Option<History>,
     mark: Option<Mark>,
     newest: u64,
+    /// Of the first start with a history: where news begins.
+    first: Option<First>,
+}
+
+/// The first start with a history. What the log held then is kept and counted, but is news to nobody.
+#[derive(Debug, Clone, Copy)]
+struct First {
+    at: Timestamp,
+    /// The log's end then, where it has one.
+    end: Option<u64>,
+}
+
+impl First {
+    /// The ids of what was before lie before that of the start, however much it is.
+    const ROOM: u64 = 1_000_000;
+
+    fn id(self) -> u64 {
+        u64::try_from(self.at.0).unwrap_or(0)
+    }
+
+    fn was_after(self, position: u64, at: Timestamp) -> bool {
+        self.end.map_or(at < self.at, |end| position <= end)
+    }
 }
 
 /// What pages and listeners see.
@@ -121,15 +148,25 @@ impl Events {
             (None, _) => millis(SystemTime::now()),
         };
         let newest = found.events.back().map_or(shown.forgotten, |event| event.id);
+        let is_first = history.is_some() && found.events.is_empty() && found.mark.is_none();
+        let first = is_first.then(|| First { at: Timestamp::from(SystemTime::now()), end: None });
         shown.kept = found.events;
-        let writer = Writer { judge: Judge::default(), history, mark: found.mark, newest };
+        let (unsynced, to_sync) = sync_channel(1);
+        let writer = Writer { judge: Judge::default(), history, mark: found.mark, newest, first };
         let inner = Inner {
             writer: Mutex::new(writer),
             shown: Mutex::new(shown),
             gpus: Gpus::new(procfs),
-            newest: watch::Sender::new(newest),
+            newest: watch::Sender::new(first.map_or(newest, First::id)),
+            unsynced: Some(unsynced),
         };
-        Ok(Self(Arc::new(inner)))
+        let events = Self(Arc::new(inner));
+        if state_directory.is_some() {
+            let events = Arc::downgrade(&events.0);
+            let thread = std::thread::Builder::new().name("events' disk".to_owned()).stack_size(256 << 10);
+            thread.spawn(move || sync_on(&events, &to_sync))?;
+        }
+        Ok(events)
     }
 
     /// Starts the thread that follows the kernel log. It ends when nobody has these events any more.
@@ -140,8 +177,8 @@ impl Events {
         thread.spawn(move || follow(&events, &path, log)).map(drop)
     }
 
-    /// NVML's event thread reports an XID. If the kernel log tells of it too, that counts, and this is forgotten; so this
-    /// may wait for a moment.
+    /// NVML's event thread reports an XID. If the kernel log tells of it too, that counts, and this is forgotten; so
+    /// this may wait for a moment.
     pub fn xid_by_nvml(&self, bus_id: &str, xid: u64) {
         let labels = [("pci_bus_id", bus_id), ("xid", &xid.to_string())];
         self.by_nvml(EventKind::Xid, &labels, format!("NVML: Xid ({bus_id}): {xid}"));
@@ -187,7 +224,16 @@ impl Events {
             labels.set("uuid", &uuid);
         }
         // Over restarts ids rise with the clock, even where nothing was kept.
-        let id = (writer.newest + 1).max(millis(SystemTime::now()));
+        let id = match (writer.first, &mark) {
+            (Some(first), Some(mark)) if first.was_after(mark.position, at) => {
+                let own = u64::try_from(at.0).unwrap_or(0).min(first.id().saturating_sub(First::ROOM));
+                own.max(writer.newest + 1)
+            }
+            (first, _) => {
+                let newest = first.map_or(0, First::id).max(writer.newest);
+                millis(SystemTime::now()).max(newest + 1)
+            }
+        };
         let event = Event { id, at, kind: told.kind, labels, message: told.message };
         let is_news = verdict == Verdict::News;
         if let Some(history) = &mut writer.history
@@ -206,23 +252,38 @@ impl Events {
                 shown.count(&event, true);
                 shown.keep(event);
                 drop(shown);
-                self.0.newest.send_replace(id);
+                self.0.newest.send_if_modified(|newest| {
+                    let is_newer = id > *newest;
+                    *newest = id.max(*newest);
+                    is_newer
+                });
             }
         }
     }
 
-    /// Makes what was recorded safe from a power cut.
+    /// Has what was recorded made safe from a power cut. Whoever listens is not kept waiting for the disk.
     fn sync(&self) {
+        // If one is to come anyway, it will do for this too.
+        let _ = self.0.unsynced.as_ref().map(|unsynced| unsynced.try_send(()));
+    }
+
+    fn file_to_sync(&self) -> Option<io::Result<File>> {
         let writer = &mut *self.writer();
-        if let Some(history) = &mut writer.history {
-            history.sync(|| Found { events: self.shown().kept.clone(), mark: writer.mark.clone() });
+        let kept = || Found { events: self.shown().kept.clone(), mark: writer.mark.clone() };
+        writer.history.as_mut().map(|history| history.shorten(kept))
+    }
+
+    fn synced(&self, result: io::Result<()>) {
+        if let Some(history) = &mut self.writer().history {
+            history.told(result);
         }
     }
 
     /// What a reader that has seen `id` is to see next.
     pub(crate) fn after(&self, id: u64) -> After {
         let shown = self.shown();
-        let newest = shown.kept.back().map_or(shown.forgotten, |event| event.id);
+        // The event may be kept already and its id not yet told.
+        let newest = shown.kept.back().map_or(0, |event| event.id).max(*self.0.newest.borrow());
         if id < shown.forgotten || id > newest {
             return After::Gap;
         }
@@ -312,6 +373,17 @@ fn millis(at: SystemTime) -> u64 {
     u64::try_from(Timestamp::from(at).0).unwrap_or(0)
 }
 
+/// The life of the thread that waits for the disk. It holds nobody's events meanwhile: whoever ends gives back the
+/// state directory at once.
+fn sync_on(events: &Weak<Inner>, to_sync: &Receiver<()>) {
+    while to_sync.recv().is_ok() {
+        let Some(file) = events.upgrade().and_then(|inner| Events(inner).file_to_sync()) else { return };
+        let result = file.and_then(|file| file.sync_data());
+        let Some(inner) = events.upgrade() else { return };
+        Events(inner).synced(result);
+    }
+}
+
 /// The thread's life: read on, and where that fails open the log again.
 fn follow(events: &Weak<Inner>, path: &Path, mut log: Option<KernelLog>) {
     loop {
@@ -333,8 +405,8 @@ impl Events {
         log.map_err(|error| self.cannot_follow(path, &error)).ok()
     }
 
-    /// With a history the log is read from its beginning, and what the history has is not news. Without one nothing tells
-    /// what an exporter before this one told, so this one begins with what comes.
+    /// With a history the log is read from its beginning, and what the history has is not news. Without one nothing
+    /// tells what an exporter before this one told, so this one begins with what comes.
     fn begin(&self, mut log: KernelLog, is_first: bool) -> io::Result<KernelLog> {
         let mut writer = self.writer();
         match writer.history.is_some() {
@@ -344,6 +416,8 @@ impl Events {
                 let is_cut =
                     |mark: &Mark| mark.log == log.identity() && log.end().is_some_and(|end| end < mark.position);
                 writer.mark = writer.mark.take().filter(|mark| !is_cut(mark));
+                let end = log.end().filter(|_| is_first);
+                writer.first = writer.first.map(|first| First { end: end.or(first.end), ..first });
             }
         }
         drop(writer);
@@ -366,24 +440,22 @@ impl Events {
 fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
     let mut recogniser = Recogniser::new();
     let mut identity = log.identity();
-    let mut is_unsynced = false;
     loop {
-        // What comes at once is made safe together.
-        let next = log.next(if is_unsynced { Duration::ZERO } else { LOOK_UP });
+        let next = log.next(LOOK_UP);
         let events = Events(events.upgrade()?);
         match next {
             Ok(Next::Record(Record { position, at, message })) => {
                 if let Some(told) = recogniser.read(&message) {
                     events.record(Source::Kernel, told, at, Some(Mark { log: identity.clone(), position }));
-                    is_unsynced = true;
+                    events.sync();
                 }
             }
-            Ok(Next::Nothing) if std::mem::take(&mut is_unsynced) => events.sync(),
             Ok(Next::Nothing) => {}
             Ok(Next::Overrun) => events.shown().log.overruns += 1,
             Ok(Next::Restarted) => {
                 identity = log.identity();
-                events.writer().mark = None;
+                let mut writer = events.writer();
+                (writer.mark, writer.first) = (None, None);
             }
             Err(error) => return Some(error),
         }

@@ -82,6 +82,29 @@ fn a_restart_neither_repeats_nor_loses_an_event() {
     assert!(matches!(events.after(newest), After::Event(event) if event.message.contains("process 3")));
 }
 
+/// A machine that is up for long has a log full of old faults when the first exporter starts.
+#[test]
+fn what_was_before_the_first_start_is_kept_and_news_to_nobody() {
+    let node = Node::new(&[oom(1), oom(2)].concat());
+    let events = node.start(true);
+    let present = *events.subscribe().borrow();
+    wait_for(&events, 2);
+    assert_eq!(events.after(present), After::Nothing);
+    assert!(matches!(events.after(events.oldest()), After::Event(event) if event.message.contains("process 1")));
+    assert_eq!(events.shown().counts[&EventKind::OomKill].total, 2);
+    node.write(&oom(3));
+    wait_for(&events, 3);
+    assert!(matches!(events.after(present), After::Event(event) if event.message.contains("process 3")));
+    drop(events);
+    // From now on it is known what was told: what happens while no exporter runs is news.
+    node.write(&oom(4));
+    let events = node.start(true);
+    let newest = *events.subscribe().borrow();
+    wait_for(&events, 4);
+    assert!(newest > present);
+    assert!(matches!(events.after(newest), After::Event(event) if event.message.contains("process 4")));
+}
+
 #[test]
 fn without_a_state_directory_the_present_is_the_beginning() {
     let node = Node::new(&oom(1));
