@@ -11,9 +11,9 @@ scrapes=${SCRAPES:-120}
 bin=${CARGO_TARGET_DIR:-target}/release
 peer=$(command -v prometheus-node-exporter || command -v node_exporter) ||
 	{ echo "bench: prometheus-node-exporter is not installed" >&2; exit 1; }
-both="arp bonding conntrack cpu cpufreq diskstats dmi edac entropy filefd filesystem hwmon infiniband loadavg mdadm meminfo
-	netclass netdev netstat nfs nfsd nvme os powersupplyclass pressure rapl schedstat selinux sockstat softnet stat
-	thermal_zone time timex udp_queues uname vmstat"
+both="arp bcache bonding btrfs conntrack cpu cpufreq diskstats dmi edac entropy fibrechannel filefd filesystem hwmon infiniband ipvs loadavg mdadm meminfo
+	netclass netdev netstat nfs nfsd nvme os powersupplyclass pressure rapl schedstat selinux sockstat softnet stat tapestats
+	thermal_zone time timex udp_queues uname vmstat xfs zfs"
 scratch=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; sleep 0.5; rm -rf "$scratch"' EXIT
 

@@ -1,7 +1,7 @@
 //! The part of D-Bus that asking systemd needs: calls with texts as arguments over the system's bus, and their answers.
 //!
-//! After the D-Bus Specification. The bus is on this machine, so both sides have the same byte order; an answer in the other is
-//! refused.
+//! After the D-Bus Specification. The bus is on this machine, so both sides have the same byte order; an answer in the
+//! other is refused.
 
 mod value;
 

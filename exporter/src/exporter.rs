@@ -91,6 +91,7 @@ struct Inner {
     permits: Arc<Semaphore>,
     events: Events,
     web_config: Option<Arc<LiveConfig>>,
+    telemetry_path: String,
     ended: watch::Sender<bool>,
     page_bytes: AtomicUsize,
 }
@@ -179,6 +180,7 @@ impl Exporter {
             permits: Arc::new(Semaphore::new(permits)),
             events,
             web_config,
+            telemetry_path: options.web.telemetry_path.clone(),
             ended: watch::Sender::new(false),
             page_bytes: AtomicUsize::new(0),
         })))
@@ -220,6 +222,11 @@ impl Exporter {
     /// What happens on the node.
     pub fn events(&self) -> &Events {
         &self.0.events
+    }
+
+    /// Where the page is.
+    pub(crate) fn telemetry_path(&self) -> &str {
+        &self.0.telemetry_path
     }
 
     pub(crate) fn web_config(&self) -> Option<&Arc<LiveConfig>> {

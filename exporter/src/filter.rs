@@ -1,7 +1,6 @@
 //! Which devices a collector looks at.
 
 use regex_lite::Regex;
-use std::collections::HashMap;
 use std::str::FromStr;
 
 /// A regular expression given as a flag, in the common subset of Go's and Rust's syntax. An empty one matches nothing,
@@ -31,21 +30,23 @@ impl Pattern {
 pub(crate) struct Filter {
     pattern: Pattern,
     keeps: bool,
-    verdicts: HashMap<String, bool>,
+    verdicts: Vec<(String, bool)>,
+    /// The place behind the verdict that was given last.
+    next: usize,
 }
 
 /// Names come and go with containers; beyond this many the verdicts are forgotten.
-const MAX_VERDICTS: usize = 4096;
+const MAX_VERDICTS: usize = 2048;
 
 impl Filter {
     /// Lets everything pass but what matches.
     pub fn excluding(pattern: Pattern) -> Self {
-        Self { pattern, keeps: false, verdicts: HashMap::new() }
+        Self { pattern, keeps: false, verdicts: Vec::new(), next: 0 }
     }
 
     /// Lets only what matches pass.
     pub fn including(pattern: Pattern) -> Self {
-        Self { pattern, keeps: true, verdicts: HashMap::new() }
+        Self { pattern, keeps: true, verdicts: Vec::new(), next: 0 }
     }
 
     /// Lets pass only what matches `include`, or, where that is not given, everything but what matches `exclude`.
@@ -57,14 +58,18 @@ impl Filter {
     }
 
     pub fn passes(&mut self, name: &str) -> bool {
-        if let Some(&verdict) = self.verdicts.get(name) {
-            return verdict;
+        let count = self.verdicts.len();
+        // The names come in the same order each time, so the search mostly ends where it begins.
+        if let Some(at) = (0..count).map(|step| (self.next + step) % count).find(|&at| self.verdicts[at].0 == name) {
+            self.next = at + 1;
+            return self.verdicts[at].1;
         }
         let verdict = self.pattern.matches(name) == self.keeps;
-        if self.verdicts.len() >= MAX_VERDICTS {
+        if count >= MAX_VERDICTS {
             self.verdicts.clear();
         }
-        self.verdicts.insert(name.to_owned(), verdict);
+        self.verdicts.push((name.to_owned(), verdict));
+        self.next = self.verdicts.len();
         verdict
     }
 }

@@ -15,6 +15,9 @@ struct Cli {
     /// What is logged to standard error: off, error, warn, info, debug or trace.
     #[arg(long = "log.level", value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
+    /// How it is logged: only logfmt, which node_exporter also calls so.
+    #[arg(long = "log.format", value_name = "FORMAT", default_value = "logfmt", value_parser = ["logfmt"], hide = true)]
+    _log_format: String,
 }
 
 fn main() -> ExitCode {

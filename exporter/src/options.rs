@@ -2,8 +2,9 @@
 
 use crate::collector::Shared;
 use crate::collectors::{
-    COLLECTORS, arp, bcache, cpu, diskstats, ethtool, filesystem, interrupts, ipvs, jobs, netclass, netdev, netstat,
-    nvml, pcidevice, powersupplyclass, qdisc, rapl, slabinfo, stat, sysctl, systemd, tapestats, textfile, vmstat,
+    COLLECTORS, arp, bcache, cpu, diskstats, ethtool, filesystem, hwmon, interrupts, ipvs, jobs, netclass, netdev,
+    netstat, nvml, pcidevice, powersupplyclass, qdisc, rapl, slabinfo, stat, sysctl, systemd, tapestats, textfile,
+    vmstat,
 };
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeSet;
@@ -34,6 +35,8 @@ pub struct Options {
     pub ethtool: ethtool::EthtoolOptions,
     #[command(flatten)]
     pub filesystem: filesystem::FilesystemOptions,
+    #[command(flatten)]
+    pub hwmon: hwmon::HwmonOptions,
     #[command(flatten)]
     pub interrupts: interrupts::InterruptsOptions,
     #[command(flatten)]
@@ -92,6 +95,18 @@ pub struct WebOptions {
     /// Scrapes answered at the same time; those beyond get 503. 0 is no limit.
     #[arg(long = "web.max-requests", value_name = "COUNT", default_value_t = 40)]
     pub max_requests: usize,
+    /// Path of the page.
+    #[arg(long = "web.telemetry-path", value_name = "PATH", default_value = "/metrics", value_parser = path)]
+    pub telemetry_path: String,
+    /// Serve on the sockets that systemd has opened instead of --web.listen-address.
+    #[arg(long = "web.systemd-socket")]
+    pub systemd_socket: bool,
+    /// Of node_exporter, whose page also tells of Go and of itself.
+    #[arg(long = "web.disable-exporter-metrics", hide = true)]
+    pub disable_exporter_metrics: bool,
+    /// Of node_exporter; here one thread answers.
+    #[arg(long = "runtime.gomaxprocs", value_name = "COUNT", hide = true)]
+    pub gomaxprocs: Option<usize>,
     /// TLS, passwords and headers, in the format of Prometheus' exporter-toolkit. Read again when it changes.
     #[arg(long = "web.config.file", value_name = "PATH")]
     pub config_file: Option<PathBuf>,
@@ -181,6 +196,16 @@ impl FromArgMatches for Selection {
     }
 }
 
+/// `/metrics`; other pages have the others.
+fn path(text: &str) -> Result<String, String> {
+    const TAKEN: [&str; 2] = ["/events", "/-/healthy"];
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~".contains(c);
+    match text.starts_with('/') && text.chars().all(is_plain) && !TAKEN.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err("expected a path such as /metrics, and not one of another page".to_owned()),
+    }
+}
+
 /// `HOST:PORT`, or `:PORT`.
 fn address(text: &str) -> Result<String, String> {
     match text.rsplit_once(':').map(|(_, port)| port.parse::<u16>()) {
@@ -196,6 +221,44 @@ mod tests {
     fn parse(flags: &[&str]) -> Result<Options, clap::Error> {
         let command = Options::augment_args(Command::new("takt-exporter").no_binary_name(true));
         command.try_get_matches_from(flags).and_then(|matches| Options::from_arg_matches(&matches))
+    }
+
+    #[test]
+    fn no_two_flags_are_taken_for_one_another() {
+        let command = Options::augment_args(Command::new("takt-exporter"));
+        let mut names = BTreeSet::new();
+        for flag in command.get_arguments() {
+            assert!(names.insert(flag.get_id().to_string()), "{} comes twice", flag.get_id());
+        }
+    }
+
+    #[test]
+    fn flags_of_node_exporter_are_taken() {
+        for flag in [
+            "--collector.arp.netlink",
+            "--no-collector.arp.netlink",
+            "--collector.diskstats.ignored-devices=^sd",
+            "--collector.filesystem.ignored-fs-types=^tmpfs$",
+            "--collector.filesystem.ignored-mount-points=^/boot",
+            "--collector.filesystem.fs-types-include=^ext4$",
+            "--collector.filesystem.mount-points-include=^/data",
+            "--collector.filesystem.mount-timeout=5s",
+            "--collector.filesystem.stat-workers=4",
+            "--collector.hwmon.chip-include=nvme",
+            "--collector.hwmon.sensor-exclude=fan",
+            "--collector.netclass.netlink",
+            "--no-collector.netdev.netlink",
+            "--collector.netdev.device-blacklist=^lo$",
+            "--collector.systemd.unit-whitelist=slurm.+",
+            "--runtime.gomaxprocs=1",
+            "--web.disable-exporter-metrics",
+            "--web.telemetry-path=/node",
+        ] {
+            parse(&[flag]).unwrap_or_else(|error| panic!("{flag}: {error}"));
+        }
+        for wrong in ["--web.telemetry-path=/events", "--web.telemetry-path=metrics", "--web.telemetry-path=/{x}"] {
+            assert!(parse(&[wrong]).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -63,6 +63,20 @@ impl Pace {
         false
     }
 
+    /// Sleeps, whoever scrapes. False when there is no reading any more.
+    pub fn sleep(&self, duration: Duration) -> bool {
+        let until = Instant::now() + duration;
+        let mut state = self.lock();
+        while !state.is_over {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        false
+    }
+
     /// Sends the threads home.
     pub fn end(&self) {
         self.lock().is_over = true;

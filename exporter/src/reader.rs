@@ -114,17 +114,21 @@ impl Shared {
     }
 }
 
+/// For how long nothing is looked for where there was nothing: an adapter that is plugged in is seen a little later.
+const NOTHING_FOR: Duration = Duration::from_secs(5);
+
 fn read_on(mut metered: Metered, shared: &Shared, pace: &Pace) {
     let mut spare = Samples::new();
     loop {
         shared.lock().began = Some(Instant::now());
         let (outcome, duration) = metered.read(&mut spare);
+        let is_nothing = spare.is_empty() && outcome != Outcome::Failed;
         let samples = std::mem::take(&mut spare);
         let snapshot = Snapshot { samples, outcome, duration, at: SystemTime::now(), age_from: Instant::now() };
         let before = publish(metered.name(), shared, snapshot);
         // The memory of the snapshot before serves the next, unless a page is just being written from it.
         spare = before.and_then(Arc::into_inner).map(|snapshot| snapshot.samples).unwrap_or_default();
-        if !pace.wait(duration) {
+        if (is_nothing && !pace.sleep(NOTHING_FOR)) || !pace.wait(duration) {
             return;
         }
     }

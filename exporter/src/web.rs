@@ -2,7 +2,7 @@
 
 use crate::events;
 use crate::exporter::{Error, Exporter, Wanted};
-use crate::options::Options;
+use crate::options::{Options, WebOptions};
 use crate::web_config::{TlsListener, guard};
 use axum::Router;
 use axum::body::Body;
@@ -16,6 +16,7 @@ use axum::serve::ListenerExt;
 use bytes::Bytes;
 use std::future::Future;
 use std::io;
+use std::os::fd::FromRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::exposition::Format;
@@ -32,11 +33,7 @@ const LAST_PAGES: Duration = Duration::from_secs(2);
 /// # Errors
 /// When an address cannot be served on or the collectors cannot start.
 pub async fn run(options: Options) -> Result<(), Error> {
-    let mut listeners = Vec::new();
-    for address in &options.web.listen_address {
-        let listener = listen(address).await;
-        listeners.push(listener.map_err(|source| Error::Listen { address: address.clone(), source })?);
-    }
+    let listeners = listeners(&options.web).await?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Serve)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Serve)?;
     let exporter = Exporter::new(&options)?;
@@ -62,6 +59,39 @@ pub async fn run(options: Options) -> Result<(), Error> {
     end.send_replace(true);
     while servers.join_next().await.is_some() {}
     Ok(())
+}
+
+async fn listeners(options: &WebOptions) -> Result<Vec<TcpListener>, Error> {
+    let mut listeners = Vec::new();
+    if options.systemd_socket {
+        let sockets = systemd_sockets().and_then(|sockets| sockets.into_iter().map(TcpListener::from_std).collect());
+        let failed = |source| Error::Listen { address: "the sockets of systemd".to_owned(), source };
+        return sockets.map_err(failed);
+    }
+    for address in &options.listen_address {
+        let listener = listen(address).await;
+        listeners.push(listener.map_err(|source| Error::Listen { address: address.clone(), source })?);
+    }
+    Ok(listeners)
+}
+
+/// The sockets that whoever started us has opened, as `sd_listen_fds(3)` has them: so many, from number 3 on, and
+/// meant for this process.
+fn systemd_sockets() -> io::Result<Vec<std::net::TcpListener>> {
+    const FIRST: i32 = 3;
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<i32>().ok());
+    let is_ours = number("LISTEN_PID").is_some_and(|pid| u32::try_from(pid) == Ok(std::process::id()));
+    let count = number("LISTEN_FDS").filter(|count| is_ours && *count > 0);
+    let count = count.ok_or_else(|| io::Error::other("LISTEN_PID and LISTEN_FDS name none for this process"))?;
+    let sockets = (FIRST..FIRST.saturating_add(count)).map(|number| {
+        // SAFETY: systemd gave us this number as an open socket, and nobody else in this process knows of it.
+        let socket = unsafe { std::net::TcpListener::from_raw_fd(number) };
+        socket.local_addr()?;
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        socket.set_nonblocking(true)?;
+        Ok::<_, io::Error>(socket)
+    });
+    sockets.collect()
 }
 
 /// `:PORT` is every address, of both families where the system has both.
@@ -120,11 +150,17 @@ impl Exporter {
     /// The routes, for a server that has others too.
     pub fn router(&self) -> Router {
         let router = Router::new()
-            .route("/", get(landing))
-            .route("/metrics", get(metrics))
+            .route(self.telemetry_path(), get(metrics))
             .route("/events", get(events::events))
             .route("/-/healthy", get(|| async { "Healthy.\n" }))
             .with_state(self.clone());
+        let router = match self.telemetry_path() {
+            "/" => router,
+            path => {
+                let page = landing(path);
+                router.route("/", get(move || async move { Html(page) }))
+            }
+        };
         match self.web_config() {
             Some(config) => router.layer(from_fn_with_state(Arc::clone(config), guard)),
             None => router,
@@ -132,13 +168,14 @@ impl Exporter {
     }
 }
 
-async fn landing() -> Html<&'static str> {
-    Html(concat!(
-        "<!doctype html><html lang=en><meta charset=utf-8><title>takt-exporter</title>",
-        "<h1>takt-exporter ",
-        env!("CARGO_PKG_VERSION"),
-        "</h1><p><a href=metrics>metrics</a>, <a href=events?after=0>events</a>\n"
-    ))
+/// The page that leads to the others; `telemetry_path` is plain.
+fn landing(telemetry_path: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let metrics = telemetry_path.trim_start_matches('/');
+    format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>takt-exporter</title><h1>takt-exporter {version}</h1>\
+         <p><a href={metrics}>metrics</a>, <a href=events?after=0>events</a>\n"
+    )
 }
 
 async fn metrics(

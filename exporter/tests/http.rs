@@ -1,9 +1,13 @@
 //! The exporter as a server.
 
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::Running;
 
@@ -65,7 +69,7 @@ fn two_hundred_scrapes_at_the_same_time_are_each_answered() {
 fn it_ends_at_once_when_told_to_and_fails_on_a_port_in_use() {
     let mut exporter = Running::takt(&[], &[]);
     let address = exporter.address.to_string();
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
     let output = command.args(["--web.listen-address", &address]).output().unwrap();
     let log = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -81,7 +85,47 @@ fn it_ends_at_once_when_told_to_and_fails_on_a_port_in_use() {
 #[test]
 fn wrong_flags_end_with_two() {
     for flags in [["--web.listen-address", "here"], ["--collector.nonsense", ""]] {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_takt-exporter")).args(flags).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_takt-exporter")).args(flags).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{flags:?}");
     }
+}
+
+#[test]
+fn the_page_is_where_it_is_wanted() {
+    let exporter =
+        Running::takt(&["--web.telemetry-path=/node", "--collector.disable-defaults", "--collector.uname"], &[]);
+    let (head, body) = exporter.get("/node", "");
+    assert!(head.starts_with("HTTP/1.1 200 ") && body.contains("node_uname_info"), "{head}\n{body}");
+    assert!(exporter.get("/metrics", "").0.starts_with("HTTP/1.1 404 "));
+    assert!(exporter.get("/", "").1.contains("<a href=node>"));
+}
+
+/// As a socket unit does it: systemd's own program listens, and starts the exporter for the first who comes.
+#[test]
+fn systemd_opens_the_socket() {
+    const PROGRAM: &str = "systemd-socket-activate";
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["--listen", &address.to_string(), env!("CARGO_BIN_EXE_takt-exporter"), "--web.systemd-socket"]);
+    command.args(["--collector.disable-defaults", "--collector.uname"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(child) = command.spawn() else { return eprintln!("SKIPPED: no {PROGRAM}; apt-get install systemd") };
+    let exporter = Running { address, child };
+    let until = Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < until, "{PROGRAM} does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(exporter.page("").contains("node_uname_info"));
+}
+
+#[test]
+fn without_sockets_it_says_so() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
+    let output = command.arg("--web.systemd-socket").env_remove("LISTEN_FDS").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("the sockets of systemd") && said.contains("LISTEN_FDS"),
+        "{said}"
+    );
 }

@@ -41,7 +41,8 @@ fn check(name: &str) {
     std::fs::write(&script, read("gpus").unwrap()).unwrap();
     let path = |flag: &str, name: &str| format!("--path.{flag}={}", node.path().join(name).display());
     let (procfs, sysfs, library) = (path("procfs", "proc"), path("sysfs", "sys"), stand_in());
-    let exporter = Running::takt(&[&procfs, &sysfs, &library], &[("NVML_STAND_IN_SCRIPT", &script)]);
+    let rootfs = format!("--path.rootfs={}", node.path().display());
+    let exporter = Running::takt(&[&procfs, &sysfs, &rootfs, &library], &[("NVML_STAND_IN_SCRIPT", &script)]);
 
     let page = |page: &str| {
         let is_of_jobs = |line: &&str| line.starts_with("takt_job") || line.starts_with("takt_gpu_job_");

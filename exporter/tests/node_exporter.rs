@@ -79,6 +79,7 @@ const COLLECTORS: &[&str] = &[
 const ON_PURPOSE: &[&str] = &[
     // Also told of a mount that cannot be read.
     "only in ours: node_filesystem_readonly",
+    "only in ours: node_filesystem_mount_info",
     "only in ours: node_pressure_irq_",
     "only in ours: node_btrfs_commit",
     "only in ours: node_btrfs_last_commit",
@@ -139,6 +140,14 @@ const ON_REQUEST: &[&str] = &[
 /// Of nodes without the files behind the others.
 const ON_REQUEST_OF_OLD: &[&str] =
     &["--collector.drm", "--collector.meminfo_numa", "--collector.stat.softirq", "--collector.tcpstat"];
+
+/// Upstream's defaults and ours, where Debian has others of its own.
+const AS_UPSTREAM: &[&str] = &[
+    "--collector.diskstats.device-exclude=^(z?ram|loop|fd|(h|s|v|xv)d[a-z]|nvme\\d+n\\d+p)\\d+$",
+    "--collector.filesystem.fs-types-exclude=^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs)$",
+    "--collector.filesystem.mount-points-exclude=^/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)",
+    "--collector.netdev.device-exclude=",
+];
 
 /// Debian's has a directory of its own by default, upstream's and ours none.
 const NO_TEXTFILES: &str = "--collector.textfile.directory=";
@@ -264,7 +273,7 @@ fn compare_tree(tree: &str, on_request: &[&str]) {
 }
 
 fn compare(flags: &[&str], only_theirs: &[&str]) {
-    let Some(theirs) = Running::node_exporter(&[flags, only_theirs].concat()) else { return };
+    let Some(theirs) = Running::node_exporter(&[flags, only_theirs, AS_UPSTREAM].concat()) else { return };
     let ours = Running::takt(flags, &[]);
     let is_on = |name: &&&str| {
         !ON_REQUEST.contains(&&*format!("--collector.{name}")) || flags.contains(&&*format!("--collector.{name}"))
@@ -283,9 +292,12 @@ fn compare(flags: &[&str], only_theirs: &[&str]) {
             && series.contains("node_network_receive_nohandler_total")
     };
     let page = |exporter: &Running| {
-        let mut series = exporter.series(&query);
-        series.retain(|series, _| is_compared(series) && !is_netlink(series));
+        let series = exporter.series(&query).into_iter();
+        let series = series.filter(|(series, _)| is_compared(series) && !is_netlink(series));
+        // A label that 1.5 does not have yet.
         series
+            .map(|(name, value)| (name.replace(r#", rotational="0""#, "").replace(r#", rotational="1""#, ""), value))
+            .collect()
     };
 
     let mut differences: Option<BTreeSet<String>> = None;

@@ -66,7 +66,7 @@ fn an_rtx_5090_in_base_units() {
     let node = Node::new(&format!(
         "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 97 40\ngpu 0 power 431.5\ngpu 0 power-limit 575\ngpu 0 energy 1000\n\
          gpu 0 temperature 71\ngpu 0 memory-used 1GiB\ngpu 0 memory-total 32607MiB\ngpu 0 clocks 2407 14001\ngpu 0 fan 30 45\n\
-         gpu 0 pci 00000000:41:00.0\ngpu 0 minor 3\ngpu 0 encoder 5\ngpu 0 decoder 0\n"
+         gpu 0 pci 00000000:41:00.0\ngpu 0 minor 3\ngpu 0 encoder 5\ngpu 0 decoder 0\ngpu 0 jpeg 7\n"
     ));
     let series = node.series("");
     let value = |name: &str, labels: &str| {
@@ -81,6 +81,8 @@ fn an_rtx_5090_in_base_units() {
     assert_eq!(value("memory_utilization_ratio", ""), Some(0.4));
     assert_eq!(value("encoder_utilization_ratio", ""), Some(0.05));
     assert_eq!(value("decoder_utilization_ratio", ""), Some(0.0));
+    assert_eq!(value("jpeg_utilization_ratio", ""), Some(0.07));
+    assert_eq!(value("optical_flow_utilization_ratio", ""), Some(0.0));
     assert_eq!(value("power_watts", ""), Some(431.5));
     assert_eq!(value("power_limit_watts", ""), Some(575.0));
     assert_eq!(value("temperature_celsius", r#"sensor="gpu""#), Some(71.0));

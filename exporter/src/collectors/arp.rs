@@ -21,6 +21,9 @@ pub struct ArpOptions {
     #[arg(id = "arp-include", long = "collector.arp.device-include", value_name = "REGEXP")]
     #[arg(conflicts_with = "arp-exclude")]
     pub device_include: Option<Pattern>,
+    /// Of node_exporter, which may read the same from two places.
+    #[arg(id = "arp-netlink", long = "collector.arp.netlink", alias = "no-collector.arp.netlink", hide = true)]
+    pub netlink: bool,
 }
 
 struct Arp {
@@ -31,7 +34,7 @@ struct Arp {
 const ENTRIES: Metric = Metric::gauge("node_arp_entries", "ARP entries by device", &["device"]);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let ArpOptions { device_include, device_exclude } = options.arp.clone();
+    let ArpOptions { device_include, device_exclude, .. } = options.arp.clone();
     Box::new(Arp {
         arp: File::new(options.paths.procfs.join("net/arp")),
         filter: Filter::new(device_include, device_exclude),

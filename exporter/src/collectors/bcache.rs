@@ -1,8 +1,8 @@
 //! bcache: caches before disks, what they hold, hit and miss.
 //!
-//! Source: `/sys/fs/bcache/UUID`. The kernel writes sizes with a letter (`12.5k`, where the digits behind the point count
-//! tenths of 1024 / 1000), the counters as they are. A file that a kernel's version lacks counts 0, as node_exporter has it,
-//! but for readaheads, which newer kernels do not count.
+//! Source: `/sys/fs/bcache/UUID`. The kernel writes sizes with a letter (`12.5k`, where the digits behind the point
+//! count tenths of 1024 / 1000), the counters as they are. A file that a kernel's version lacks counts 0, as
+//! node_exporter has it, but for readaheads, which newer kernels do not count.
 
 use crate::collector::{CollectError, Collector};
 use crate::collectors::MAX_DEVICES;

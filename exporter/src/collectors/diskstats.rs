@@ -8,6 +8,7 @@ use crate::collectors::MAX_DEVICES;
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
 use crate::options::Options;
+use crate::sysfs;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -19,7 +20,10 @@ use takt_model::{Metric, Samples};
 pub struct DiskstatsOptions {
     /// Disks and partitions to leave out.
     #[arg(id = "diskstats-exclude", long = "collector.diskstats.device-exclude", value_name = "REGEXP")]
-    #[arg(default_value = r"^(ram|loop|fd|(h|s|v|xv)d[a-z]|nvme\d+n\d+p)\d+$")]
+    #[arg(
+        alias = "collector.diskstats.ignored-devices",
+        default_value = r"^(z?ram|loop|fd|(h|s|v|xv)d[a-z]|nvme\d+n\d+p)\d+$"
+    )]
     pub device_exclude: Pattern,
     /// Disks and partitions to keep, all others being left out.
     #[arg(id = "diskstats-include", long = "collector.diskstats.device-include", value_name = "REGEXP")]
@@ -78,7 +82,7 @@ const FEWEST_COLUMNS: usize = 11;
 const INFO: Metric = Metric::gauge(
     "node_disk_info",
     "Info of /sys/block/<block_device>.",
-    &["device", "major", "minor", "path", "wwn", "model", "serial", "revision"],
+    &["device", "major", "minor", "path", "wwn", "model", "serial", "revision", "rotational"],
 );
 const FILESYSTEM: Metric = Metric::gauge(
     "node_disk_filesystem_info",
@@ -115,7 +119,11 @@ pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     Box::new(Diskstats {
         diskstats: File::new(options.paths.procfs.join("diskstats")),
         filter: Filter::new(device_include, device_exclude),
-        udev: Udev { data: options.paths.udev_data.clone(), disks: HashMap::new() },
+        udev: Udev {
+            data: options.paths.udev_data.clone(),
+            block: options.paths.sysfs.join("block"),
+            disks: HashMap::new(),
+        },
     })
 }
 
@@ -138,7 +146,7 @@ impl Collector for Diskstats {
                 let disk = line?;
                 if self.filter.passes(disk.device) {
                     disk.push(out);
-                    self.udev.properties(disk.major, disk.minor).push(&disk, out);
+                    self.udev.properties(&disk).push(&disk, out);
                 }
                 Ok(())
             })
@@ -188,35 +196,51 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
 /// What udev found out about the disks. It writes a file anew when a disk changes.
 struct Udev {
     data: PathBuf,
-    disks: HashMap<(String, String), (Option<SystemTime>, Properties)>,
+    block: PathBuf,
+    disks: HashMap<(String, String), Known>,
+}
+
+/// A disk that was seen before.
+struct Known {
+    /// When what udev wrote was written.
+    written: Option<SystemTime>,
+    properties: Properties,
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Properties(HashMap<String, String>);
+struct Properties {
+    /// `1` where the kernel says that it turns, else `0`.
+    rotational: String,
+    of_udev: HashMap<String, String>,
+}
 
 impl Udev {
-    fn properties(&mut self, major: &str, minor: &str) -> &Properties {
-        let path = self.data.join(format!("b{major}:{minor}"));
-        let modified = std::fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
-        let (read_at, properties) = self.disks.entry((major.to_owned(), minor.to_owned())).or_default();
-        if *read_at != modified {
-            *read_at = modified;
-            *properties =
-                std::fs::read_to_string(&path).map_or_else(|_| Properties::default(), |text| Properties::parse(&text));
+    fn properties(&mut self, disk: &Disk<'_>) -> &Properties {
+        let path = self.data.join(format!("b{}:{}", disk.major, disk.minor));
+        let written = std::fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
+        let known = self.disks.entry((disk.major.to_owned(), disk.minor.to_owned())).or_insert_with(|| {
+            let rotational = sysfs::text(&self.block.join(disk.device).join("queue/rotational"));
+            let rotational = rotational.unwrap_or_else(|| "0".to_owned());
+            Known { written: None, properties: Properties { rotational, of_udev: HashMap::new() } }
+        });
+        if known.written != written {
+            known.written = written;
+            known.properties.of_udev =
+                std::fs::read_to_string(&path).map_or_else(|_| HashMap::new(), |text| parse_udev(&text));
         }
-        properties
+        &known.properties
     }
 }
 
-impl Properties {
-    /// `E:KEY=VALUE`, among lines of other kinds.
-    fn parse(text: &str) -> Self {
-        let pairs = text.lines().filter_map(|line| line.strip_prefix("E:")?.split_once('='));
-        Self(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
-    }
+/// `E:KEY=VALUE`, among lines of other kinds.
+fn parse_udev(text: &str) -> HashMap<String, String> {
+    let pairs = text.lines().filter_map(|line| line.strip_prefix("E:")?.split_once('='));
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
 
+impl Properties {
     fn get(&self, key: &str) -> &str {
-        self.0.get(key).map_or("", String::as_str)
+        self.of_udev.get(key).map_or("", String::as_str)
     }
 
     fn push(&self, disk: &Disk<'_>, out: &mut Samples) {
@@ -227,7 +251,7 @@ impl Properties {
             serial => serial,
         };
         let [path, wwn, model, revision] = ["ID_PATH", "ID_WWN", "ID_MODEL", "ID_REVISION"].map(|key| self.get(key));
-        out.push(&INFO, &[device, disk.major, disk.minor, path, wwn, model, serial, revision], 1.0);
+        out.push(&INFO, &[device, disk.major, disk.minor, path, wwn, model, serial, revision, &self.rotational], 1.0);
         if !self.get("ID_FS_TYPE").is_empty() {
             let [kind, usage, uuid, version] =
                 ["ID_FS_TYPE", "ID_FS_USAGE", "ID_FS_UUID", "ID_FS_VERSION"].map(|key| self.get(key));
@@ -280,18 +304,17 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let text = "S:disk/by-id/x\nE:ID_MODEL=Samsung_SSD\nE:ID_SERIAL_SHORT=S1\nE:SCSI_IDENT_SERIAL=S2\nE:ID_FS_TYPE=ext4\nE:ID_ATA=1\nE:ID_ATA_ROTATION_RATE_RPM=0\n";
         std::fs::write(data.path().join("b8:0"), text).unwrap();
-        let mut udev = Udev { data: data.path().to_owned(), disks: HashMap::new() };
-        assert_eq!(udev.properties("8", "1").0.len(), 0);
+        let mut udev = Udev { data: data.path().to_owned(), block: data.path().to_owned(), disks: HashMap::new() };
         let disk = parse("8 0 sda 1 2 3 4 5 6 7 8 9 10 11").next().unwrap().unwrap();
         let mut samples = Samples::new();
-        udev.properties("8", "0").push(&disk, &mut samples);
+        udev.properties(&disk).push(&disk, &mut samples);
         let mut page = String::new();
         takt_model::exposition::write_page(takt_model::exposition::Format::Text, [&samples], &mut page);
         let lines: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
             lines,
             [
-                r#"node_disk_info{device="sda",major="8",minor="0",path="",wwn="",model="Samsung_SSD",serial="S2",revision=""} 1"#,
+                r#"node_disk_info{device="sda",major="8",minor="0",path="",wwn="",model="Samsung_SSD",serial="S2",revision="",rotational="0"} 1"#,
                 r#"node_disk_filesystem_info{device="sda",type="ext4",usage="",uuid="",version=""} 1"#,
                 r#"node_disk_ata_rotation_rate_rpm{device="sda"} 0"#,
             ]

@@ -1,7 +1,7 @@
 //! What the drivers of network links count, and what the links can do.
 //!
-//! Source: the ioctls of `linux/ethtool.h`. A driver chooses its counters' names, and may ask its hardware, so this collector has a
-//! thread. Whether a link is slower than it could be is told by `links`.
+//! Source: the ioctls of `linux/ethtool.h`. A driver chooses its counters' names, and may ask its hardware, so this
+//! collector has a thread. Whether a link is slower than it could be is told by `links`.
 
 mod modes;
 mod names;
@@ -22,7 +22,12 @@ use takt_model::{Family, Kind, Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct EthtoolOptions {
     /// Network links to tell of.
-    #[arg(long = "collector.ethtool.device-include", value_name = "REGEXP", conflicts_with = "ethtool-exclude")]
+    #[arg(
+        id = "ethtool-include",
+        long = "collector.ethtool.device-include",
+        value_name = "REGEXP",
+        conflicts_with = "ethtool-exclude"
+    )]
     pub device_include: Option<Pattern>,
     /// Network links to leave out.
     #[arg(

@@ -1,7 +1,7 @@
 //! Fibre Channel adapters: their state and how their links do.
 //!
-//! Source: `/sys/class/fc_host`. The drivers count in hexadecimal; all bits set means that the adapter does not count this.
-//! They ask the adapter's firmware, so this collector has a thread.
+//! Source: `/sys/class/fc_host`. The drivers count in hexadecimal; all bits set means that the adapter does not count
+//! this. They ask the adapter's firmware, so this collector has a thread.
 
 use crate::collector::{CollectError, Collector};
 use crate::collectors::MAX_DEVICES;

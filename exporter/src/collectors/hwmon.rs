@@ -5,14 +5,40 @@
 //! hundreds of milliseconds, so this collector has a thread.
 
 use crate::collector::{CollectError, Collector};
+use crate::filter::{Filter, Pattern};
 use crate::options::Options;
 use crate::sysfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Kind, Metric, Samples};
 
+/// What `hwmon` leaves to choose.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct HwmonOptions {
+    /// Chips to tell of.
+    #[arg(long = "collector.hwmon.chip-include", value_name = "REGEXP", conflicts_with = "hwmon-chip-exclude")]
+    pub chip_include: Option<Pattern>,
+    /// Chips to leave out.
+    #[arg(id = "hwmon-chip-exclude", long = "collector.hwmon.chip-exclude", value_name = "REGEXP", default_value = "")]
+    pub chip_exclude: Pattern,
+    /// Sensors to tell of, by CHIP;SENSOR.
+    #[arg(long = "collector.hwmon.sensor-include", value_name = "REGEXP", conflicts_with = "hwmon-sensor-exclude")]
+    pub sensor_include: Option<Pattern>,
+    /// Sensors to leave out, by CHIP;SENSOR.
+    #[arg(
+        id = "hwmon-sensor-exclude",
+        long = "collector.hwmon.sensor-exclude",
+        value_name = "REGEXP",
+        default_value = ""
+    )]
+    pub sensor_exclude: Pattern,
+}
+
 struct Hwmon {
     class: PathBuf,
+    chips: Filter,
+    sensors: Filter,
 }
 
 const SENSOR: &[&str] = &["chip", "sensor"];
@@ -45,7 +71,12 @@ const PREFIX: &str = "node_hwmon_";
 const MAX_SERIES: usize = 8192;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Hwmon { class: options.paths.sysfs.join("class/hwmon") })
+    let HwmonOptions { chip_include, chip_exclude, sensor_include, sensor_exclude } = options.hwmon.clone();
+    Box::new(Hwmon {
+        class: options.paths.sysfs.join("class/hwmon"),
+        chips: Filter::new(chip_include, chip_exclude),
+        sensors: Filter::new(sensor_include, sensor_exclude),
+    })
 }
 
 impl Collector for Hwmon {
@@ -69,7 +100,10 @@ impl Collector for Hwmon {
         let chips = sysfs::names(&self.class, "")
             .map_err(|source| CollectError::read(&self.class, source).or_absent("no sensors"))?;
         for name in chips {
-            push_chip(&self.class.join(name), out);
+            let directory = self.class.join(name);
+            if let Some(chip) = chip(&directory).filter(|chip| self.chips.passes(chip)) {
+                push_chip(&chip, &directory, &mut self.sensors, out);
+            }
         }
         Ok(())
     }
@@ -83,19 +117,18 @@ struct Sensor {
     files: BTreeMap<String, String>,
 }
 
-fn push_chip(directory: &Path, out: &mut Samples) {
-    let Some(chip) = chip(directory) else { return };
+fn push_chip(chip: &str, directory: &Path, filter: &mut Filter, out: &mut Samples) {
     let mut sensors = BTreeMap::new();
     gather(directory, &mut sensors);
     gather(&directory.join("device"), &mut sensors);
     if let Some(name) = sysfs::text(&directory.join("name")).map(|name| clean(&name)).filter(|name| !name.is_empty()) {
-        out.push(&CHIP_NAMES, &[&chip, &name], 1.0);
+        out.push(&CHIP_NAMES, &[chip, &name], 1.0);
     }
-    for (name, sensor) in &sensors {
+    for (name, sensor) in sensors.iter().filter(|(name, _)| filter.passes(&format!("{chip};{name}"))) {
         if let Some(label) = sensor.files.get("label") {
-            out.push(&SENSOR_LABEL, &[&chip, name, label], 1.0);
+            out.push(&SENSOR_LABEL, &[chip, name, label], 1.0);
         }
-        push_sensor(&chip, name, sensor, out);
+        push_sensor(chip, name, sensor, out);
     }
 }
 

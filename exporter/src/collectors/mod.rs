@@ -21,7 +21,7 @@ mod fibrechannel;
 mod filefd;
 pub(crate) mod filesystem;
 mod fscache;
-mod hwmon;
+pub(crate) mod hwmon;
 mod infiniband;
 pub(crate) mod interrupts;
 pub(crate) mod ipvs;

@@ -23,6 +23,14 @@ pub struct NetclassOptions {
     /// Leave out node_network_speed_bytes where the driver says -1, which is "unknown".
     #[arg(long = "collector.netclass.ignore-invalid-speed")]
     pub ignore_invalid_speed: bool,
+    /// Of node_exporter, which may read the same from two places.
+    #[arg(
+        id = "netclass-netlink",
+        long = "collector.netclass.netlink",
+        alias = "no-collector.netclass.netlink",
+        hide = true
+    )]
+    pub netlink: bool,
 }
 
 struct Netclass {
@@ -80,7 +88,7 @@ numbers! {
 const MAX_OPEN: usize = 16;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let NetclassOptions { ignored_devices, ignore_invalid_speed } = options.netclass.clone();
+    let NetclassOptions { ignored_devices, ignore_invalid_speed, .. } = options.netclass.clone();
     Box::new(Netclass {
         class_net: options.paths.sysfs.join("class/net"),
         filter: Filter::excluding(ignored_devices),

@@ -1,12 +1,16 @@
 //! Network traffic by device.
 //!
-//! Sources: `/proc/net/dev`, and `/sys/class/net/*/statistics/rx_nohandler` for the one counter that it lacks.
+//! Sources: `/proc/net/dev`, and `/sys/class/net/*/statistics/rx_nohandler` for the one counter that it lacks. On request
+//! netlink for the addresses.
+
+mod addresses;
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::collectors::MAX_DEVICES;
 use crate::file::{Attribute, File};
 use crate::filter::{Filter, Pattern};
 use crate::options::Options;
+use crate::sysfs;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
@@ -16,23 +20,36 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct NetdevOptions {
     /// Network devices to leave out.
-    #[arg(
-        id = "netdev-exclude",
-        long = "collector.netdev.device-exclude",
-        value_name = "REGEXP",
-        default_value = "^lo$"
-    )]
+    #[arg(id = "netdev-exclude", long = "collector.netdev.device-exclude", value_name = "REGEXP", default_value = "")]
+    #[arg(alias = "collector.netdev.device-blacklist")]
     pub device_exclude: Pattern,
     /// Network devices to keep, all others being left out.
     #[arg(id = "netdev-include", long = "collector.netdev.device-include", value_name = "REGEXP")]
-    #[arg(conflicts_with = "netdev-exclude")]
+    #[arg(alias = "collector.netdev.device-whitelist", conflicts_with = "netdev-exclude")]
     pub device_include: Option<Pattern>,
+    /// Give each device's addresses: node_network_address_info.
+    #[arg(long = "collector.netdev.address-info")]
+    pub address_info: bool,
+    /// Give each device's alias as a label, ifalias.
+    #[arg(long = "collector.netdev.label-ifalias")]
+    pub label_ifalias: bool,
+    /// Of node_exporter, which may read the same from two places.
+    #[arg(
+        id = "netdev-netlink",
+        long = "collector.netdev.netlink",
+        alias = "no-collector.netdev.netlink",
+        hide = true
+    )]
+    pub netlink: bool,
 }
 
 struct Netdev {
     dev: File,
     filter: Filter,
     nohandler: Nohandler,
+    class_net: PathBuf,
+    address_info: bool,
+    label_ifalias: bool,
 }
 
 macro_rules! counters {
@@ -46,7 +63,7 @@ macro_rules! counters {
 }
 
 /// In the order of the columns; the last has a source of its own.
-const METRICS: &[Metric] = counters![
+const COUNTERS: &[Metric] = counters![
     "receive_bytes",
     "receive_packets",
     "receive_errs",
@@ -66,13 +83,33 @@ const METRICS: &[Metric] = counters![
     "receive_nohandler"
 ];
 const COLUMNS: usize = 16;
+const METRICS: &[Metric; COUNTERS.len() + 1] = &{
+    let mut metrics = [ADDRESS; COUNTERS.len() + 1];
+    let mut at = 0;
+    while at < COUNTERS.len() {
+        metrics[at] = COUNTERS[at];
+        at += 1;
+    }
+    metrics
+};
+const ADDRESS: Metric = Metric::gauge(
+    "node_network_address_info",
+    "node network address by device",
+    &["device", "address", "netmask", "scope"],
+);
+/// More than these a device does not have in earnest.
+const MAX_ADDRESSES: usize = 16;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let NetdevOptions { device_include, device_exclude } = options.netdev.clone();
+    let NetdevOptions { device_include, device_exclude, address_info, label_ifalias, .. } = options.netdev.clone();
+    let class_net = options.paths.sysfs.join("class/net");
     Box::new(Netdev {
         dev: File::new(options.paths.procfs.join("net/dev")),
         filter: Filter::new(device_include, device_exclude),
-        nohandler: Nohandler::new(options.paths.sysfs.join("class/net")),
+        nohandler: Nohandler::new(class_net.clone()),
+        class_net,
+        address_info,
+        label_ifalias,
     })
 }
 
@@ -86,7 +123,7 @@ impl Collector for Netdev {
     }
 
     fn max_series(&self) -> usize {
-        MAX_DEVICES * METRICS.len()
+        MAX_DEVICES * (COUNTERS.len() + MAX_ADDRESSES)
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -96,15 +133,25 @@ impl Collector for Netdev {
                 if !self.filter.passes(device) {
                     return Ok(());
                 }
-                for (metric, count) in METRICS.iter().zip(counts) {
-                    out.push(metric, &[device], count);
-                }
-                if let Some(count) = self.nohandler.read(device) {
-                    out.push(&METRICS[COLUMNS], &[device], count);
-                }
+                let alias = self
+                    .label_ifalias
+                    .then(|| sysfs::text(&self.class_net.join(device).join("ifalias")).unwrap_or_default());
+                let mut push = |metric: &Metric, count| match &alias {
+                    None => out.push(metric, &[device], count),
+                    Some(alias) => {
+                        let labels = [("device", device), ("ifalias", alias.as_str())];
+                        out.push_foreign(metric.name, metric.kind, metric.help, &labels, count);
+                    }
+                };
+                COUNTERS.iter().zip(counts).for_each(|(metric, count)| push(metric, count));
+                self.nohandler.read(device).into_iter().for_each(|count| push(&COUNTERS[COLUMNS], count));
                 Ok(())
             })
-        })
+        })?;
+        match self.address_info {
+            true => addresses::push(&ADDRESS, out).map_err(|error| CollectError::read("netlink".as_ref(), error)),
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! PCI devices: which they are, and the width and speed of their links.
 //!
-//! Source: `/sys/bus/pci/devices`, links whose targets tell the bridge above each device. What a device does not tell is -1 or 0, as
-//! node_exporter has it. With `--collector.pcidevice.names` the names come from the distribution's `pci.ids`.
+//! Source: `/sys/bus/pci/devices`, links whose targets tell the bridge above each device. What a device does not tell
+//! is -1 or 0, as node_exporter has it. With `--collector.pcidevice.names` the names come from the distribution's
+//! `pci.ids`.
 
 mod ids;
 

@@ -18,6 +18,7 @@ use takt_model::{Metric, Samples};
 pub struct QdiscOptions {
     /// Network links to tell of.
     #[arg(
+        id = "qdisc-include",
         long = "collector.qdisc.device-include",
         alias = "collector.qdisk.device-include",
         value_name = "REGEXP",

@@ -1,7 +1,7 @@
 //! Settings of the kernel that the administrator names.
 //!
-//! Source: `/proc/sys`. `--collector.sysctl.include` takes the dotted name of a setting with numbers, and, behind a colon, names
-//! for them where there are several: `net.ipv4.tcp_rmem:min,default,max`.
+//! Source: `/proc/sys`. `--collector.sysctl.include` takes the dotted name of a setting with numbers, and, behind a
+//! colon, names for them where there are several: `net.ipv4.tcp_rmem:min,default,max`.
 
 use crate::collector::{CollectError, Collector};
 use crate::options::Options;

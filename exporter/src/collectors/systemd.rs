@@ -1,7 +1,7 @@
 //! systemd's units: their states, and what services, sockets and timers do.
 //!
-//! Source: systemd's manager, asked over D-Bus. It may be busy, so this collector has a thread; an answer that does not come within two
-//! seconds is a failure.
+//! Source: systemd's manager, asked over D-Bus. It may be busy, so this collector has a thread; an answer that does not
+//! come within two seconds is a failure.
 
 mod units;
 

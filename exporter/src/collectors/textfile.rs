@@ -20,7 +20,7 @@ use takt_model::{Kind, Labels, METRIC_NAME, Metric, Samples};
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct TextfileOptions {
-    /// Directory to read *.prom files from. May be repeated.
+    /// Directory to read *.prom files from; `*` and `?` stand for parts of names. May be repeated.
     #[arg(id = "textfile-directory", long = "collector.textfile.directory", value_name = "PATH")]
     pub directory: Vec<PathBuf>,
 }
@@ -65,7 +65,7 @@ impl Collector for Textfile {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let (mut is_wrong, mut mtimes, mut seen, mut complaints) = (false, Vec::new(), HashSet::new(), HashMap::new());
-        for directory in &self.directories {
+        for directory in &self.directories.iter().flat_map(|pattern| expand(pattern)).collect::<Vec<_>>() {
             let Ok(files) = files(directory) else {
                 is_wrong = true;
                 self.note(directory, "cannot be listed".into(), &mut complaints);
@@ -101,6 +101,40 @@ impl Textfile {
             tracing::warn!(path = %path.display(), error = wrong, "textfile left out");
         }
         complaints.insert(path.to_owned(), wrong);
+    }
+}
+
+/// The directories whose paths match the pattern. Without `*` and `?` it is the directory itself, be it there or not.
+fn expand(pattern: &Path) -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::new()];
+    for part in pattern.components() {
+        let Some(wild) = part.as_os_str().to_str().filter(|part| part.contains(['*', '?'])) else {
+            found.iter_mut().for_each(|path| path.push(part));
+            continue;
+        };
+        let names = |directory: &PathBuf| {
+            let names = crate::sysfs::names(directory, "").unwrap_or_default().into_iter();
+            let paths: Vec<_> = names.filter(|name| matches(wild, name)).map(|name| directory.join(name)).collect();
+            paths
+        };
+        found = found.iter().flat_map(names).collect();
+    }
+    found
+}
+
+/// Whether a name is as the pattern says, where `*` stands for any letters and `?` for one.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut rest = pattern.chars();
+    match rest.next() {
+        None => name.is_empty(),
+        Some('*') => {
+            name.char_indices().map(|(at, _)| at).chain([name.len()]).any(|at| matches(rest.as_str(), &name[at..]))
+        }
+        Some(letter) => {
+            let mut letters = name.chars();
+            letters.next().is_some_and(|first| letter == '?' || letter == first)
+                && matches(rest.as_str(), letters.as_str())
+        }
     }
 }
 
@@ -259,6 +293,21 @@ mod tests {
 
     const GOOD: (&str, &str) =
         ("b.prom", "# HELP x_total Things.\n# TYPE x_total counter\nx_total{a=\"\\\"1\\\\\\n\"} 3\ny 1\n");
+
+    #[test]
+    fn directories_are_found_by_a_pattern() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["nodes/a1", "nodes/a2", "nodes/b1", "other"] {
+            std::fs::create_dir_all(root.path().join(name)).unwrap();
+        }
+        let found = |pattern: &str| {
+            let found = expand(&root.path().join(pattern)).into_iter();
+            found.map(|path| path.strip_prefix(root.path()).unwrap().display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(found("n*s/?1"), ["nodes/a1", "nodes/b1"]);
+        assert_eq!(found("*/a*"), ["nodes/a1", "nodes/a2"]);
+        assert_eq!((found("nothing*"), found("nothing")), (vec![], vec!["nothing".to_owned()]));
+    }
 
     #[test]
     fn a_bad_file_is_reported_and_the_others_kept() {

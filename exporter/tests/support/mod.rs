@@ -15,7 +15,7 @@ use takt_model::exposition::{Format, Line, Page};
 /// A running exporter. It is killed when this is dropped.
 pub struct Running {
     pub address: SocketAddr,
-    child: Child,
+    pub child: Child,
 }
 
 impl Drop for Running {

@@ -38,7 +38,7 @@
 //! | `field ID CODE` | a field value (in the numbering before 580.82) fails with its own return code |
 //! | `name TEXT…`, `uuid TEXT`, `serial TEXT`, `pci BUSID`, `minor N` | identity |
 //! | `utilization GPU MEMORY` | percent |
-//! | `encoder PERCENT`, `decoder PERCENT` | |
+//! | `encoder PERCENT`, `decoder PERCENT`, `jpeg PERCENT`, `optical-flow PERCENT` | |
 //! | `temperature CELSIUS`, `memory-temperature CELSIUS` | |
 //! | `power WATTS`, `power-limit WATTS`, `energy JOULES` | energy is the counter's value now; it goes on from there (`energy 0`: the driver was loaded anew) |
 //! | `memory-used SIZE`, `memory-total SIZE` | sizes are bytes, or with `KiB`, `MiB`, `GiB` |

@@ -1,6 +1,7 @@
 //! Which CPUs these are.
 //!
-//! Source: `/proc/cpuinfo`: a paragraph for each CPU, which differs by architecture. What one does not tell is an empty label.
+//! Source: `/proc/cpuinfo`: a paragraph for each CPU, which differs by architecture. What one does not tell is an empty
+//! label.
 
 use crate::collector::CollectError;
 use crate::file::File;

@@ -1,8 +1,8 @@
 //! Space and inodes of the mounted file systems.
 //!
-//! Sources: `/proc/1/mounts` (that of init, which sees all; else our own) and the system call `statfs`, which may not
-//! come back when the mount's server is gone. Such mounts are asked by a thread each, so one dead server costs no other
-//! mount its values.
+//! Sources: `/proc/1/mountinfo` (that of init, which sees all; else our own, else the older `mounts`) and the system
+//! call `statfs`, which may not come back when the mount's server is gone. Such mounts are asked by a thread each, so
+//! one dead server costs no other mount its values.
 
 mod watch;
 
@@ -23,15 +23,30 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct FilesystemOptions {
     /// Mount points to leave out.
-    #[arg(long = "collector.filesystem.mount-points-exclude", value_name = "REGEXP")]
-    #[arg(default_value = r"^/(dev|proc|run|sys|mnt|media|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)")]
+    #[arg(id = "mount-points-exclude", long = "collector.filesystem.mount-points-exclude", value_name = "REGEXP")]
+    #[arg(alias = "collector.filesystem.ignored-mount-points")]
+    #[arg(default_value = r"^/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)")]
     pub mount_points_exclude: Pattern,
+    /// Mount points to keep, all others being left out.
+    #[arg(long = "collector.filesystem.mount-points-include", value_name = "REGEXP")]
+    #[arg(conflicts_with = "mount-points-exclude")]
+    pub mount_points_include: Option<Pattern>,
     /// Types of file systems to leave out.
-    #[arg(long = "collector.filesystem.fs-types-exclude", value_name = "REGEXP")]
+    #[arg(id = "fs-types-exclude", long = "collector.filesystem.fs-types-exclude", value_name = "REGEXP")]
+    #[arg(alias = "collector.filesystem.ignored-fs-types")]
     #[arg(
-        default_value = r"^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|sysfs|tracefs)$"
+        default_value = r"^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs)$"
     )]
     pub fs_types_exclude: Pattern,
+    /// Types of file systems to keep, all others being left out.
+    #[arg(long = "collector.filesystem.fs-types-include", value_name = "REGEXP", conflicts_with = "fs-types-exclude")]
+    pub fs_types_include: Option<Pattern>,
+    /// Of node_exporter, where a mount that hangs holds up the page for so long; here none does.
+    #[arg(long = "collector.filesystem.mount-timeout", value_name = "DURATION", hide = true)]
+    pub mount_timeout: Option<String>,
+    /// Of node_exporter; here each mount that may hang has a thread of its own.
+    #[arg(long = "collector.filesystem.stat-workers", value_name = "COUNT", hide = true)]
+    pub stat_workers: Option<usize>,
 }
 
 struct Filesystem {
@@ -59,7 +74,12 @@ const DEVICE_ERROR: Metric = Metric::gauge(
     "Whether an error occurred while getting statistics for the given device.",
     LABELS,
 );
-const METRICS: &[Metric] = &[SIZE, FREE, AVAIL, FILES, FILES_FREE, READONLY, DEVICE_ERROR];
+const MOUNT_INFO: Metric = Metric::gauge(
+    "node_filesystem_mount_info",
+    "Filesystem mount information.",
+    &["device", "major", "minor", "mountpoint"],
+);
+const METRICS: &[Metric] = &[SIZE, FREE, AVAIL, FILES, FILES_FREE, READONLY, DEVICE_ERROR, MOUNT_INFO];
 
 /// Types whose `statfs` needs no server and no other process.
 const LOCAL: [&str; 18] = [
@@ -73,12 +93,14 @@ pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
 
 impl Filesystem {
     fn new(options: &Options, statfs: StatFs) -> Self {
-        let FilesystemOptions { mount_points_exclude, fs_types_exclude } = options.filesystem.clone();
+        let FilesystemOptions {
+            mount_points_exclude, mount_points_include, fs_types_exclude, fs_types_include, ..
+        } = options.filesystem.clone();
         Self {
             mounts: Mounts::new(&options.paths.procfs),
             rootfs: options.paths.rootfs.clone(),
-            mount_points: Filter::excluding(mount_points_exclude),
-            fs_types: Filter::excluding(fs_types_exclude),
+            mount_points: Filter::new(mount_points_include, mount_points_exclude),
+            fs_types: Filter::new(fs_types_include, fs_types_exclude),
             statfs,
             watches: Watches::new(statfs),
         }
@@ -126,22 +148,19 @@ impl Collector for Filesystem {
     }
 }
 
-/// The list of mounts. Init's is not to be seen everywhere.
-struct Mounts {
-    of_init: File,
-    own: File,
-}
+/// Where the list of mounts may be. Init's is not to be seen everywhere.
+struct Mounts([File; 4]);
 
 impl Mounts {
     fn new(procfs: &Path) -> Self {
-        Self { of_init: File::new(procfs.join("1/mounts")), own: File::new(procfs.join("self/mounts")) }
+        let names = ["1/mountinfo", "1/mounts", "self/mountinfo", "self/mounts"];
+        Self(names.map(|name| File::new(procfs.join(name))))
     }
 
+    /// The first that can be read, or the last.
     fn file(&mut self) -> &mut File {
-        match self.of_init.opens() {
-            true => &mut self.of_init,
-            false => &mut self.own,
-        }
+        let at = self.0.iter_mut().position(File::opens).unwrap_or(self.0.len() - 1);
+        &mut self.0[at]
     }
 }
 
@@ -174,6 +193,8 @@ struct Mount<'a> {
     point: Cow<'a, str>,
     fs_type: &'a str,
     read_only: bool,
+    /// The device's numbers, which the older list lacks.
+    numbers: Option<(&'a str, &'a str)>,
 }
 
 impl Mount<'_> {
@@ -199,6 +220,9 @@ impl Mount<'_> {
         let flag = |on: bool| f64::from(u8::from(on));
         out.push(&DEVICE_ERROR, labels, flag(matches!(answer, Answer::Error)));
         out.push(&READONLY, labels, flag(self.read_only));
+        if let Some((major, minor)) = self.numbers {
+            out.push(&MOUNT_INFO, &[self.device, major, minor, &self.point], 1.0);
+        }
         if let Answer::Space(space) = answer {
             out.push(&SIZE, labels, space.size);
             out.push(&FREE, labels, space.free);
@@ -211,17 +235,37 @@ impl Mount<'_> {
 
 fn parse(text: &str) -> impl Iterator<Item = Result<Mount<'_>, ParseError>> {
     text.lines().enumerate().map(|(number, line)| {
-        let mut words = line.split_ascii_whitespace();
-        let mut next =
-            || words.next().ok_or(ParseError { line: number + 1, expected: "device, mount point, type, options" });
-        let (device, point, fs_type, options) = (next()?, next()?, next()?, next()?);
-        Ok(Mount {
-            device,
-            point: unescape(point),
-            fs_type,
-            read_only: options.split(',').any(|option| option == "ro"),
-        })
+        let mount = if line.contains(" - ") { parse_mountinfo(line) } else { parse_mounts(line) };
+        mount.ok_or(ParseError { line: number + 1, expected: "a mount's device, point, type and options" })
     })
+}
+
+/// `/dev/sda1 / ext4 rw,relatime 0 0`
+fn parse_mounts(line: &str) -> Option<Mount<'_>> {
+    let mut words = line.split_ascii_whitespace();
+    let [device, point, fs_type, options] = [words.next()?, words.next()?, words.next()?, words.next()?];
+    Some(Mount { device, point: unescape(point), fs_type, read_only: is_read_only(options), numbers: None })
+}
+
+/// `36 35 98:0 / / rw,noatime shared:1 - ext3 /dev/sda1 rw,errors=continue`: the mount's options, and, behind any
+/// number of fields, those of the file system.
+fn parse_mountinfo(line: &str) -> Option<Mount<'_>> {
+    let (mount, system) = line.split_once(" - ")?;
+    let mut words = mount.split_ascii_whitespace().skip(2);
+    let [numbers, _, point, options] = [words.next()?, words.next()?, words.next()?, words.next()?];
+    let mut words = system.split(' ');
+    let [fs_type, device, of_system] = [words.next()?, words.next()?, words.next()?];
+    Some(Mount {
+        device,
+        point: unescape(point),
+        fs_type,
+        read_only: is_read_only(options) || is_read_only(of_system),
+        numbers: Some(numbers.split_once(':')?),
+    })
+}
+
+fn is_read_only(options: &str) -> bool {
+    options.split(',').any(|option| option == "ro")
 }
 
 /// The kernel writes blanks and backslashes as `\` and three octal digits.
@@ -256,16 +300,26 @@ mod tests {
     fn mounts() {
         let text = "/dev/vda / ext4 rw,relatime 0 0\nsrv:/x /my\\040home\\134\\11 nfs4 ro,vers=4.2 0 0\n";
         let mounts: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
-        assert_eq!(mounts[0], Mount { device: "/dev/vda", point: "/".into(), fs_type: "ext4", read_only: false });
+        assert_eq!(
+            mounts[0],
+            Mount { device: "/dev/vda", point: "/".into(), fs_type: "ext4", read_only: false, numbers: None }
+        );
         assert_eq!(mounts[1].labels(), ["srv:/x", "/my home\\\\11", "nfs4"]);
         assert!(mounts[1].read_only && !mounts[1].is_local());
         assert_eq!(parse("/dev/vda / ext4\n").next().unwrap().unwrap_err().line, 1);
+        let text = "36 1 254:1 / /data rw,noatime shared:1 master:2 - ext4 /dev/vdb ro,errors=remount-ro\n36 1 x - a\n";
+        let mounts: Vec<_> = parse(text).collect();
+        let mount = mounts[0].as_ref().unwrap();
+        assert_eq!((mount.labels(), mount.numbers), (["/dev/vdb", "/data", "ext4"], Some(("254", "1"))));
+        assert!(mount.read_only, "an error of the disk makes the file system read-only, not the mount");
+        assert!(mounts[1].is_err());
     }
 
     #[test]
     fn the_nodes_root_is_taken_off() {
         let point = |point: &'static str, rootfs: &str| {
-            let mut mount = Mount { device: "d", point: point.into(), fs_type: "ext4", read_only: false };
+            let mut mount =
+                Mount { device: "d", point: point.into(), fs_type: "ext4", read_only: false, numbers: None };
             mount.seen_from(Path::new(rootfs));
             mount.point.into_owned()
         };

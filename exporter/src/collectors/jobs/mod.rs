@@ -9,6 +9,7 @@
 mod environment;
 mod grant;
 mod place;
+mod pods;
 mod processes;
 mod stepd;
 mod tree;
@@ -17,6 +18,7 @@ mod usage;
 use self::environment::{Environment, Told};
 use self::grant::{Evidence, GpuOrder, Grant};
 use self::place::Key;
+use self::pods::Pod;
 use self::processes::Processes;
 use self::stepd::Stepds;
 use self::tree::Group;
@@ -40,6 +42,7 @@ pub struct JobsOptions {
 
 struct Jobs {
     cgroups: PathBuf,
+    pod_logs: PathBuf,
     processes: Processes,
     stepds: Stepds,
     disks: Disks,
@@ -62,6 +65,8 @@ struct Job {
 #[derive(Debug, Default)]
 struct Known {
     user: Option<String>,
+    uid: Option<u32>,
+    pod: Option<Pod>,
     /// Of the first process of each step.
     environments: BTreeMap<String, Environment>,
     /// Whether an environment may not be read.
@@ -82,6 +87,17 @@ const INFO: Metric = Metric::gauge(
     "takt_job_info",
     "A job on this node; always 1. jobid is Slurm's number or the pod's UID, sluid Slurm's unique id where cgroups are named by it.",
     &["jobid", "user", "scheduler", "sluid"],
+);
+const POD_INFO: Metric = Metric::gauge(
+    "takt_job_pod_info",
+    "What Kubernetes calls a pod on this node, as the kubelet's log directories tell; always 1.",
+    &["jobid", "namespace", "pod"],
+);
+const USER_INFO: Metric = Metric::gauge(
+    "takt_job_user_info",
+    "A user with jobs on this node, and the numbers that the node has for them; always 1. Numbers that differ between nodes make \
+        files on a shared file system somebody else's.",
+    &["user", "uid", "gid"],
 );
 const CPU: Metric = Metric::counter("takt_job_cpu_seconds_total", "CPU time that the job has used on this node.", JOB);
 const CPU_MODE: Metric =
@@ -153,6 +169,8 @@ const PROCESS_WITHOUT_JOB: Metric = Metric::gauge(
 );
 const METRICS: &[Metric] = &[
     INFO,
+    POD_INFO,
+    USER_INFO,
     CPU,
     CPU_MODE,
     CPU_THROTTLED,
@@ -180,13 +198,14 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(200);
 /// Jobs that are shown.
 const MAX_JOBS: usize = 512;
 /// Series of one job, GPUs aside.
-const SERIES_OF_JOB: usize = 24;
+const SERIES_OF_JOB: usize = 26;
 /// GPUs with jobs and users on them, in all.
 const MAX_HOLDINGS: usize = 2048;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     Box::new(Jobs {
         cgroups: options.paths.sysfs.join("fs/cgroup"),
+        pod_logs: options.paths.rootfs.join("var/log/pods"),
         processes: Processes::new(options.paths.procfs.clone()),
         stepds: Stepds::default(),
         disks: Disks::new(options.paths.sysfs.clone()),
@@ -216,6 +235,9 @@ impl Collector for Jobs {
         for (key, job) in &jobs {
             let known = self.known.entry(key.clone()).or_default();
             known.learn(key, job, &mut self.processes);
+            if let (Key::Pod(uid), None) = (key, &known.pod) {
+                known.pod = pods::find(&self.pod_logs, uid);
+            }
         }
         let left_out = jobs.len().saturating_sub(MAX_JOBS);
         jobs = jobs.into_iter().take(MAX_JOBS).collect();
@@ -229,6 +251,12 @@ impl Collector for Jobs {
         let unreadable = jobs.keys().filter(|key| self.known.get(key).is_some_and(|known| known.is_unreadable));
         out.push::<&str>(&UNREADABLE, &[], unreadable.count() as f64);
         out.push::<&str>(&LEFT_OUT, &[], left_out as f64);
+        let uids: BTreeSet<_> = self.known.values().filter_map(|known| known.uid).collect();
+        for uid in uids.into_iter().take(MAX_JOBS) {
+            if let (user, Some(gid)) = (self.processes.user(uid), self.processes.gid(uid)) {
+                out.push(&USER_INFO, &[user, uid.to_string(), gid.to_string()], 1.0);
+            }
+        }
         self.push_gpus(&jobs, &names, out);
         self.processes.forget();
         match self.cgroups.exists() {
@@ -336,6 +364,7 @@ impl Known {
     fn learn(&mut self, key: &Key, job: &Job, processes: &mut Processes) {
         if let Some(uid) = job.group.uid {
             self.user.get_or_insert_with(|| processes.user(uid));
+            self.uid = Some(uid);
         }
         self.is_unreadable = false;
         for (step, pids) in &job.steps {
@@ -345,7 +374,8 @@ impl Known {
             let Some(first) = first_process(pids, processes) else { continue };
             // A pod's processes run as whoever its image says, which is nobody's name here.
             if self.user.is_none() && key.scheduler() == "slurm" {
-                self.user = processes.uid(first).map(|uid| processes.user(uid));
+                self.uid = processes.uid(first);
+                self.user = self.uid.map(|uid| processes.user(uid));
             }
             match processes.environment(first) {
                 Ok(environment) => {
@@ -397,6 +427,9 @@ impl Growing {
 fn push_job(key: &Key, name: &str, job: &Job, known: &mut Known, disks: &mut Disks, out: &mut Samples) {
     let sluid = if let Key::Sluid(sluid) = key { sluid } else { "" };
     out.push(&INFO, &[name, known.user.as_deref().unwrap_or_default(), key.scheduler(), sluid], 1.0);
+    if let Some(Pod { namespace, name: pod }) = &known.pod {
+        out.push(&POD_INFO, &[name, namespace, pod], 1.0);
+    }
     let of_job = job.steps.iter().filter(|(step, _)| !is_stepd(step)).map(|(_, pids)| pids.len());
     out.push(&PROCESSES, &[name], of_job.sum::<usize>() as f64);
     let mut usage = Usage::default();

@@ -33,7 +33,7 @@ pub(super) struct Stat {
 
 pub(super) struct Processes {
     procfs: PathBuf,
-    users: HashMap<u32, String>,
+    users: HashMap<u32, Option<(String, u32)>>,
     users_since: Instant,
     owners: HashMap<(u32, u64), Owner>,
 }
@@ -137,13 +137,21 @@ impl Processes {
 
     /// The user's name, or the number of one without.
     pub fn user(&mut self, uid: u32) -> String {
+        self.account(uid).map_or_else(|| uid.to_string(), |(name, _)| name.clone())
+    }
+
+    /// The number of the user's group, of one who is known here.
+    pub fn gid(&mut self, uid: u32) -> Option<u32> {
+        self.account(uid).map(|(_, gid)| *gid)
+    }
+
+    fn account(&mut self, uid: u32) -> Option<&(String, u32)> {
         if self.users_since.elapsed() > USERS_KEPT {
             self.users.clear();
             self.users_since = Instant::now();
         }
-        let ask =
-            || User::from_uid(Uid::from_raw(uid)).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
-        self.users.entry(uid).or_insert_with(ask).clone()
+        let ask = || User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| (user.name, user.gid.as_raw()));
+        self.users.entry(uid).or_insert_with(ask).as_ref()
     }
 
     /// The processes that there are.

@@ -1,7 +1,8 @@
-//! What a link agreed on, can do and offers, what its partner offers (`ETHTOOL_GLINKSETTINGS`), and what its driver counts.
+//! What a link agreed on, can do and offers, what its partner offers (`ETHTOOL_GLINKSETTINGS`), and what its driver
+//! counts.
 //!
-//! The older call (`ETHTOOL_GSET`) has 32 bits for the modes, and 2.5 and 5 gigabits are bits 47 and 48. The kernel first
-//! tells how many words of bits it has, then fills them.
+//! The older call (`ETHTOOL_GSET`) has 32 bits for the modes, and 2.5 and 5 gigabits are bits 47 and 48. The kernel
+//! first tells how many words of bits it has, then fills them.
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -62,7 +63,8 @@ const SPEEDS: &[(u32, &[u32])] = &[
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
-/// `struct ethtool_link_settings` without the bits: four bytes each of command and speed, twelve of one byte, seven words.
+/// `struct ethtool_link_settings` without the bits: four bytes each of command and speed, twelve of one byte, seven
+/// words.
 const HEAD_BYTES: usize = 48;
 /// The kernel has four words now; the call refuses another number than its own.
 const MAX_WORDS: usize = 127;
@@ -109,8 +111,8 @@ pub(crate) struct Driver {
 const ETHTOOL_GDRVINFO: u32 = 0x3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
-/// `struct ethtool_drvinfo`: the command, five texts of [`TEXT_BYTES`], a reserve of twelve bytes, five words of which the
-/// second is the number of counters.
+/// `struct ethtool_drvinfo`: the command, five texts of [`TEXT_BYTES`], a reserve of twelve bytes, five words of which
+/// the second is the number of counters.
 const DRIVER_BYTES: usize = 196;
 const COUNTERS_AT: usize = 180;
 const TEXT_BYTES: usize = 32;

@@ -32,6 +32,8 @@ metrics! {
         was read or written; not how full it is.";
     gauge ENCODER "takt_gpu_encoder_utilization_ratio" "Share of the video encoder in use.";
     gauge DECODER "takt_gpu_decoder_utilization_ratio" "Share of the video decoder in use.";
+    gauge JPEG "takt_gpu_jpeg_utilization_ratio" "Share of the JPEG decoder in use.";
+    gauge OPTICAL_FLOW "takt_gpu_optical_flow_utilization_ratio" "Share of the optical flow accelerator (OFA) in use.";
     gauge ACTIVITY "takt_gpu_activity_ratio" "Share of the time since the last reading in which a part of the GPU was \
         active, averaged over all of its kind: graphics or compute engine, sm (a warp was assigned), sm_occupancy (warps of \
         those possible), tensor, dram, fp64, fp32, fp16, integer. Data-centre GPUs from Hopper on (GPM)." ["part"];

@@ -111,6 +111,17 @@ fn activity(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> R
     values.one(&ENCODER, encoder.map(|encoder| percent(encoder.utilization)));
     let decoder = ask.value("GetDecoderUtilization", device.decoder_utilization())?;
     values.one(&DECODER, decoder.map(|decoder| percent(decoder.utilization)));
+    let lib = device.nvml().lib();
+    for (name, symbol, metric) in [
+        ("GetJpgUtilization", &lib.nvmlDeviceGetJpgUtilization, &JPEG),
+        ("GetOfaUtilization", &lib.nvmlDeviceGetOfaUtilization, &OPTICAL_FLOW),
+    ] {
+        let (mut share, mut period) = (0, 0);
+        // SAFETY: the handle is the device's and the pointers are valid.
+        let code =
+            fields::call(symbol, |function| unsafe { function(device.handle(), &raw mut share, &raw mut period) });
+        values.one(metric, ask.value(name, code)?.map(|()| percent(share)));
+    }
     Ok(())
 }
 

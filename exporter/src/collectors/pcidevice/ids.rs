@@ -18,8 +18,8 @@ impl Names {
         Self { file: file.map(Path::to_owned).or_else(usual), known: HashMap::new() }
     }
 
-    /// Names of the vendor, the device, the subsystem's vendor, the subsystem and the class, given the numbers of the class,
-    /// vendor, device, subsystem's vendor and subsystem. What has no name is called by its number.
+    /// Names of the vendor, the device, the subsystem's vendor, the subsystem and the class, given the numbers of the
+    /// class, vendor, device, subsystem's vendor and subsystem. What has no name is called by its number.
     pub fn of(&mut self, ids: &[String]) -> &[String; 5] {
         if !self.known.contains_key(ids) {
             let text = self.file.as_ref().and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
@@ -50,8 +50,8 @@ fn look_up(text: &str, ids: &[String]) -> [String; 5] {
     ]
 }
 
-/// The name of the entry that is indented by `depth` tabulators and begins with `id`, and the text behind it; the lines of
-/// its own there are indented deeper.
+/// The name of the entry that is indented by `depth` tabulators and begins with `id`, and the text behind it; the lines
+/// of its own there are indented deeper.
 fn children<'a>(text: &'a str, id: &str, depth: usize) -> Option<(&'a str, &'a str)> {
     let mut rest = text;
     while let Some((line, behind)) = rest.split_once('\n') {

@@ -94,12 +94,12 @@ device_calls! {
         put(percent, gpu.script.decoder.unwrap_or(0))?;
         put(period, SAMPLING_PERIOD_US)
     }
-    fn nvmlDeviceGetJpgUtilization(_gpu, percent: *mut c_uint, period: *mut c_uint) {
-        put(percent, 0)?;
+    fn nvmlDeviceGetJpgUtilization(gpu, percent: *mut c_uint, period: *mut c_uint) {
+        put(percent, gpu.script.jpeg.unwrap_or(0))?;
         put(period, SAMPLING_PERIOD_US)
     }
-    fn nvmlDeviceGetOfaUtilization(_gpu, percent: *mut c_uint, period: *mut c_uint) {
-        put(percent, 0)?;
+    fn nvmlDeviceGetOfaUtilization(gpu, percent: *mut c_uint, period: *mut c_uint) {
+        put(percent, gpu.script.optical_flow.unwrap_or(0))?;
         put(period, SAMPLING_PERIOD_US)
     }
 
