@@ -21,7 +21,9 @@ def serve():
 
 
 threading.Thread(target=serve, daemon=True).start()
-child = subprocess.Popen(command)
+PR_SET_PDEATHSIG, SIGTERM = 1, 15
+# Whoever ends us has not thought of what runs beside the mount.
+child = subprocess.Popen(command, preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, SIGTERM))
 try:
     child.wait()
 finally:
