@@ -29,7 +29,7 @@ use tokio::runtime::Runtime;
 /// One of the two ways to the data.
 pub enum Source {
     /// Nobody holds the directory: this process opened it.
-    Files(Files),
+    Files(Box<Files>),
     /// A server holds it and is asked.
     Server(Server),
 }
@@ -58,7 +58,8 @@ impl Source {
         Ok(match reach(dir)? {
             Reached::Held(server) => Self::Server(server),
             Reached::Free(dir) => {
-                Self::Files(Files { database: Database::open(&dir, &Settings::default())?, _dir: dir })
+                let database = Database::open(&dir, &Settings::default())?;
+                Self::Files(Box::new(Files { database, _dir: dir }))
             }
         })
     }

@@ -215,6 +215,65 @@ fn errors_are_prometheus_errors() {
     assert_eq!((ours, theirs, &body["errorType"]), (503, 503, &json!("timeout")));
 }
 
+/// What Grafana's data source "Prometheus" sends: to test it, for variables, the query builder, panels and alert rules.
+#[test]
+fn grafana_is_answered() {
+    let Some(both) = Both::start() else { return };
+    let end = now();
+    let (start, end) = ((end - 3600).to_string(), end.to_string());
+    let post = |path: &str, form: &[(&str, &str)]| -> Value {
+        let answer = ureq::post(format!("{}/api/v1/{path}", both.url)).send_form(form.iter().copied()).unwrap();
+        serde_json::from_str(&answer.into_body().read_to_string().unwrap()).unwrap()
+    };
+    // Save & test, and what it concludes from the version; with `features` this would be Mimir to it.
+    let health = post("query", &[("query", "1+1"), ("time", &end)]);
+    assert_eq!(health["data"]["result"][1], "2");
+    let [(_, ours), (_, theirs)] = both.ask("/api/v1/status/buildinfo", &[]);
+    let keys = |body: &Value| body["data"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&ours), keys(&theirs));
+    assert_eq!(both.ask("/api/v1/rules", &[])[0].0, 200);
+    assert_eq!(post("query_exemplars", &[("query", "test"), ("start", &start), ("end", &end)])["data"], json!([]));
+
+    // Variables and the builder; a name that does not fit into an address comes escaped.
+    let (from, to, limit) = (("start", start.as_str()), ("end", end.as_str()), ("limit", "40000"));
+    for (path, matching) in [
+        ("labels", None),
+        ("labels", Some("node_uname_info")),
+        ("labels", Some("{__name__=\"node_load1\",node=~\"n.+\"}")),
+        ("label/__name__/values", Some("{node=\"n1\", __name__=~\"node_load.*\"}")),
+        ("label/mode/values", Some("node_cpu_seconds_total{cpu=\"0\"}")),
+        ("label/U__mode/values", Some("node_cpu_seconds_total")),
+        ("series", Some("node_memory_MemTotal_bytes{job=\"node\"}")),
+    ] {
+        let matching = matching.map(|matching| ("match[]", matching));
+        let query: Vec<_> = [from, to, limit].into_iter().chain(matching).collect();
+        let answer = match matching {
+            // Prometheus scrapes itself in other words than we do.
+            None => both.ask(&format!("/api/v1/{path}"), &query)[0].1["data"].clone(),
+            // Debian's Prometheus knows no escaped names.
+            Some(_) if path.contains("U__") => both.ask(&format!("/api/v1/{path}"), &query)[0].1["data"].clone(),
+            Some(_) => both.assert_same(&format!("/api/v1/{path}"), &query),
+        };
+        assert!(!answer.as_array().unwrap().is_empty(), "{path} {query:?}: {answer}");
+    }
+    // Before anything was scraped there was nothing.
+    let long_ago = [("start", "1000000"), ("end", "1003600"), limit, ("match[]", "node_uname_info")];
+    for path in ["labels", "label/node/values", "series"] {
+        let answer = both.assert_same(&format!("/api/v1/{path}"), &long_ago);
+        assert_eq!(answer, json!([]), "{path}");
+    }
+    let metadata = both.ask("/api/v1/metadata", &[("limit_per_metric", "1")])[0].1.clone();
+    assert_eq!(metadata["data"]["node_load1"][0]["type"], "gauge", "{metadata}");
+
+    // A panel and an alert rule: forms, times as floats, a step with its unit or without.
+    let query = "sum by (mode) (rate(node_cpu_seconds_total{node=~\"(n1|n2)\"}[1m0s]))";
+    let (start, end) = (format!("{start}.781"), format!("{end}.781"));
+    let range = [("query", query), ("start", &start), ("end", &end), ("step", "15"), ("timeout", "60s")];
+    assert_eq!(post("query_range", &range)["data"]["resultType"], "matrix");
+    let instant = [("query", query), ("time", end.as_str()), ("limit", "1000"), ("lookback_delta", "1m")];
+    assert_eq!(post("query", &instant)["data"]["resultType"], "vector");
+}
+
 #[test]
 fn scripts_of_promql_are_run() {
     let takt = Takt::fresh();

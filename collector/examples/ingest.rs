@@ -65,7 +65,7 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
     let (cpu, samples, began) = (cpu_seconds()?, stored_samples(&registry)?, Instant::now());
     std::thread::sleep(Duration::from_secs(seconds));
     let (cpu, samples, wall) = (cpu_seconds()? - cpu, stored_samples(&registry)? - samples, began.elapsed());
-    let series = store.series(&[]).len();
+    let series = store.count(&[]);
     println!(
         "{nodes} nodes, {series} series, {samples} samples in {:.1} s: {:.3} µs CPU a sample ({:.1} % of a core); \
          {:.0} bytes resident a series; {} targets failed",

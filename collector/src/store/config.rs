@@ -14,6 +14,9 @@ pub struct StoreConfig {
     pub duckdb_memory_mib: u64,
     /// Threads one SQL query may use; 0 means half the cores.
     pub duckdb_threads: u32,
+    /// Memory for what was read from blocks, in MiB, packed to two or three bytes a sample: dashboards ask for the same
+    /// again and again.
+    pub block_cache_mib: u64,
     /// Milliseconds between two commits of samples. What a crash can lose is what came after the last one.
     pub commit_interval_ms: u64,
     /// Minutes of samples that are kept in memory for alert rules and instant queries.
@@ -42,6 +45,7 @@ impl Default for StoreConfig {
         Self {
             duckdb_memory_mib: 1024,
             duckdb_threads: 0,
+            block_cache_mib: 64,
             commit_interval_ms: 1000,
             head_minutes: 15,
             queue_limit_mib: 64,
@@ -64,6 +68,7 @@ impl StoreConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("duckdb_memory_mib", self.duckdb_memory_mib, 128..=u64::MAX),
+            ("block_cache_mib", self.block_cache_mib, 0..=65_536),
             ("commit_interval_ms", self.commit_interval_ms, 10..=60_000),
             ("head_minutes", self.head_minutes, 6..=1440),
             ("queue_limit_mib", self.queue_limit_mib, 1..=65_536),
@@ -86,7 +91,8 @@ impl StoreConfig {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        let mut settings = Settings { memory_limit_mib: self.duckdb_memory_mib, ..Settings::default() };
+        let (memory_limit_mib, block_cache_mib) = (self.duckdb_memory_mib, self.block_cache_mib);
+        let mut settings = Settings { memory_limit_mib, block_cache_mib, ..Settings::default() };
         if self.duckdb_threads > 0 {
             settings.threads = self.duckdb_threads;
         }

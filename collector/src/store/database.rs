@@ -3,6 +3,7 @@
 use super::layout::{Layout, write_for_others};
 use super::metric_views::MetricViews;
 use super::migrate::{HOT, RECORDS, Schema, migrate};
+use super::pieces::Pieces;
 use super::tally::LogCopy;
 use super::{DataDir, StoreError, block};
 use duckdb::{Config, Connection};
@@ -18,13 +19,15 @@ pub struct Settings {
     pub memory_limit_mib: u64,
     /// Threads a query may use.
     pub threads: u32,
+    /// Memory for what was read from blocks, in MiB.
+    pub block_cache_mib: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, |n| u32::try_from(n.get()).unwrap_or(2));
         // With a thread of its own DuckDB has a commit wait busily for what that thread does.
-        Self { memory_limit_mib: 1024, threads: cores.div_ceil(2) }
+        Self { memory_limit_mib: 1024, threads: cores.div_ceil(2), block_cache_mib: 64 }
     }
 }
 
@@ -47,6 +50,7 @@ pub struct Database {
     /// Held while job records are written.
     pub(super) writing: Mutex<()>,
     pub(super) metric_views: Mutex<MetricViews>,
+    pieces: Pieces,
 }
 
 impl Database {
@@ -84,7 +88,9 @@ impl Database {
         .map_err(StoreError::sql("lock the database's configuration"))?;
         let layout = RwLock::new(Arc::new(layout));
         let (path, metric_views) = (dir.path().to_owned(), Mutex::default());
-        Ok(Self { root: Mutex::new(root), path, layout, damaged, writing: Mutex::new(()), metric_views })
+        let cache_bytes = usize::try_from(settings.block_cache_mib << 20).unwrap_or(usize::MAX);
+        let (writing, pieces) = (Mutex::new(()), Pieces::new(cache_bytes));
+        Ok(Self { root: Mutex::new(root), path, layout, damaged, writing, metric_views, pieces })
     }
 
     /// A new connection; unqualified names mean the views.
@@ -103,6 +109,11 @@ impl Database {
     /// The data directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What was read from blocks.
+    pub(super) fn pieces(&self) -> &Pieces {
+        &self.pieces
     }
 
     /// What was set aside while opening.

@@ -9,6 +9,7 @@
 use super::chunk::{Changes, Open, Sealed};
 use super::{Meter, Sample, SeriesId};
 use hashbrown::HashMap;
+use roaring::RoaringBitmap;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -146,6 +147,22 @@ impl Head {
                 places.by_series[gone.series.0 as usize] = Place::Ended(gone.from);
             }
         }
+    }
+
+    /// The instant from which on samples came through this head.
+    pub fn began(&self) -> Timestamp {
+        self.began
+    }
+
+    /// The series that may have had samples since `from`, of those that came through this head.
+    pub fn since(&self, from: Timestamp) -> RoaringBitmap {
+        let places = read(&self.places);
+        let is_active = |place: &Place| match place {
+            Place::Stored => false,
+            Place::Column { .. } => true,
+            Place::Ended(end) => *end > from,
+        };
+        (0_u32..).zip(&places.by_series).filter(|(_, place)| is_active(place)).map(|(id, _)| id).collect()
     }
 
     /// The samples of each series in `[from, to]`, in order of time; `None` where the meter gave it up.

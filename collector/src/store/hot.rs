@@ -9,6 +9,7 @@ use super::intake::Shared;
 use super::keeper::Bell;
 use super::layout::Layout;
 use super::metrics::Dropped;
+use super::pieces::Pieces;
 use super::queue::{Batch, Work};
 use super::segment::Segment;
 use super::series::{SeriesTable, from_columns};
@@ -408,6 +409,7 @@ fn all_after(layout: &Layout, now: Timestamp) -> Vec<String> {
 pub(crate) fn read_range(
     db: &Connection,
     layout: &Layout,
+    pieces: &Pieces,
     wanted: &Wanted,
     meter: Meter<'_>,
 ) -> Result<HashMap<u32, Vec<Sample>>, StoreError> {
@@ -419,7 +421,8 @@ pub(crate) fn read_range(
         |block: &&Arc<Block>| block.overlaps(wanted.from, wanted.to) && !block.series.is_disjoint(&wanted.series);
     let asked = |resolution| layout.answering(resolution).filter(is_asked).collect::<Vec<_>>();
     read_rows(db, &[Resolution::Hour, Resolution::FiveMinutes].map(asked), wanted, &mut found, meter)?;
-    read_blocks(db, &asked(Resolution::Raw), wanted, &mut found, meter)?;
+    let unknown = pieces.read(db, asked(Resolution::Raw), wanted, &mut found, meter)?;
+    read_blocks(db, &unknown, wanted, &mut found, meter)?;
     for segment in &layout.segments {
         let sql = format!("SELECT series, ts, value FROM hot.{} WHERE {}", segment.table(), wanted.hot_condition());
         let complete = collect(db, &sql, &wanted.series, &mut found, meter);

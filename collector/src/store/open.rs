@@ -4,6 +4,7 @@ use super::head::Head;
 use super::hot::{self, Writer};
 use super::intake::Shared;
 use super::keeper::{Bell, Keeper, set_damaged_aside};
+use super::listing::Unsealed;
 use super::metrics::StoreMetrics;
 use super::queue::Queue;
 use super::tally::Tally;
@@ -11,7 +12,7 @@ use super::watermark::Watermark;
 use super::{Clock, DataDir, Database, Group, Health, Holder, Kept, Matcher, StoreConfig, StoreError};
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use takt_model::Timestamp;
@@ -26,6 +27,8 @@ pub struct Store {
     health: watch::Receiver<Health>,
     clock: Clock,
     bell: Arc<Bell>,
+    /// See [`Store::unsealed`].
+    pub(super) unsealed: OnceLock<Unsealed>,
     writer: Option<JoinHandle<()>>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -99,7 +102,8 @@ impl Store {
         if !layout.frozen().is_empty() {
             bell.ring();
         }
-        Ok(Self { shared, database, directory: Mutex::new(directory), health, clock, bell, writer, keeper })
+        let (directory, unsealed) = (Mutex::new(directory), OnceLock::new());
+        Ok(Self { shared, database, directory, health, clock, bell, unsealed, writer, keeper })
     }
 
     /// The database, for records and SQL.

@@ -112,24 +112,6 @@ impl Store {
         self.matching(matchers).len()
     }
 
-    /// The labels of every series that the matchers accept.
-    pub fn series(&self, matchers: &[Matcher]) -> Vec<Labels> {
-        let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
-        table.matching(matchers).iter().map(|id| table.labels(SeriesId(id))).collect()
-    }
-
-    /// The names of the labels that those series have, in byte order.
-    pub fn label_names(&self, matchers: &[Matcher]) -> Vec<String> {
-        let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
-        table.label_names(&table.matching(matchers))
-    }
-
-    /// The values that the label `name` has on those series, in byte order.
-    pub fn label_values(&self, name: &str, matchers: &[Matcher]) -> Vec<String> {
-        let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
-        table.label_values(name, &table.matching(matchers))
-    }
-
     fn matching(&self, matchers: &[Matcher]) -> Vec<SeriesId> {
         let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
         let found: RoaringBitmap = table.matching(matchers);
@@ -175,13 +157,14 @@ impl Store {
         }
         let wanted = {
             let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
-            Wanted::new(&series, table.metrics(&series), from, to, reading)
+            Wanted::new(&series, table.of_metrics(&series), table.metrics(&series), (from, to), reading)
         };
         let db = self.database().connect()?;
         let layout = self.database().layout();
-        match read_range(&db, &layout, &wanted, meter) {
+        let pieces = self.database().pieces();
+        match read_range(&db, &layout, pieces, &wanted, meter) {
             Err(StoreError::Sql { .. }) if self.set_damaged_aside(from, to) => {
-                read_range(&db, &self.database().layout(), &wanted, meter)
+                read_range(&db, &self.database().layout(), pieces, &wanted, meter)
             }
             answer => answer,
         }

@@ -142,6 +142,13 @@ impl SeriesTable {
         (labels.metric().to_owned(), to_json(&labels))
     }
 
+    /// All series of the metrics of these series.
+    pub fn of_metrics(&self, ids: &RoaringBitmap) -> RoaringBitmap {
+        let by_name = self.symbols.find(METRIC_NAME).and_then(|name| self.postings.get(&name));
+        let metrics = self.metrics(ids).filter_map(|metric| by_name?.get(&self.symbols.find(metric)?));
+        metrics.fold(RoaringBitmap::new(), |all, of_metric| all | of_metric)
+    }
+
     /// The names of the metrics of these series.
     pub fn metrics(&self, ids: &RoaringBitmap) -> impl Iterator<Item = &str> {
         let name = self.symbols.find(METRIC_NAME);

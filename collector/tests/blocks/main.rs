@@ -6,6 +6,7 @@ mod anywhere;
 mod bench_store;
 mod crash;
 mod lifetime;
+mod listing;
 mod outsider;
 mod recovery;
 mod sealing;

@@ -3,7 +3,7 @@
 use crate::support::{Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, now, open, target, values};
 use std::sync::{Arc, Mutex};
 use takt_collector::scrape::TargetHealth;
-use takt_collector::store::{Matcher, SeriesId, is_stale};
+use takt_collector::store::{Listed, Matcher, SeriesId, is_stale};
 use takt_model::Timestamp;
 
 #[test]
@@ -48,7 +48,7 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
     assert!(instant(store, "scrape_duration_seconds")[0].samples[0].value > 0.0);
     let metadata = scraping.manager.metadata();
     assert_eq!((metadata["requests_total"].kind, metadata["requests_total"].help.as_str()), ("counter", "Requests."));
-    assert_eq!(store.label_values("kind", &[]), ["free", "x"]);
+    assert_eq!(store.label_values("kind", Listed::ever(&[])).unwrap(), ["free", "x"]);
 
     // A busy machine delays some; the schedule's own test is exact.
     let times = |all: &Scraping| -> Vec<i64> {

@@ -4,20 +4,24 @@ use super::answer::{Answer, ApiError};
 use super::params::Params;
 use super::query::cut;
 use super::{Api, Reply};
-use crate::store::{Matcher, Store};
+use crate::store::{Listed, Store, StoreError};
 use axum::extract::{Path, State};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The label sets that `match[]` selects.
 pub(super) async fn series(State(api): State<Api>, params: Params) -> Reply {
     let limit = params.limit()?;
-    params.check_period()?;
+    let (from, to) = params.period()?;
     let selectors = params.selectors()?;
     if selectors.is_empty() {
         return Err(ApiError::bad_data("no match[] parameter provided"));
     }
     api.blocking(move |app| {
-        let found: BTreeSet<_> = selectors.iter().flat_map(|matchers| app.store.series(matchers)).collect();
+        let mut found = BTreeSet::new();
+        for matchers in &selectors {
+            let series = app.store.series(Listed { matchers, from, to });
+            found.extend(series.map_err(|error| ApiError::internal(&error))?);
+        }
         let mut found: Vec<BTreeMap<&str, &str>> = found.iter().map(|labels| labels.iter().collect()).collect();
         let truncated = cut(&mut found, limit);
         Ok(Answer::of(&found)?.truncated(truncated))
@@ -27,7 +31,7 @@ pub(super) async fn series(State(api): State<Api>, params: Params) -> Reply {
 
 /// The names of the labels that these series have.
 pub(super) async fn names(State(api): State<Api>, params: Params) -> Reply {
-    listing(&api, &params, |store, matchers| store.label_names(matchers)).await
+    listing(&api, &params, |store, listed| store.label_names(listed)).await
 }
 
 /// The values that a label has on these series.
@@ -36,22 +40,26 @@ pub(super) async fn values(State(api): State<Api>, Path(name): Path<String>, par
     if name.is_empty() {
         return Err(ApiError::bad_data(format!("invalid label name: {name:?}")));
     }
-    listing(&api, &params, move |store, matchers| store.label_values(&name, matchers)).await
+    listing(&api, &params, move |store, listed| store.label_values(&name, listed)).await
 }
 
 async fn listing(
     api: &Api,
     params: &Params,
-    ask: impl Fn(&Store, &[Matcher]) -> Vec<String> + Send + 'static,
+    ask: impl Fn(&Store, Listed<'_>) -> Result<Vec<String>, StoreError> + Send + 'static,
 ) -> Reply {
     let limit = params.limit()?;
-    params.check_period()?;
+    let (from, to) = params.period()?;
     let mut selectors = params.selectors()?;
     if selectors.is_empty() {
         selectors.push(Vec::new());
     }
     api.blocking(move |app| {
-        let found: BTreeSet<_> = selectors.iter().flat_map(|matchers| ask(&app.store, matchers)).collect();
+        let mut found = BTreeSet::new();
+        for matchers in &selectors {
+            let listed = ask(&app.store, Listed { matchers, from, to });
+            found.extend(listed.map_err(|error| ApiError::internal(&error))?);
+        }
         let mut found: Vec<_> = found.into_iter().collect();
         let truncated = cut(&mut found, limit);
         Ok(Answer::of(&found)?.truncated(truncated))

@@ -111,15 +111,14 @@ impl Params {
         }
     }
 
-    /// Checks that `start` and `end` are times. Which series had samples between them is not asked: a series is known as
-    /// long as the store keeps one of its samples.
-    pub fn check_period(&self) -> Result<(), ApiError> {
+    /// From `start` to `end`; all time where they are not given.
+    pub fn period(&self) -> Result<(Timestamp, Timestamp), ApiError> {
         let (start, end) = (self.time("start")?, self.time("end")?);
-        match (start, end) {
-            (Some(start), Some(end)) if end < start => {
+        match (start.unwrap_or(i64::MIN), end.unwrap_or(i64::MAX)) {
+            (start, end) if end < start => {
                 Err(ApiError::parameter("end", "end timestamp must not be before start time"))
             }
-            _ => Ok(()),
+            (start, end) => Ok((Timestamp(start), Timestamp(end))),
         }
     }
 }

@@ -100,7 +100,7 @@ pub(super) async fn range(State(api): State<Api>, params: Params) -> Reply {
 
 /// Exemplars there are none; a wrong query is told all the same.
 pub(super) async fn exemplars(params: Params) -> Reply {
-    params.check_period()?;
+    params.period()?;
     promql::parse(params.text("query"))?;
     Answer::of::<[(); 0]>(&[])
 }

@@ -4,6 +4,7 @@ use super::answer::{Answer, ApiError};
 use super::params::Params;
 use super::targets::{job, seconds};
 use super::{Api, Reply};
+use crate::store::Listed;
 use axum::extract::State;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,7 +94,7 @@ pub(super) async fn tsdb(State(api): State<Api>, params: Params) -> Reply {
         Some(_) => return Err(ApiError::bad_data("limit must be a positive number")),
     };
     api.blocking(move |app| {
-        let series = app.store.series(&[]);
+        let series = app.store.series(Listed::ever(&[])).map_err(|error| ApiError::internal(&error))?;
         let (mut by_metric, mut by_pair) = (BTreeMap::new(), BTreeMap::new());
         let mut values = BTreeMap::<&str, BTreeSet<&str>>::new();
         for labels in &series {

@@ -24,7 +24,9 @@ pub(crate) struct Wanted {
     pub series: RoaringBitmap,
     pub from: Timestamp,
     pub to: Timestamp,
-    /// The hashes of those series' metrics.
+    /// All series of those series' metrics.
+    of_metrics: RoaringBitmap,
+    /// The hashes of the metrics.
     metric_hashes: BTreeSet<i32>,
     /// Those of them that are counters by their names.
     counters: BTreeSet<i32>,
@@ -35,9 +37,9 @@ pub(crate) struct Wanted {
 impl Wanted {
     pub fn new<'m>(
         series: &RoaringBitmap,
+        of_metrics: RoaringBitmap,
         metrics: impl Iterator<Item = &'m str>,
-        from: Timestamp,
-        to: Timestamp,
+        (from, to): (Timestamp, Timestamp),
         reading: Reading,
     ) -> Self {
         let (mut metric_hashes, mut counters) = (BTreeSet::new(), BTreeSet::new());
@@ -47,7 +49,17 @@ impl Wanted {
                 counters.insert(metric_hash(metric));
             }
         }
-        Self { series: series.clone(), from, to, metric_hashes, counters, reading }
+        Self { series: series.clone(), from, to, of_metrics, metric_hashes, counters, reading }
+    }
+
+    /// All series of the metrics that are wanted, those too that are not.
+    pub fn of_metrics(&self) -> &RoaringBitmap {
+        &self.of_metrics
+    }
+
+    /// The hashes of those metrics, by which blocks are sorted.
+    pub fn metric_hashes(&self) -> impl Iterator<Item = &i32> {
+        self.metric_hashes.iter()
     }
 
     /// A condition that no wanted row fails; rows that pass it may still not be wanted.
