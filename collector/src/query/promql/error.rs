@@ -8,6 +8,16 @@ pub enum Error {
     /// The text is not PromQL, or its types do not fit.
     #[error("parse error: {0}")]
     Parse(String),
+    /// The text stops being PromQL there: line and column from 1.
+    #[error("{line}:{column}: parse error: unexpected {unexpected}")]
+    Syntax {
+        /// The line.
+        line: usize,
+        /// The character in it.
+        column: usize,
+        /// What stands there.
+        unexpected: String,
+    },
     /// Valid PromQL that this server does not evaluate; the message names it.
     #[error("{0} is not supported")]
     Unsupported(String),
@@ -53,7 +63,7 @@ impl Error {
     /// The class that the HTTP API reports.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Parse(_) | Error::Unsupported(_) | Error::Invalid(_) => ErrorKind::BadData,
+            Error::Parse(_) | Error::Syntax { .. } | Error::Unsupported(_) | Error::Invalid(_) => ErrorKind::BadData,
             Error::Execution(_) | Error::TooManySamples | Error::TooManySeries(_) => ErrorKind::Execution,
             Error::Timeout => ErrorKind::Timeout,
             Error::Canceled => ErrorKind::Canceled,

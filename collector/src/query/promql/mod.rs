@@ -20,6 +20,7 @@ mod error;
 mod eval;
 mod functions;
 mod group;
+mod locate;
 mod matching;
 mod numbers;
 mod parts;

@@ -6,6 +6,7 @@
 //! the second. Everything else reaches the parser as written.
 
 use crate::query::promql::error::Error;
+use crate::query::promql::locate::{Place, locate};
 use crate::query::promql::plan;
 use crate::store::Matcher;
 use promql_parser::parser::Expr;
@@ -33,6 +34,18 @@ pub fn selector(text: &str) -> Result<Vec<Matcher>, Error> {
     }
 }
 
+/// Whether the grammar takes a text, whatever its types.
+fn is_understood(text: &str) -> bool {
+    let parsed = Rewriter::new(text).run().ok().map(|text| promql_parser::parser::parse(&text));
+    parsed.is_some_and(|parsed| !parsed.is_err_and(|message| is_of_the_grammar(&message)))
+}
+
+/// Whether a message is about what stands where; the others are about types and names.
+fn is_of_the_grammar(message: &str) -> bool {
+    let begins = ["invalid promql query", "unexpected", "unterminated", "unclosed", "too many left", "expect duration"];
+    begins.iter().any(|begin| message.starts_with(begin)) || message.ends_with("can not be at the end")
+}
+
 /// The parser's message in Prometheus' words, or the name of what nobody here supports.
 fn explain(query: &str, message: &str) -> Error {
     let lower = query.to_lowercase();
@@ -40,8 +53,17 @@ fn explain(query: &str, message: &str) -> Error {
     if let Some(word) = ["smoothed", "anchored"].into_iter().find(|word| words().any(|w| w == *word)) {
         return Error::Unsupported(format!("the modifier {word}"));
     }
+    let unexpected = message.strip_prefix("unexpected character inside brackets: ");
+    if unexpected.is_some_and(|character| character.contains(['+', '-', '*', '/', '%', '^', '('])) {
+        return Error::Unsupported("a computed duration (experimental)".to_owned());
+    }
     if lower.contains("</") || lower.contains(">/") {
         return Error::Unsupported("trimming native histograms (</ and >/)".to_owned());
+    }
+    if let Some(place) = is_of_the_grammar(message).then(|| locate(query, is_understood)).flatten() {
+        let Place { line, column, unexpected } = place;
+        let unexpected = unexpected.map_or("end of input".to_owned(), |text| format!("{text:?}"));
+        return Error::Syntax { line, column, unexpected };
     }
     let types = [("type vector", "type instant vector"), ("type matrix", "type range vector")];
     let got = [("got vector", "got instant vector"), ("got matrix", "got range vector")];
@@ -319,6 +341,10 @@ mod tests {
 
     #[test]
     fn names_what_is_not_supported() {
+        assert_eq!(
+            parse("rate(a[5m + step()])").unwrap_err().to_string(),
+            "a computed duration (experimental) is not supported"
+        );
         assert_eq!(parse("rate(a[5m] smoothed)").unwrap_err().to_string(), "the modifier smoothed is not supported");
         assert_eq!(
             parse("abs(a[5m])").unwrap_err().to_string(),

@@ -18,6 +18,8 @@ pub(super) enum Command {
 pub(super) struct Load {
     pub step_ms: i64,
     pub series: Vec<(Labels, Vec<Slot>)>,
+    /// Lines that are no series.
+    pub malformed: Vec<String>,
     /// Whether native histograms were to be made of the classic ones.
     pub with_nhcb: bool,
 }
@@ -93,9 +95,9 @@ pub(super) fn commands(text: &str) -> Vec<(usize, Result<Command, String>)> {
 
 fn is_command(line: &str) -> bool {
     let mut words = line.split_whitespace();
-    let first = words.next().unwrap_or_default();
+    let first = words.next().unwrap_or_default().to_ascii_lowercase();
     let second = words.next().unwrap_or_default();
-    match first {
+    match first.as_str() {
         "clear" => second.is_empty(),
         "load" | "load_with_nhcb" => duration(second).is_some(),
         "eval" | "eval_fail" | "eval_warn" | "eval_info" | "eval_ordered" => matches!(second, "instant" | "range"),
@@ -106,15 +108,22 @@ fn is_command(line: &str) -> bool {
 fn command(block: &[&str]) -> Result<Command, String> {
     let (first, rest) = block.split_first().ok_or("empty block")?;
     let (word, arguments) = first.split_once(char::is_whitespace).unwrap_or((first, ""));
-    match word {
+    let word = word.to_ascii_lowercase();
+    match word.as_str() {
         "clear" => Ok(Command::Clear),
         "load" | "load_with_nhcb" => {
             let step_ms = duration(arguments.trim()).ok_or_else(|| format!("malformed duration {arguments:?}"))?;
-            let series = rest.iter().map(|line| series(line)).collect::<Result<_, _>>()?;
-            Ok(Command::Load(Load { step_ms, series, with_nhcb: word == "load_with_nhcb" }))
+            let (mut all, mut malformed) = (Vec::new(), Vec::new());
+            for line in rest {
+                match series(line) {
+                    Ok(one) => all.push(one),
+                    Err(error) => malformed.push(error),
+                }
+            }
+            Ok(Command::Load(Load { step_ms, series: all, malformed, with_nhcb: word == "load_with_nhcb" }))
         }
         "eval" | "eval_fail" | "eval_warn" | "eval_info" | "eval_ordered" => {
-            eval(word, arguments, rest).map(Command::Eval)
+            eval(&word, arguments, rest).map(Command::Eval)
         }
         _ => Err(format!("unknown command {first:?}")),
     }

@@ -99,6 +99,10 @@ impl Runner<'_> {
             let text = "load_with_nhcb: native histograms are not supported; the classic series are loaded";
             self.report.skipped.push(self.remark(line, text.to_owned()));
         }
+        // The others are loaded all the same, so that one line does not fail all that follows.
+        for text in load.malformed {
+            self.report.failed.push(self.remark(line, text));
+        }
         for (labels, slots) in load.series {
             if slots.iter().any(|slot| matches!(slot, Slot::Histogram)) {
                 self.histograms.push(labels.clone());

@@ -144,7 +144,13 @@ fn number(text: &str) -> Option<(f64, &str)> {
     let length = match word {
         Some(word) => word.len(),
         None => {
-            let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
+            let belongs = |at: usize| match bytes[at] {
+                b'.' => true,
+                // Between two digits it separates them.
+                b'_' => at > 0 && bytes[at - 1].is_ascii_digit() && bytes.get(at + 1).is_some_and(u8::is_ascii_digit),
+                digit => digit.is_ascii_digit(),
+            };
+            let digits = |from: usize| (from..bytes.len()).take_while(|at| belongs(*at)).count();
             let mut end = digits(0);
             if matches!(bytes.get(end), Some(b'e' | b'E')) {
                 let signed = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
@@ -156,7 +162,7 @@ fn number(text: &str) -> Option<(f64, &str)> {
         }
     };
     let (number, rest) = text.split_at(sign + length);
-    Some((number.parse().ok()?, rest))
+    Some((number.replace('_', "").parse().ok()?, rest))
 }
 
 #[cfg(test)]
@@ -165,7 +171,7 @@ mod tests {
 
     #[test]
     fn reads_what_scripts_write() {
-        let (labels, slots) = series(r#"a:b{c="d e", f='{'} 1 -2+4x2 _ _x2 stale 3x1 1e1-1x1 NaN -Inf"#).unwrap();
+        let (labels, slots) = series(r#"a:b{c="d e", f='{'} 1_000 -2+4x2 _ _x2 stale 3x1 1e1-1x1 NaN -Inf"#).unwrap();
         assert_eq!(labels.to_string(), r#"a:b{c="d e", f="{"}"#);
         let shown: Vec<String> = slots
             .iter()
@@ -174,7 +180,7 @@ mod tests {
                 other => format!("{other:?}"),
             })
             .collect();
-        let wanted = "1 -2 2 6 Missing Missing Missing Stale 3 3 10 9 NaN -inf";
+        let wanted = "1000 -2 2 6 Missing Missing Missing Stale 3 3 10 9 NaN -inf";
         assert_eq!(shown.join(" "), wanted);
     }
 
