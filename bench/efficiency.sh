@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Jobs judged from the samples of their nodes, and the month's reports. NODES, DAYS, JOBS and INTERVAL (seconds between
-# samples) say how much: 30 30 10000 15 is the month of a lab, which is for sealed blocks; unsealed samples are scanned
-# for every run.
+# Jobs judged from the sealed samples of their nodes, and the month's reports; beside them sacct for a month of as many jobs, where
+# the lab in the shared folder can run. NODES, DAYS, JOBS and INTERVAL (seconds between samples) say how much: 30 30 10000 15 is the
+# month of a lab, and takes some minutes to make up.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,3 +26,19 @@ for report in cluster waste efficiency 'user --user ada'; do
 	# shellcheck disable=SC2086
 	timed "report $report" "$takt" report $report --month "$month" --format html
 done
+
+lab=${TAKT_SHARED:-../shared}/slurm-lab
+if [ -x "$lab/lab.sh" ] && [ "$(id -u)" = 0 ]; then
+	export SLURM_LAB_DIR=$scratch/lab LAB_QUIET=1
+	chmod 755 "$scratch"
+	"$lab/lab.sh" up "$SLURM_LAB_DIR"
+	trap '"$lab/lab.sh" down --wipe "$SLURM_LAB_DIR"; rm -rf "$scratch"' EXIT
+	eval "$("$lab/lab.sh" env "$SLURM_LAB_DIR")"
+	# Two months of jobs, of which one is asked for.
+	"$lab/inject.py" generate -n $((2 * ${JOBS:-500})) --months 2 >"$scratch/jobs.csv"
+	"$lab/inject.py" load "$scratch/jobs.csv" >/dev/null
+	fields=JobID,User,Account,State,Submit,Start,End,AllocTRES
+	timed "sacct, allocations of a month" sacct -a -X -P -S 2026-09-01 -E 2026-10-01 -o "$fields"
+	timed "sacct, with steps" sacct -a -P -S 2026-09-01 -E 2026-10-01 -o "$fields"
+	timed "sreport UserUtilizationByAccount" sreport -P cluster UserUtilizationByAccount start=2026-09-01 end=2026-10-01
+fi

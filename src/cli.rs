@@ -47,6 +47,8 @@ pub enum Command {
     Jobs(Jobs),
     /// Show every run of one job
     Job(Job),
+    /// Who is on which GPU right now, with what, and whether it works
+    Gpus(Gpus),
     /// Who stands where in fair share, and why
     Fairshare(Fairshare),
     /// What the cluster had in a period: held, down, waited for, idle, stranded
@@ -342,7 +344,8 @@ pub struct ReportUsage {
     /// End of the period: the first day, or instant, that is outside
     #[arg(long, value_name = "DATE", requires = "from")]
     pub to: Option<String>,
-    /// Group by: user, account, partition, qos, node, gpu_model, state (several with commas)
+    /// Group by: user, account, account_tree (with those below), partition, qos, node, gpu_model, state, and one of hour,
+    /// day, month, year (several with commas)
     #[arg(long, value_name = "KEYS", value_delimiter = ',', default_value = "user")]
     pub by: Vec<String>,
     /// Only this user's runs
@@ -376,6 +379,22 @@ pub struct Jobs {
 pub struct Job {
     /// Job id: 123, 123_4, 123+0
     pub id: String,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct Gpus {
+    /// Only this node's
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Only the GPU of this number, or UUID
+    #[arg(long, value_name = "INDEX")]
+    pub gpu: Option<String>,
+    /// Only this user's
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
     /// How it is printed
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,

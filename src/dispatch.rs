@@ -1,11 +1,12 @@
 //! Sending the month's reports: by the server when the month has turned, or by hand with `takt report send`.
 
 use crate::config::Config;
-use crate::report::{Letter, ReportsConfig, due, in_short};
+use crate::report::{Letter, ReportsConfig, SLACK, Warning, due, in_short, warnings};
 use anyhow::Context;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_alerts::notify::email::{EmailConfig, Mail, Mailer};
@@ -18,8 +19,6 @@ use tokio::sync::watch;
 const INTERVAL: Duration = Duration::from_secs(3600);
 /// Slack answers within seconds or not at all.
 const SLACK_TIMEOUT: Duration = Duration::from_secs(20);
-/// What the log calls the channel that gets the month in short.
-const SLACK: &str = "slack";
 
 /// A letter ready to go, and the note that it went.
 struct Ready {
@@ -35,12 +34,16 @@ pub async fn keep_sending(
     zone: TimeZone,
     mut stop: watch::Receiver<bool>,
 ) {
-    if !config.reports.send {
+    if !config.reports.send && config.budgets.is_empty() {
         return;
     }
     let mut refused = HashSet::new();
     while !*stop.borrow() {
-        if let Some(month) = month_to_report(&config.reports, &zone, Timestamp::now())
+        if let Err(error) = warn(&store, &cluster, &config, &zone, &mut refused).await {
+            tracing::warn!(error = %format_args!("{error:#}"), "not all could be told of their budgets; it is tried again");
+        }
+        if config.reports.send
+            && let Some(month) = month_to_report(&config.reports, &zone, Timestamp::now())
             && let Err(error) = round(&store, &cluster, &config, &month, &mut refused).await
         {
             tracing::warn!(month, error = %format_args!("{error:#}"), "the month's reports could not all be sent; they are tried again");
@@ -86,6 +89,56 @@ async fn round(
     }
     post_in_short(store, &sheets, &sent, &config.reports).await?;
     failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Tells of budgets that have reached a level.
+async fn warn(
+    store: &Arc<Store>,
+    cluster: &str,
+    config: &Config,
+    zone: &TimeZone,
+    refused: &mut HashSet<String>,
+) -> anyhow::Result<()> {
+    if config.budgets.is_empty() {
+        return Ok(());
+    }
+    let month = Timestamp::now().to_zoned(zone.clone()).strftime("%Y-%m").to_string();
+    let (asked, accounting, of, year) =
+        (Arc::clone(store), config.accounting(), cluster.to_owned(), month.chars().take(4).collect::<String>());
+    let question = month.clone();
+    let (budgets, sent) = tokio::task::spawn_blocking(move || {
+        let records = Records::of(asked.database());
+        let mut sent = records.sent_reports(&of, &question)?;
+        sent.extend(records.sent_reports(&of, &year)?);
+        anyhow::Ok((api::budgets_now(asked.database(), &of, &accounting)?, sent))
+    })
+    .await??;
+    let mailer = config.email.is_set().then(|| Mailer::new(&config.email)).transpose().context("email")?;
+    let mut failed = None;
+    for warning in warnings(&budgets, &sent, &config.reports, &month) {
+        let told = tell(&warning, cluster, mailer.as_ref(), config).await;
+        let key = format!("{:?}", warning.sent(cluster, 0));
+        match told {
+            Ok(true) => note(store, warning.sent(cluster, Timestamp::now().as_second())).await?,
+            Ok(false) => {}
+            Err(_) if refused.contains(&key) => {}
+            Err(error) => {
+                tracing::warn!(to = warning.to, error = %format_args!("{error:#}"), "a warning of a budget was not sent");
+                refused.insert(key);
+                failed = Some(error);
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Sends a warning; false where there is no way to.
+async fn tell(warning: &Warning<'_>, cluster: &str, mailer: Option<&Mailer>, config: &Config) -> anyhow::Result<bool> {
+    match (warning.to.as_str(), &config.reports.slack_webhook_file, mailer) {
+        (SLACK, Some(path), _) => post(path, &warning.in_short(cluster)).await.map(|()| true),
+        (SLACK, None, _) | (_, _, None) => Ok(false),
+        (_, _, Some(mailer)) => Ok(mailer.send(&warning.mail(cluster)).await.map(|()| true)?),
+    }
 }
 
 async fn gather(
@@ -139,14 +192,20 @@ async fn post_in_short(
     if sent.iter().any(|sent| sent.recipient == SLACK) {
         return Ok(());
     }
-    let url = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let http = reqwest::Client::builder().timeout(SLACK_TIMEOUT).build()?;
-    let answer = http.post(url.trim()).json(&serde_json::json!({ "text": in_short(sheet) })).send().await;
-    // The address is a secret: it must not come into a log with the error.
-    let answer = answer.map_err(reqwest::Error::without_url).context("cannot post the month to Slack")?;
-    anyhow::ensure!(answer.status().is_success(), "Slack answered {} to the month in short", answer.status());
+    post(path, &in_short(sheet)).await?;
     let letter = Letter { sheet, to: SLACK.to_owned(), edition: 1 };
     note(store, letter.sent(Timestamp::now().as_second())).await
+}
+
+/// Posts a text by the webhook whose address is in a file.
+async fn post(path: &Path, text: &str) -> anyhow::Result<()> {
+    let url = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let http = reqwest::Client::builder().timeout(SLACK_TIMEOUT).build()?;
+    let answer = http.post(url.trim()).json(&serde_json::json!({ "text": text })).send().await;
+    // The address is a secret: it must not come into a log with the error.
+    let answer = answer.map_err(reqwest::Error::without_url).context("cannot post to Slack")?;
+    anyhow::ensure!(answer.status().is_success(), "Slack answered {}", answer.status());
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Usage where there is no scheduler: who is seen on a GPU, from the samples of the exporters into the job records.
+//! What the exporters' samples tell of who is on the GPUs, into the job records: which GPUs a job was given, and usage
+//! where there is no scheduler.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use takt_collector::jobs::seen::{GAP_SECONDS, Seen, Sighting, sighting_of};
 use takt_collector::jobs::{Entry, PollState, PollStatus};
-use takt_collector::store::{JobFilter, Matcher, Origin, Records, Shifted, Store, StoreError};
+use takt_collector::store::{GivenGpu, JobFilter, Matcher, Origin, Records, Shifted, Store, StoreError};
 use takt_model::Timestamp;
 use tokio::sync::watch;
 
@@ -15,14 +16,25 @@ const INTERVAL: Duration = Duration::from_secs(15);
 /// As far back as a look goes: a target that misses a scrape is still there.
 const LOOKBACK: Duration = Duration::from_secs(60);
 
+/// Which GPUs a job was given changes with jobs, so not every look notes it.
+const ROUNDS_A_NOTE: u64 = 4;
+
 /// What told, in `jobs.source`.
 const SOURCE: &str = "processes";
 
 /// Looks for ever, as long as no scheduler is found.
 pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Receiver<PollStatus>>) {
     let mut seen: Option<Seen> = None;
-    loop {
+    for round in 0_u64.. {
         tokio::time::sleep(INTERVAL).await;
+        if round % ROUNDS_A_NOTE == 0 {
+            let (store, cluster) = (Arc::clone(&store), cluster.clone());
+            match tokio::task::spawn_blocking(move || note_given(&store, &cluster)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(error = %error, "cannot note which GPUs jobs were given"),
+                Err(_) => return,
+            }
+        }
         let no_scheduler = polls.as_ref().is_none_or(|polls| polls.borrow().state == PollState::NoSlurm);
         if !no_scheduler {
             continue;
@@ -61,6 +73,19 @@ fn resumed(store: &Store, cluster: &str) -> Result<Seen, StoreError> {
         seen.resume(sighting, run.submit, last.unwrap_or(run.submit).max(run.submit));
     }
     Ok(seen)
+}
+
+/// Notes which GPUs jobs were given, used or not.
+fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
+    let now = Timestamp::from(SystemTime::now());
+    let told =
+        store.instant(&[Matcher::metric("takt_gpu_job_info"), Matcher::equal("cluster", cluster)], now, LOOKBACK)?;
+    let given = told.iter().filter_map(|series| {
+        let label = |name| series.labels.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
+        Some(GivenGpu { job_id: label("jobid")?, node: label("node")?, uuid: label("uuid")? })
+    });
+    let given: Vec<GivenGpu> = given.collect();
+    Records::of(store.database()).note_given_gpus(cluster, &given, now.0 / 1000)
 }
 
 /// Processes that no job brought.

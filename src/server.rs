@@ -375,6 +375,10 @@ async fn note_fairshare(store: Arc<Store>, cluster: String) {
     }
 }
 
+/// Without that, a job's GPUs are forgotten with the job.
+const GPUS_NOT_COUNTED: &str = "Slurm's records are up to date, but without GPUs: AccountingStorageTRES in slurm.conf lacks \
+    gres/gpu. GPUs are counted of the jobs that run while this server does; of others they are unknown";
+
 /// A page's word on the scheduler; none where there is no Slurm to speak of.
 fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
     let detail = status.detail.as_deref().unwrap_or_default();
@@ -384,6 +388,7 @@ fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
         PollState::Ok if status.forgotten_runs > 0 => {
             Some((false, format!("Slurm has forgotten {} runs that never ended", status.forgotten_runs)))
         }
+        PollState::Ok if status.gpus_are_not_counted => Some((false, GPUS_NOT_COUNTED.to_owned())),
         PollState::Ok => Some((true, "Slurm's records are up to date".to_owned())),
         _ => Some((false, format!("Slurm's records are not up to date: {detail}"))),
     }

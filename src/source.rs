@@ -9,16 +9,15 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use takt_collector::accounting::capacity::CapacityReport;
 use takt_collector::accounting::sheet::Sheet;
 use takt_collector::accounting::{Credit, UsageReport};
 use takt_collector::api::{
-    self, AccountingConfig, AssessQuestion, CapacityQuestion, CreditOrder, DeleteQuestion, FairshareAnswer,
-    FairshareQuestion, ImportQuestion, JobsQuestion, Problem, ProblemKind, QueryAnswer, QueryQuestion, SentQuestion,
-    SheetQuestion, UsageQuestion,
+    self, AccountingConfig, AssessQuestion, CapacityAnswer, CapacityQuestion, CreditOrder, DeleteQuestion,
+    FairshareAnswer, FairshareQuestion, ImportQuestion, JobsQuestion, ListedRun, Problem, ProblemKind, QueryAnswer,
+    QueryQuestion, SentQuestion, SheetQuestion, UsageQuestion,
 };
 use takt_collector::assess::Assessed;
-use takt_collector::jobs::{JobRun, SharesConfig};
+use takt_collector::jobs::SharesConfig;
 use takt_collector::query::sql::{self, Limits, Rows};
 use takt_collector::store::{
     DataDir, Database, Holder, ImportSummary, Kept, Records, SentReport, Settings, Stat, Store, StoreConfig, StoreError,
@@ -114,7 +113,7 @@ impl Source {
     }
 
     /// What the cluster had in a period and what became of it.
-    pub fn capacity(&self, question: &CapacityQuestion) -> Result<CapacityReport, Failure> {
+    pub fn capacity(&self, question: &CapacityQuestion) -> Result<CapacityAnswer, Failure> {
         match self {
             Self::Files(files) => Ok(api::capacity(&files.database, question)?),
             Self::Server(server) => server.get(api::CAPACITY_PATH, question),
@@ -133,7 +132,7 @@ impl Source {
     }
 
     /// Runs, the newest first.
-    pub fn jobs(&self, question: &JobsQuestion) -> Result<Vec<JobRun>, Failure> {
+    pub fn jobs(&self, question: &JobsQuestion) -> Result<Vec<ListedRun>, Failure> {
         match self {
             Self::Files(files) => Ok(api::jobs(&files.database, question)?),
             Self::Server(server) => server.get("/api/takt/v1/jobs", question),

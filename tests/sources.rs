@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::process::{Daemon, free_port, http_get, tail};
-use support::slurm::{Mode, Service, SlurmLab};
+use support::slurm::{Mode, PREEMPTION, Service, SlurmLab};
 use support::takt::Takt;
 use support::{Needed, need, or_skip};
 
@@ -94,11 +94,84 @@ fn the_same_runs(lab: &SlurmLab, takt: &Takt, exit_code: &str) {
     );
 }
 
+/// Jobs of two parts, one whose node is taken away while it runs, jobs that give way to others, jobs that wait.
+fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
+    let parts = ["-J", "parts", "--mem=100", "--gres=gpu:a100:1", "-t", "5", ":", "-n2", "--mem=100", "-t", "5"];
+    lab.submit("carol", &parts, "sleep 12");
+    let shrinks = lab.submit("bob", &["-J", "shrinks", "-N2", "-n2", "--gres=gpu:a100:1", "-t", "5"], "sleep 20");
+    lab.wait_for_state(shrinks, "RUNNING", SOON);
+    wait_for_answer(takt, "SELECT state, gpus FROM jobs WHERE job_name = 'shrinks'", "RUNNING,2");
+    lab.run(&["scontrol", "update", &format!("JobId={shrinks}"), "NumNodes=1"]);
+    nothing_is_queued(lab);
+
+    let ways = ["requeued", "cancelled", "suspended"];
+    let jobs = ways.map(|way| {
+        lab.submit("alice", &["-J", way, "-p", way, "-n8", "--mem=1000", "--requeue", "-t", "5"], "sleep 20")
+    });
+    jobs.iter().for_each(|job| lab.wait_for_state(*job, "RUNNING", SOON));
+    wait_for_answer(takt, "SELECT count(*) AS n FROM jobs WHERE \"partition\" LIKE '%ed' AND state = 'RUNNING'", "3");
+    for node in ["node0", "node1", "node2"] {
+        lab.submit("dave", &["-J", "urgent", "-p", "urgent", "-w", node, "-n8", "--mem=1000", "-t", "5"], "sleep 12");
+    }
+    lab.wait_for_state(jobs[2], "SUSPENDED", SOON);
+    let held = lab.submit("bob", &["-J", "held", "--hold", "-t", "5"], "sleep 1");
+    let wide = lab.submit("bob", &["-J", "wide", "-N3", "--exclusive", "-t", "5"], "sleep 1");
+    jobs_that_wait(takt, held, wide);
+    lab.run(&["scancel", &held.to_string(), &wide.to_string(), &jobs[0].to_string()]);
+    nothing_is_queued(lab);
+    wait_for_answer(
+        takt,
+        "SELECT job_name, nodes, cpus, gpus, count(*) AS runs FROM jobs WHERE start_time IS NOT NULL AND end_time IS NOT NULL \
+         AND job_name IN ('parts', 'shrinks', 'requeued', 'cancelled', 'suspended', 'urgent') GROUP BY ALL ORDER BY ALL",
+        "cancelled,1,8,0,1\nparts,1,1,1,1\nparts,1,2,0,1\nrequeued,1,8,0,1\nshrinks,1,1,1,1\nshrinks,2,2,2,1\n\
+         suspended,1,8,0,1\nurgent,1,8,0,3",
+    );
+    // What was held before the resize ends where that begins which was held after it.
+    wait_for_answer(
+        takt,
+        "SELECT count(*) AS n FROM jobs AS a JOIN jobs AS b USING (cluster, job_id)
+         WHERE a.job_name = 'shrinks' AND a.end_time = b.start_time AND b.end_time > b.start_time AND a.nodes = 2",
+        "1",
+    );
+    wait_for_answer(
+        takt,
+        "SELECT string_agg(job_id[-1:], ' ' ORDER BY job_id) AS parts FROM jobs WHERE job_name = 'parts'",
+        "0 1",
+    );
+}
+
+/// As slurmctld sees it: sacct never tells of a job that was held until it was cancelled.
+fn nothing_is_queued(lab: &SlurmLab) {
+    let queued = || lab.run(&["squeue", "-h", "-o", "%A"]).is_empty().then_some(());
+    support::process::wait_for("end of all jobs", SOON, queued);
+}
+
+/// Whoever asks why a job waits is told in words.
+fn jobs_that_wait(takt: &Takt, held: u32, wide: u32) {
+    let listed = |job: u32, reason: &str| {
+        let waits = || {
+            let pending = takt.run(["jobs", "--state", "pending", "--format", "csv"]).ok();
+            pending.lines().any(|line| line.starts_with(&format!("{job},")) && line.ends_with(reason)).then_some(())
+        };
+        support::process::wait_for(&format!("{job} {reason}"), SOON, waits);
+    };
+    listed(held, "JobHeldUser");
+    let shown = takt.run(["job", &held.to_string()]).ok();
+    assert!(shown.contains("its user holds it: scontrol release"), "{shown}");
+    listed(wide, "Resources");
+    let shown = takt.run(["job", &wide.to_string()]).ok();
+    assert!(
+        shown.contains("it is next, but cpu=") && shown.contains("is not free at once in partition gpu"),
+        "{shown}"
+    );
+}
+
 #[test]
 fn sacct_tells() {
-    let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else { return };
+    let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithDbd, "UTC", PREEMPTION)) else { return };
     let (takt, mut server, _) = serve(&lab, "");
     the_same_runs(&lab, &takt, "3:0");
+    the_hard_cases(&lab, &takt);
     server.stop();
 }
 
@@ -106,7 +179,7 @@ fn sacct_tells() {
 fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
     let Some(mut lab) = or_skip(
         need(&[Needed { program: "slurmrestd", package: "slurmrestd slurm-wlm-jwt-plugin" }])
-            .and_then(|()| SlurmLab::start(Mode::WithDbd)),
+            .and_then(|()| SlurmLab::start_with(Mode::WithDbd, "UTC", PREEMPTION)),
     ) else {
         return;
     };
@@ -119,11 +192,12 @@ fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
     let (takt, mut server, address) = serve(&lab, &sources);
     // Slurm 22.05 says 0 over REST, which is not believed.
     the_same_runs(&lab, &takt, "");
+    the_hard_cases(&lab, &takt);
 
     std::fs::write(&token, "not.a.token").unwrap();
     wait_for_page(&address, "slurmrestd refuses us");
     lab.submit("carol", &["-J", "meanwhile", "-t", "5"], "sleep 1");
-    lab.wait_until_idle(SOON);
+    nothing_is_queued(&lab);
     std::fs::write(&token, lab.token("monitor", 3600)).unwrap();
     wait_for_answer(&takt, "SELECT state FROM jobs WHERE job_name = 'meanwhile'", "COMPLETED");
     lab.stop(Service::Slurmdbd);
@@ -138,11 +212,12 @@ fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
 /// The accounts are takt.toml's; what ran while nobody looked is known, but not its GPUs.
 #[test]
 fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
-    let Some(lab) = or_skip(SlurmLab::start(Mode::WithoutDbd)) else { return };
+    let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithoutDbd, "UTC", PREEMPTION)) else { return };
     let accounts = "[[fairshare.accounts]]\naccount = \"lab-a\"\nshares = 60\nusers = { alice = 10, bob = 10 }\n\
                     [[fairshare.accounts]]\naccount = \"lab-b\"\nshares = 40\nusers = { carol = 10, dave = 10 }\n";
     let (takt, mut server, address) = serve(&lab, accounts);
     the_same_runs(&lab, &takt, "3:0");
+    the_hard_cases(&lab, &takt);
     wait_for_page(&address, "records are up to date");
     server.stop();
 
@@ -161,7 +236,62 @@ fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
     let path = lab.jobcomp().display().to_string();
     let imported =
         takt.run(["--config", "takt.toml", "import", "jobcomp", &path, "--cluster", "lab", "--format", "csv"]).ok();
-    assert!(imported.contains("runs new,0\nruns corrected,0\nruns known already,6"), "{imported}");
+    assert!(imported.contains("runs new,0\nruns corrected,0\nruns known already,"), "{imported}");
     let wrong = takt.run(["import", "jobcomp", &path, "--cluster", "lab", "--timezone", "Asia/Tokyo"]).fails(1);
     assert!(wrong.contains("are known already, 9 h") && wrong.contains("--timezone"), "{wrong}");
+}
+
+/// slurmrestd on its unix socket, as it comes without a port, with a user's token.
+#[test]
+fn slurmrestd_tells_over_its_socket() {
+    let Some(mut lab) = or_skip(
+        need(&[Needed { program: "slurmrestd", package: "slurmrestd slurm-wlm-jwt-plugin" }])
+            .and_then(|()| SlurmLab::start(Mode::WithDbd)),
+    ) else {
+        return;
+    };
+    lab.start_service(Service::Slurmrestd);
+    let takt = Takt::fresh();
+    let token = takt.file("token", lab.token("monitor", 3600));
+    let (takt, mut server, address) = serve(
+        &lab,
+        &format!(
+            "[jobs.slurmrestd]\nurl = \"unix:{}\"\nuser = \"monitor\"\ntoken_file = {token:?}",
+            lab.slurmrestd_socket().display()
+        ),
+    );
+    lab.run(&[
+        "scontrol",
+        "create",
+        "reservation",
+        "ReservationName=class",
+        "StartTime=now",
+        "Duration=60",
+        "Nodes=node0",
+        "Accounts=lab-a",
+    ]);
+    lab.submit("alice", &["-J", "lesson", "--reservation=class", "--gres=gpu:1", "-t", "5"], "sleep 2");
+    wait_for_answer(&takt, "SELECT state, gpus, reservation FROM jobs WHERE job_name = 'lesson'", "COMPLETED,1,class");
+    wait_for_answer(&takt, "SELECT name, cpus, owners, source FROM reservations", "class,8,lab-a,slurmctld");
+    wait_for_page(&address, "records are up to date");
+    server.stop();
+}
+
+/// Nobody asked slurmdbd to keep GPUs: they are counted while jobs hold them, unknown of others, and never 0.
+#[test]
+fn gpus_that_slurmdbd_does_not_keep_are_seen_with_slurmctld() {
+    let Some(lab) = or_skip(SlurmLab::start(Mode::WithoutGpuTres)) else { return };
+    lab.submit("carol", &["-J", "before", "--gres=gpu:a100:1", "-t", "5"], "sleep 1");
+    lab.wait_until_idle(SOON);
+    // After that slurmctld no longer knows what the job held.
+    let (takt, mut server, address) = serve(&lab, "");
+    lab.submit("alice", &["-J", "train", "--gres=gpu:a100:2", "-t", "5"], "sleep 12");
+    lab.submit("alice", &["-J", "compile", "-t", "5"], "sleep 12");
+    wait_for_answer(
+        &takt,
+        "SELECT job_name, state, gpus, gpu_model FROM jobs ORDER BY job_name",
+        "before,COMPLETED,,\ncompile,COMPLETED,0,\ntrain,COMPLETED,2,a100",
+    );
+    wait_for_page(&address, "but without GPUs: AccountingStorageTRES in slurm.conf lacks");
+    server.stop();
 }

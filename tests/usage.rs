@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use support::or_skip;
 use support::process::{Daemon, free_port, http_get, wait_for};
-use support::slurm::{Job, Mode, Service, SlurmLab, Usage};
+use support::slurm::{Job, Mode, PastReservation, Service, SlurmLab, Usage};
 use support::takt::Takt;
 
 /// Long enough for a busy machine.
@@ -101,6 +101,166 @@ fn only_gpus_that_wait_differ(takt: &Takt, month: &str) {
         .map(|line| line["difference"].as_i64().unwrap())
         .sum();
     assert_eq!(idle, 0, "what is planned here is idle there");
+}
+
+/// A month with a lesson, a maintenance, and one beside which jobs went on: the CPUs' parts are sreport's, and what differs is
+/// named.
+#[test]
+fn reservations_equal_sreport() {
+    let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else { return };
+    const HOUR: i64 = 3600;
+    let day = |day: i64| 1_788_220_800 + (day - 1) * 86_400; // September 2026
+    let kept = |id, name, node, owners: &[(&'static str, &'static str)], from, to| PastReservation {
+        id,
+        name,
+        node,
+        cpus: 8,
+        is_maintenance: false,
+        ignores_jobs: false,
+        owners: owners.to_vec(),
+        from,
+        to,
+    };
+    let lesson = kept(1, "lesson", "node0", &[("alice", "lab-a"), ("dave", "lab-b")], day(2) + 1800, day(2) + 5 * HOUR);
+    let upgrade = PastReservation { is_maintenance: true, ..kept(2, "upgrade", "node2", &[], day(3), day(4)) };
+    let beside =
+        PastReservation { is_maintenance: true, ignores_jobs: true, ..kept(3, "beside", "node1", &[], day(5), day(6)) };
+    lab.inject_reservations(&[lesson, upgrade, beside]);
+    let job = |id, user: &str, account: &str, from: i64, hours: i64, reservation| Job {
+        cpus: 4,
+        gpus: 1,
+        gpu_type: Some("a100"),
+        reservation,
+        ..Job::new(id, user, account, from - 600, from, from + hours * HOUR)
+    };
+    lab.inject(&[
+        job(1, "alice", "lab-a", day(2) + HOUR, 2, 1),
+        Job { nodes: vec!["node1"], ..job(2, "carol", "lab-b", day(2) + HOUR, 20, 0) },
+        Job { nodes: vec!["node1"], ..job(3, "bob", "lab-a", day(5), 30, 0) },
+        // The month is over and known.
+        job(4, "bob", "lab-a", day(30), 1, 0),
+    ]);
+
+    let (takt, mut server) = serve(&lab, "UTC");
+    wait_for_answer(&takt, "SELECT count(*) AS runs FROM jobs", "4");
+    wait_for_answer(&takt, "SELECT count(*) AS n FROM reservations", "3");
+    wait_for_answer(&takt, "SELECT count(*) > 0 AS known FROM node_events", "true");
+    let month: &[&str] = &["--month", "2026-09", "--format", "json"];
+    let lines: Vec<serde_json::Value> =
+        serde_json::from_str(&takt.run(["reconcile"].iter().chain(month)).ok()).unwrap();
+    let line = |user: &str, resource: &str, part: &str| {
+        let is_it = |line: &&serde_json::Value| {
+            (&line["user"], &line["resource"], &line["part"]) == (&user.into(), &resource.into(), &part.into())
+        };
+        lines.iter().find(is_it).unwrap_or_else(|| panic!("no {user} {resource} {part} in {lines:#?}"))
+    };
+    for part in ["allocated", "down", "planned_down", "idle", "planned", "reported"] {
+        assert_eq!(line("", "cpu", part)["difference"], 0, "{:#}", line("", "cpu", part));
+    }
+    assert_eq!(line("", "cpu", "planned_down")["ours"], 8 * 86_400);
+    // The lesson was four and a half hours long; Slurm takes it for used in the two in which a job ran in it.
+    let idle = 8 * (9 * HOUR / 2 - 2 * HOUR);
+    for (user, difference) in [("alice", -idle / 2), ("dave", -idle / 2), ("bob", 0), ("carol", 0)] {
+        let used = line(user, "cpu", "used");
+        assert_eq!(used["difference"], difference, "{used:#}");
+        let reason = used["reason"].as_str().unwrap();
+        assert_eq!(
+            reason.starts_with(&format!("reservations: Slurm charges {}", -difference)),
+            difference != 0,
+            "{reason}"
+        );
+    }
+    // Slurm counts no GPU in a reservation, ours are kept with their nodes.
+    let reason = line("", "gres/gpu", "allocated")["reason"].as_str().unwrap();
+    assert!(reason.starts_with("Slurm counts the CPUs of reservations only"), "{reason}");
+    let capacity: serde_json::Value = serde_json::from_str(&takt.run(["capacity"].iter().chain(month)).ok()).unwrap();
+    let gpus = &capacity["rows"][1];
+    assert_eq!(
+        (&gpus["planned_down"], &gpus["reserved_idle"]),
+        (&(2 * 86_400).into(), &(9 * HOUR - 2 * HOUR).into()),
+        "{gpus:#}"
+    );
+    server.stop();
+}
+
+/// An account's use is its own and that of the accounts below it: CPUs, GPUs, memory and billing are sreport's.
+#[test]
+fn accounts_with_those_below_them_equal_sreport() {
+    let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else { return };
+    for (account, parent) in [("optics", "lab-a"), ("laser", "optics")] {
+        let parent = format!("parent={parent}");
+        lab.run(&["sacctmgr", "-i", "-Q", "add", "account", account, &parent, "cluster=lab"]);
+    }
+    let day = |day: i64| 1_788_220_800 + (day - 1) * 86_400; // September 2026
+    let job = |id, user: &str, account: &str, gpus, from: i64, seconds: i64| Job {
+        cpus: 2 + gpus,
+        gpus,
+        gpu_type: Some("a100").filter(|_| gpus > 0),
+        memory_mib: 3000,
+        ..Job::new(id, user, account, from - 60, from, from + seconds)
+    };
+    lab.inject(&[
+        job(1, "alice", "lab-a", 1, day(1), 10_000),
+        job(2, "erin", "optics", 2, day(2), 7777),
+        job(3, "frank", "laser", 0, day(3), 86_400),
+        job(4, "alice", "laser", 1, day(4) - 100, 200),
+        job(5, "carol", "lab-b", 1, day(30) + 80_000, 20_000),
+    ]);
+    let (takt, mut server) = serve(&lab, "UTC");
+    wait_for_answer(&takt, "SELECT count(*) AS runs FROM jobs", "5");
+    wait_for_answer(&takt, "SELECT count(*) > 0 AS known FROM share_settings WHERE settings LIKE '%laser%'", "true");
+
+    let sreport = lab.run(&[
+        "sreport",
+        "-n",
+        "-P",
+        "-t",
+        "seconds",
+        "--tres=cpu,gres/gpu,mem,billing",
+        "cluster",
+        "AccountUtilizationByUser",
+        "start=2026-09-01",
+        "end=2026-10-01",
+        "format=Account,Login,TresName,Used",
+    ]);
+    // A row without a user is the account with all that is below it; the root's is everybody's.
+    let mut expected: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for row in sreport.lines() {
+        let [account, "", tres, used] = row.split('|').collect::<Vec<_>>()[..] else { continue };
+        if account != "root" {
+            expected.insert((account.to_owned(), tres.to_owned()), used.parse().unwrap());
+        }
+    }
+    assert_eq!(expected.len(), 4 * 4, "{sreport}");
+    let arguments = ["report", "usage", "--by", "account_tree", "--month", "2026-09", "--format", "json"];
+    let report: serde_json::Value = serde_json::from_str(&takt.run(arguments).ok()).unwrap();
+    let mut ours = BTreeMap::new();
+    for row in report["rows"].as_array().unwrap() {
+        let path = row["account_tree"].as_str().unwrap();
+        let account = path.rsplit('/').next().unwrap();
+        let seconds = |name: &str| row[name].as_u64().unwrap();
+        let mebibyte_seconds = (row["mem_gib_hours"].as_f64().unwrap() * 1024.0 * 3600.0).round() as u64;
+        for (tres, used) in [
+            ("cpu", seconds("cpu_seconds")),
+            ("gres/gpu", seconds("gpu_seconds")),
+            ("mem", mebibyte_seconds),
+            ("billing", seconds("billing_seconds")),
+        ] {
+            ours.insert((account.to_owned(), tres.to_owned()), used);
+        }
+    }
+    assert_eq!(ours, expected);
+    assert!(
+        report["rows"].as_array().unwrap().iter().any(|row| row["account_tree"] == "lab-a/optics/laser"),
+        "{report:#}"
+    );
+    // What every day of the month adds up to is the month.
+    let arguments = ["report", "usage", "--by", "day,user", "--month", "2026-09", "--format", "json"];
+    let days: serde_json::Value = serde_json::from_str(&takt.run(arguments).ok()).unwrap();
+    let sum = |name: &str| days["rows"].as_array().unwrap().iter().map(|row| row[name].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(sum("cpu_seconds"), report["totals"]["cpu_seconds"].as_u64().unwrap());
+    assert_eq!(sum("billing_seconds"), report["totals"]["billing_seconds"].as_u64().unwrap());
+    server.stop();
 }
 
 /// Live jobs: an array, a failure, a requeue, with and without GPUs; a slurmdbd that was away meanwhile.

@@ -19,19 +19,37 @@ use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-const USERS: [(&str, &str); 12] = [
+const USERS: [(&str, &str); 30] = [
     ("ada", "vision"),
-    ("grace", "vision"),
-    ("alan", "vision"),
-    ("edsger", "language"),
-    ("barbara", "language"),
-    ("donald", "language"),
-    ("katherine", "physics"),
+    ("grace", "language"),
+    ("alan", "physics"),
+    ("edsger", "biology"),
+    ("barbara", "robotics"),
+    ("donald", "vision"),
+    ("katherine", "language"),
     ("emmy", "physics"),
-    ("lise", "physics"),
-    ("rosalind", "biology"),
-    ("carl", "biology"),
-    ("dorothy", "biology"),
+    ("lise", "biology"),
+    ("rosalind", "robotics"),
+    ("carl", "vision"),
+    ("dorothy", "language"),
+    ("sofia", "physics"),
+    ("chien", "biology"),
+    ("leonhard", "robotics"),
+    ("evariste", "vision"),
+    ("srinivasa", "language"),
+    ("maryam", "physics"),
+    ("alonzo", "biology"),
+    ("kurt", "robotics"),
+    ("hedy", "vision"),
+    ("radia", "language"),
+    ("margaret", "physics"),
+    ("frances", "biology"),
+    ("jean", "robotics"),
+    ("adele", "language"),
+    ("karen", "vision"),
+    ("shafi", "language"),
+    ("tim", "vision"),
+    ("vint", "language"),
 ];
 
 /// What the GPUs of a job do, as a function of how far it is.
@@ -87,6 +105,9 @@ fn main() -> Result<(), Failure> {
     let began = Instant::now();
     let samples = tell(&store, &jobs, nodes, (begin, end), interval)?;
     println!("{samples} samples written in {:.1} s", began.elapsed().as_secs_f64());
+    let began = Instant::now();
+    store.seal()?;
+    println!("sealed in {:.1} s", began.elapsed().as_secs_f64());
 
     let rules = EfficiencyConfig { max_gap_seconds: 4 * interval.cast_unsigned(), ..EfficiencyConfig::default() };
     for name in ["first", "again"] {
@@ -128,7 +149,7 @@ fn make_up(nodes: i64, begin: i64, end: i64, count: i64) -> Vec<Job> {
 }
 
 fn job(number: usize, gpus: Vec<(usize, usize)>, start: i64, end: i64, dice: &mut Dice) -> Job {
-    let (user, account) = USERS[(dice.below(12).min(dice.below(12))) as usize];
+    let (user, account) = USERS[(dice.below(30).min(dice.below(30))) as usize];
     let habit = match (dice.below(10), gpus.len()) {
         (0, _) => Habit::Low,
         (1, _) => Habit::Tail,

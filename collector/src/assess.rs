@@ -1,16 +1,17 @@
 //! Runs are assessed once they have ended: their nodes' samples are read, accounting judges, the store keeps the verdict.
 //!
 //! A pass takes what is due and may be repeated at any time; nothing depends on when it runs but how soon a verdict is
-//! there. Samples are asked of the store by node and for a few hours at a time, so a month on many nodes needs no more
-//! memory than an hour on one.
+//! there. Samples are asked of the store by node and for a few hours at a time, once for all runs that were there then, so a
+//! month on many nodes needs no more memory than a few hours of one.
 
 use crate::accounting::efficiency::{
-    self, AssessedRun, Efficiency, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter,
+    self, AssessedRun, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter,
 };
 use crate::error_chain;
 use crate::jobs::{JobRun, nodelist};
 use crate::store::{Due, MatchOp, Matcher, MatcherError, Records, Store, StoreError, is_stale};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use takt_model::{METRIC_NAME, Timestamp};
@@ -22,11 +23,11 @@ pub const SETTLE_SECONDS: i64 = 120;
 /// Time between two passes.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Samples of so much time are read at once.
+/// Samples of one node and so much time are read at once.
 const CHUNK: Duration = Duration::from_secs(6 * 3600);
 
-/// Runs whose verdicts are kept in one transaction.
-const BATCH: usize = 200;
+/// Runs that are read together, and whose verdicts are kept in one transaction.
+const BATCH: usize = 2000;
 
 /// What a pass did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +79,7 @@ pub async fn keep_assessing(
     }
 }
 
-/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds). `go_on` is asked after each run.
+/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds). `go_on` is asked between two readings.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -92,19 +93,17 @@ pub fn pass(
 ) -> Result<Assessed, AssessError> {
     let records = Records::of(store.database());
     let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))?;
+    let reader = Reader { store, cluster, metrics, rules };
     let runs = records.due(cluster, from, to, due, usize::MAX)?;
     let mut done = Assessed::default();
     for batch in runs.chunks(BATCH) {
+        let Some(figures) = reader.measure(batch, || go_on(&done))? else { return Ok(done) };
         let mut found = Vec::new();
-        for run in batch {
-            if let Some(efficiency) = assess(store, &metrics, run, rules)? {
+        for (run, nodes) in batch.iter().zip(&figures) {
+            if let Some(efficiency) = efficiency::assess(run, nodes, rules) {
                 done.runs += 1;
                 done.measured += u64::from(efficiency.is_measured(rules));
                 found.push(AssessedRun { run: run.clone(), efficiency });
-            }
-            if !go_on(&done) {
-                records.keep_efficiencies(&found, now().whole_seconds())?;
-                return Ok(done);
             }
         }
         records.keep_efficiencies(&found, now().whole_seconds())?;
@@ -112,53 +111,105 @@ pub fn pass(
     Ok(done)
 }
 
-fn assess(
-    store: &Store,
-    metrics: &Matcher,
-    run: &JobRun,
-    rules: &EfficiencyConfig,
-) -> Result<Option<Efficiency>, AssessError> {
-    // A list that cannot be expanded names no node that anybody scraped.
-    let names = run.node_list.as_deref().and_then(|list| nodelist::expand(list).ok()).unwrap_or_default();
-    let held = gpus_a_node(run, names.len());
-    let nodes: Result<Vec<NodeFigures>, AssessError> =
-        names.iter().map(|node| Ok(measure(store, metrics, run, node, rules)?.finish(held))).collect();
-    Ok(efficiency::assess(run, &nodes?, rules))
+/// Reads what nodes measured: each time of each node once, for all runs that were on it.
+struct Reader<'s> {
+    store: &'s Store,
+    cluster: &'s str,
+    metrics: Matcher,
+    rules: &'s EfficiencyConfig,
+}
+
+/// A run on one of its nodes. Times are those of the samples that it is measured by: its own, and those just outside by
+/// which its counters are cut.
+struct Part {
+    run: usize,
+    from: Timestamp,
+    to: Timestamp,
+    held: Option<u64>,
+    meter: NodeMeter,
+}
+
+impl Reader<'_> {
+    /// What the nodes of each run measured, in the order of the runs; `None` if it was to stop.
+    fn measure(
+        &self,
+        runs: &[JobRun],
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<Option<Vec<Vec<NodeFigures>>>, AssessError> {
+        let mut by_node: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+        for (at, run) in runs.iter().enumerate() {
+            // A list that cannot be expanded names no node that anybody scraped.
+            let names = run.node_list.as_deref().and_then(|list| nodelist::expand(list).ok()).unwrap_or_default();
+            let held = gpus_a_node(run, names.len());
+            for name in names {
+                let part = self.part(run, at, &name, held);
+                by_node.entry(name).or_default().push(part);
+            }
+        }
+        let mut figures: Vec<Vec<NodeFigures>> = runs.iter().map(|_| Vec::new()).collect();
+        for (node, mut parts) in by_node {
+            if !self.read(&node, &mut parts, &mut go_on)? {
+                return Ok(None);
+            }
+            parts.into_iter().for_each(|part| figures[part.run].push(part.meter.finish(part.held)));
+        }
+        Ok(Some(figures))
+    }
+
+    fn part(&self, run: &JobRun, at: usize, node: &str, held: Option<u64>) -> Part {
+        let window = self.rules.window(run.start.unwrap_or(run.submit), run.end.unwrap_or(run.submit));
+        let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
+        Part {
+            run: at,
+            from: Timestamp(window.from_ms).minus(around),
+            to: Timestamp(window.to_ms).plus(around),
+            held,
+            meter: NodeMeter::new(node, run, window, self.rules),
+        }
+    }
+
+    /// Shows each of the parts what the node measured in its time. False if it was to stop.
+    fn read(&self, node: &str, parts: &mut [Part], go_on: &mut impl FnMut() -> bool) -> Result<bool, AssessError> {
+        let matchers = [self.metrics.clone(), Matcher::equal("cluster", self.cluster), Matcher::equal("node", node)];
+        let mut next = parts.iter().map(|part| part.from).min();
+        while let Some(from) = next {
+            if !go_on() {
+                return Ok(false);
+            }
+            let last = parts.iter().map(|part| part.to).max().unwrap_or(from);
+            let to = end_of_chunk(from).min(last);
+            for series in self.store.range(&matchers, from, to)? {
+                let samples: Vec<MeterSample> = series
+                    .samples
+                    .iter()
+                    .map(|sample| (sample.at.0, (!is_stale(sample.value)).then_some(sample.value)))
+                    .collect();
+                for part in &mut *parts {
+                    let first = samples.partition_point(|(at, _)| *at < part.from.0);
+                    let end = samples.partition_point(|(at, _)| *at <= part.to.0);
+                    if first < end {
+                        part.meter.add(&series.labels, &samples[first..end]);
+                    }
+                }
+            }
+            // Time in which nothing ran is not read.
+            let after = to.plus(Duration::from_millis(1));
+            next = parts.iter().filter(|part| part.to >= after).map(|part| part.from.max(after)).min();
+        }
+        Ok(true)
+    }
+}
+
+/// The last instant of the chunk in which `at` lies.
+fn end_of_chunk(at: Timestamp) -> Timestamp {
+    let chunk = i64::try_from(CHUNK.as_millis()).unwrap_or(i64::MAX);
+    Timestamp((at.0.div_euclid(chunk) + 1).saturating_mul(chunk) - 1)
 }
 
 /// GPUs that the run held on each of its nodes, where that can be known.
 fn gpus_a_node(run: &JobRun, nodes: usize) -> Option<u64> {
     let (gpus, nodes) = (run.gpus?, nodes as u64);
     (nodes > 0 && gpus % nodes == 0).then(|| gpus / nodes)
-}
-
-/// Reads one node's samples of the time of a run, and those just outside by which its counters are cut.
-fn measure(
-    store: &Store,
-    metrics: &Matcher,
-    run: &JobRun,
-    node: &str,
-    rules: &EfficiencyConfig,
-) -> Result<NodeMeter, AssessError> {
-    let window = rules.window(run.start.unwrap_or(run.submit), run.end.unwrap_or(run.submit));
-    let mut meter = NodeMeter::new(node, run, window, rules);
-    let matchers = [metrics.clone(), Matcher::equal("cluster", &run.cluster), Matcher::equal("node", node)];
-    let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
-    let mut from = Timestamp(window.from_ms).minus(around);
-    let end = Timestamp(window.to_ms).plus(around);
-    while from <= end {
-        let to = from.plus(CHUNK).min(end);
-        for series in store.range(&matchers, from, to)? {
-            let samples: Vec<MeterSample> = series
-                .samples
-                .iter()
-                .map(|sample| (sample.at.0, (!is_stale(sample.value)).then_some(sample.value)))
-                .collect();
-            meter.add(&series.labels, &samples);
-        }
-        from = to.plus(Duration::from_millis(1));
-    }
-    Ok(meter)
 }
 
 fn now() -> Timestamp {

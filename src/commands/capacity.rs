@@ -15,11 +15,12 @@ pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
         to: asked.period.to.clone(),
         cluster: asked.cluster.clone(),
     };
-    let report = source(place)?.capacity(&question)?;
+    let answer = source(place)?.capacity(&question)?;
+    let report = &answer.report;
     if report.rows.iter().all(|row| row.reported == 0) {
         tracing::warn!("it is not known what the cluster had in this period: a server that polls Slurm learns it");
     }
-    print(asked.format, &listing(&report), &report)
+    print(asked.format, &listing(report), &answer)
 }
 
 /// Hours, but for what is unknown.
@@ -33,6 +34,7 @@ fn listing(report: &CapacityReport) -> Listing {
         Number("planned_hours"),
         Number("idle_hours"),
         Number("reported_hours"),
+        Number("reserved_idle_hours"),
         Number("overcommitted_hours"),
         Number("stranded_hours"),
     ]);
@@ -46,6 +48,7 @@ fn listing(report: &CapacityReport) -> Listing {
             hours(row.planned),
             hours(row.idle),
             hours(row.reported),
+            hours(row.reserved_idle),
             hours(row.overcommitted),
             row.stranded.map_or_else(String::new, hours),
         ]);

@@ -5,8 +5,7 @@ use crate::cli::{Job, Jobs, Place};
 use crate::failure::Failure;
 use crate::output::{Column, Listing};
 use jiff::Timestamp;
-use takt_collector::api::JobsQuestion;
-use takt_collector::jobs::JobRun;
+use takt_collector::api::{JobsQuestion, ListedRun};
 
 /// Lists runs, the newest first.
 pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
@@ -31,7 +30,7 @@ pub fn show(place: &Place, asked: &Job) -> Result<(), Failure> {
     print(asked.format, &listing, &runs)
 }
 
-fn listing(runs: &[JobRun]) -> Listing {
+fn listing(runs: &[ListedRun]) -> Listing {
     use Column::{Number, Text};
     let mut listing = Listing::new(&[
         Text("job_id"),
@@ -46,8 +45,9 @@ fn listing(runs: &[JobRun]) -> Listing {
         Number("cpus"),
         Number("gpus"),
         Text("node_list"),
+        Text("reason"),
     ]);
-    for run in runs {
+    for ListedRun { run, waiting } in runs {
         listing.push(vec![
             run.job_id.clone(),
             run.user.clone(),
@@ -61,13 +61,15 @@ fn listing(runs: &[JobRun]) -> Listing {
             number(run.cpus),
             number(run.gpus),
             run.node_list.clone().unwrap_or_default(),
+            waiting.as_ref().map_or_else(String::new, |waiting| waiting.reason.clone()),
         ]);
     }
     listing
 }
 
 /// One run, a line a field; what nobody knows is left out.
-fn details(run: &JobRun) -> Listing {
+fn details(listed: &ListedRun) -> Listing {
+    let ListedRun { run, waiting } = listed;
     let mut listing = Listing::new(&[Column::Text("field"), Column::Text("value")]);
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     for (name, value) in [
@@ -80,7 +82,12 @@ fn details(run: &JobRun) -> Listing {
         ("account", run.account.clone()),
         ("partition", run.partition.clone()),
         ("qos", text(&run.qos)),
+        ("reservation", text(&run.reservation)),
         ("submit", instant(Some(run.submit))),
+        ("reason", waiting.as_ref().map_or_else(String::new, |waiting| waiting.reason.clone())),
+        ("it_waits_because", waiting.as_ref().map_or_else(String::new, |waiting| waiting.words.clone())),
+        ("reason_since", instant(waiting.as_ref().map(|waiting| waiting.since))),
+        ("expected_start", instant(waiting.as_ref().and_then(|waiting| waiting.expected_start))),
         ("eligible", instant(run.eligible)),
         ("start", instant(run.start)),
         ("end", instant(run.end)),

@@ -6,6 +6,7 @@ mod capacity;
 mod check_config;
 mod credit;
 mod fairshare;
+mod gpus;
 mod import;
 mod jobs;
 mod plot;
@@ -42,6 +43,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Credit(asked) => credit::run(place, &asked),
         Command::Jobs(jobs) => jobs::list(place, &jobs),
         Command::Job(job) => jobs::show(place, &job),
+        Command::Gpus(asked) => gpus::run(place, &asked),
         Command::Capacity(asked) => capacity::run(place, &asked),
         Command::Reconcile(asked) => reconcile::run(place, &asked),
         Command::Fairshare(asked) => fairshare::run(place, &asked),

@@ -34,12 +34,18 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
         to: period.to.clone(),
         cluster,
     })?;
-    let circumstances = circumstances(&source, &usage)?;
+    let mut circumstances = circumstances(&source, &usage)?;
+    for charge in &capacity.reservations_charged {
+        // slurmctld names users without their accounts, and charges of a whole account are nobody's line.
+        let of = (charge.owner.account.clone(), charge.owner.user.clone().unwrap_or_default());
+        circumstances.entry(of).or_default().reserved_idle_cpu_seconds += charge.cpu_seconds;
+    }
+    let with_reservations = !capacity.reservations.is_empty();
     // Periods are whole local days, which sreport reads as such.
     let day = |instant: &str| instant.split('T').next().unwrap_or_default().to_owned();
     let sreport =
         one_thread()?.block_on(jobs::sreport(&config.jobs, &usage.timezone, &day(&usage.from), &day(&usage.to)))?;
-    let lines = reconcile(&ours(&usage, &capacity), &sreport, &circumstances);
+    let lines = reconcile(&ours(&usage, &capacity.report), &sreport, &circumstances, with_reservations);
     let differ = lines.iter().filter(|line| line.difference != 0).count();
     let shown: Vec<Line> = lines.into_iter().filter(|line| !asked.differences || line.difference != 0).collect();
     tracing::info!(period_from = usage.from, period_to = usage.to, timezone = usage.timezone, differ, "compared");
@@ -92,7 +98,8 @@ fn circumstances(source: &Source, usage: &UsageReport) -> Result<BTreeMap<(Strin
                 coalesce(sum(suspended_seconds * cpus), 0)::BIGINT,
                 count(*) FILTER (end_time IS NULL AND epoch(start_time) + timelimit_seconds + {DAY} < {now}),
                 count(*) FILTER (end_time IS NULL AND start_time IS NOT NULL),
-                count(*) FILTER (gpus IS NULL AND start_time IS NOT NULL)
+                count(*) FILTER (gpus IS NULL AND start_time IS NOT NULL),
+                count(*) FILTER (state = 'RESIZING')
          FROM jobs
          WHERE cluster = '{cluster}' AND epoch(submit_time) < {to} AND coalesce(epoch(end_time) > {from}, true)
          GROUP BY ALL"
@@ -105,6 +112,8 @@ fn circumstances(source: &Source, usage: &UsageReport) -> Result<BTreeMap<(Strin
             runaway_runs: count(&row[3]),
             open_runs: count(&row[4]),
             gpu_unknown_runs: count(&row[5]),
+            resized_jobs: count(&row[6]),
+            ..Circumstances::default()
         };
         ((text(&row[0]), text(&row[1])), of)
     };

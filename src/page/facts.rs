@@ -58,6 +58,8 @@ pub struct GpuFacts {
     pub power_watts: Option<f64>,
     /// Who has a process or a job on it.
     pub users: Vec<String>,
+    /// What they run there without a job: `ann: python`.
+    pub commands: Vec<String>,
 }
 
 /// The scheduler's queue.
@@ -195,6 +197,10 @@ fn gpus(
                 users.push(user);
             }
         }
+    }
+    for series in latest("takt_gpu_process_memory_used_bytes")? {
+        let label = |name| series.labels.get(name).unwrap_or_default();
+        gpus.entry(key(&series.labels)).or_default().commands.push(format!("{}: {}", label("user"), label("command")));
     }
     let mut by_node: BTreeMap<String, Vec<GpuFacts>> = BTreeMap::new();
     for ((node, uuid), gpu) in gpus {

@@ -154,8 +154,11 @@ impl<'a> Gpu<'a> {
             facts.temperature_celsius.map(|celsius| format!("{celsius:.0} °C")),
             facts.power_watts.map(|watts| format!("{watts:.0} W")),
         ];
-        let title: Vec<String> =
-            [facts.model.clone(), facts.uuid.clone()].into_iter().chain(readings.into_iter().flatten()).collect();
+        let title: Vec<String> = [facts.model.clone(), facts.uuid.clone()]
+            .into_iter()
+            .chain(readings.into_iter().flatten())
+            .chain(facts.commands.iter().cloned())
+            .collect();
         Self {
             index: &facts.index,
             up: facts.trouble.is_none(),

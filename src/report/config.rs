@@ -26,6 +26,8 @@ pub struct ReportsConfig {
     pub delay_days: u32,
     /// Days after the month's end up to which late records make a correction.
     pub correct_days: u32,
+    /// Hours between a report and its correction, at least: records that come one by one make one correction.
+    pub correction_hours: u32,
     /// Whether the rank keeps users' names back from the others.
     pub pseudonyms: bool,
     /// File with the URL of a Slack webhook that gets the month in short.
@@ -43,6 +45,7 @@ impl Default for ReportsConfig {
             opt_out: Vec::new(),
             delay_days: 1,
             correct_days: 14,
+            correction_hours: 24,
             pseudonyms: false,
             slack_webhook_file: None,
         }

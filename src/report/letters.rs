@@ -1,7 +1,7 @@
 //! The month's letters: which sheet goes to whom, as a mail; and which of them are due.
 //!
 //! A letter is sent once. When records that came late have changed its figures since, a correction follows, marked as
-//! one and below the first in the reader's mail program; at most one a day, so that a slow import makes no stream.
+//! one and below the first in the reader's mail program; by default at most one a day, so that a slow import makes no stream.
 
 use super::ReportsConfig;
 use super::sheet::{View, page, text};
@@ -10,9 +10,6 @@ use std::io;
 use takt_alerts::notify::email::Mail;
 use takt_collector::accounting::sheet::{Sheet, Subject};
 use takt_collector::store::SentReport;
-
-/// Between a letter and its correction.
-const PATIENCE_SECONDS: i64 = 86_400;
 
 /// A sheet that is due to somebody.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +25,7 @@ pub struct Letter<'s> {
 /// All letters of these sheets that were not sent yet, or that would say something else by now.
 pub fn due<'s>(sheets: &'s [Sheet], sent: &[SentReport], config: &ReportsConfig, now: i64) -> Vec<Letter<'s>> {
     let mut letters = Vec::new();
+    let patience_seconds = i64::from(config.correction_hours) * 3600;
     for sheet in sheets {
         for to in recipients(&sheet.subject, config) {
             let is_this = |sent: &&SentReport| {
@@ -35,7 +33,7 @@ pub fn due<'s>(sheets: &'s [Sheet], sent: &[SentReport], config: &ReportsConfig,
             };
             let edition = match sent.iter().filter(is_this).max_by_key(|sent| sent.edition) {
                 None => 1,
-                Some(last) if last.digest == digest(sheet) || now - last.sent_at < PATIENCE_SECONDS => continue,
+                Some(last) if last.digest == digest(sheet) || now - last.sent_at < patience_seconds => continue,
                 Some(last) => last.edition + 1,
             };
             letters.push(Letter { sheet, to, edition });

@@ -4,11 +4,13 @@ mod config;
 mod html;
 mod letters;
 mod sheet;
+mod warnings;
 mod words;
 
 pub use config::ReportsConfig;
 pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};
+pub use warnings::{SLACK, Warning, warnings};
 
 use crate::cli::ReportFormat;
 use crate::output::{Column, Listing};
@@ -48,6 +50,8 @@ const FIGURES: &[Figure] = &[
     Figure { name: "wall_seconds", short: None, exact: |f| f.wall_seconds.to_string() },
     Figure { name: "wall_hours", short: Some(|f| hours(f.wall_hours)), exact: |f| f.wall_hours.to_string() },
     Figure { name: "mem_gib_hours", short: Some(|f| hours(f.mem_gib_hours)), exact: |f| f.mem_gib_hours.to_string() },
+    Figure { name: "billing_seconds", short: None, exact: |f| f.billing_seconds.to_string() },
+    Figure { name: "billing_hours", short: None, exact: |f| f.billing_hours.to_string() },
     Figure { name: "wait_seconds", short: None, exact: |f| f.wait_seconds.to_string() },
     Figure { name: "wait_hours", short: Some(|f| hours(f.wait_hours)), exact: |f| f.wait_hours.to_string() },
 ];

@@ -38,6 +38,19 @@ pub enum Effect {
     Down,
     /// A node was away as planned: in maintenance, powered down, not there yet.
     PlannedDown,
+    /// It was kept for somebody.
+    Reserved,
+}
+
+/// A reservation's name and when it was: what runs in it use is part of what it keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept<'r> {
+    /// Its name.
+    pub name: &'r str,
+    /// UTC seconds.
+    pub from: i64,
+    /// UTC seconds.
+    pub to: i64,
 }
 
 /// A time in which there was so much of something. Instants are UTC seconds.
@@ -70,6 +83,8 @@ pub struct CapacityRun<'r> {
     pub wanted: Amounts,
     /// The nodes that it held, as Slurm writes them.
     pub node_list: Option<&'r str>,
+    /// The reservation that it was submitted to.
+    pub reservation: Option<&'r str>,
 }
 
 /// What a node has.
@@ -96,14 +111,14 @@ pub struct CapacityReport {
     pub rows: Vec<CapacityRow>,
 }
 
-/// What became of one resource. All but `stranded` and `overcommitted` add up to `reported`.
+/// What became of one resource. `allocated` to `idle` add up to `reported`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityRow {
     /// `cpu` or `gres/gpu`.
     pub resource: String,
     /// All there was.
     pub reported: u64,
-    /// Held by runs.
+    /// Held by runs, or kept by a reservation.
     pub allocated: u64,
     /// Of nodes that were down or drained.
     pub down: u64,
@@ -115,9 +130,71 @@ pub struct CapacityRow {
     pub idle: u64,
     /// What waiting jobs wanted beyond that.
     pub overcommitted: u64,
+    /// Part of what was allocated: kept by a reservation, and used by nobody.
+    #[serde(default)]
+    pub reserved_idle: u64,
     /// Part of what was idle or planned: GPUs of nodes whose CPUs or memory were taken. `None` for what is no GPU, and
     /// where no node is known.
     pub stranded: Option<u64>,
+}
+
+/// What became of a period's resources, while runs are added to it in any order.
+pub struct Capacity<'n> {
+    hours: Hours,
+    stranded: Stranded<'n>,
+    kept: &'n [Kept<'n>],
+    now: i64,
+}
+
+impl<'n> Capacity<'n> {
+    /// Nothing held yet. Runs that go on hold until `now`.
+    pub fn new(period: &Period, spans: &[Span], kept: &'n [Kept<'n>], nodes: &'n [NodeCapacity], now: i64) -> Self {
+        let to = period.to().min(now);
+        let mut hours = Hours::new(period.from(), to);
+        for span in spans {
+            let end = span.to.unwrap_or(now);
+            for (resource, _) in RESOURCES.iter().enumerate() {
+                let of = match span.effect {
+                    Effect::Existed => Part::Total,
+                    Effect::Down => Part::Down,
+                    Effect::PlannedDown => Part::PlannedDown,
+                    Effect::Reserved => Part::Reserved,
+                };
+                hours.add(resource, of, span.from, end, span.amounts.of(resource));
+            }
+        }
+        Self { hours, stranded: Stranded::new(period.from(), to, nodes), kept, now }
+    }
+
+    /// Adds a run.
+    pub fn add(&mut self, run: &CapacityRun<'_>) {
+        let Self { hours, stranded, kept, now } = self;
+        let end = run.end.unwrap_or(*now);
+        if let Some(start) = run.start {
+            let running = end.saturating_sub(run.suspended.cast_signed()).max(start);
+            hours.add(0, Part::Allocated, start, running, run.held.cpus);
+            hours.add(1, Part::Allocated, start, end, run.held.gpus);
+            stranded.add(run, start, end);
+            for kept in kept.iter().filter(|kept| run.reservation == Some(kept.name)) {
+                hours.add(0, Part::InReservation, start.max(kept.from), running.min(kept.to), run.held.cpus);
+                hours.add(1, Part::InReservation, start.max(kept.from), end.min(kept.to), run.held.gpus);
+            }
+        }
+        // What waits for a reservation of its own waits for no room elsewhere.
+        if let Some(eligible) = run.eligible.filter(|_| run.reservation.is_none()) {
+            let until = run.start.unwrap_or(end);
+            for (resource, _) in RESOURCES.iter().enumerate() {
+                hours.add(resource, Part::Planned, eligible, until, run.wanted.of(resource));
+            }
+        }
+    }
+
+    /// One row a resource.
+    pub fn rows(self) -> Vec<CapacityRow> {
+        let mut rows: Vec<CapacityRow> = (0..RESOURCES.len()).map(|resource| self.hours.row(resource)).collect();
+        rows[1].stranded = self.stranded.seconds();
+        rows
+    }
 }
 
 /// The report of a period as of `now`, in which running runs hold until then.
@@ -125,47 +202,19 @@ pub fn capacity<'r>(
     cluster: &str,
     period: &Period,
     spans: &[Span],
+    kept: &[Kept<'_>],
     nodes: &[NodeCapacity],
     runs: impl IntoIterator<Item = CapacityRun<'r>>,
     now: i64,
 ) -> CapacityReport {
-    let to = period.to().min(now);
-    let mut hours = Hours::new(period.from(), to);
-    for span in spans {
-        let end = span.to.unwrap_or(now);
-        for (resource, _) in RESOURCES.iter().enumerate() {
-            let of = match span.effect {
-                Effect::Existed => Part::Total,
-                Effect::Down => Part::Down,
-                Effect::PlannedDown => Part::PlannedDown,
-            };
-            hours.add(resource, of, span.from, end, span.amounts.of(resource));
-        }
-    }
-    let mut stranded = Stranded::new(period.from(), to, nodes);
-    for run in runs {
-        let end = run.end.unwrap_or(now);
-        if let Some(start) = run.start {
-            let running = end.saturating_sub(run.suspended.cast_signed()).max(start);
-            hours.add(0, Part::Allocated, start, running, run.held.cpus);
-            hours.add(1, Part::Allocated, start, end, run.held.gpus);
-            stranded.add(&run, start, end);
-        }
-        if let Some(eligible) = run.eligible {
-            let until = run.start.unwrap_or(end);
-            for (resource, _) in RESOURCES.iter().enumerate() {
-                hours.add(resource, Part::Planned, eligible, until, run.wanted.of(resource));
-            }
-        }
-    }
-    let mut rows: Vec<CapacityRow> = (0..RESOURCES.len()).map(|resource| hours.row(resource)).collect();
-    rows[1].stranded = stranded.seconds();
+    let mut capacity = Capacity::new(period, spans, kept, nodes, now);
+    runs.into_iter().for_each(|run| capacity.add(&run));
     CapacityReport {
         cluster: cluster.to_owned(),
         from: period.from_text(),
         to: period.to_text(),
         timezone: period.zone_name(),
-        rows,
+        rows: capacity.rows(),
     }
 }
 
@@ -178,19 +227,23 @@ enum Part {
     Down,
     PlannedDown,
     Planned,
+    Reserved,
+    InReservation,
 }
 
 /// Seconds × amount of each resource and part in each hour.
 struct Hours {
     from: i64,
     to: i64,
-    sums: Vec<[[u128; 5]; 2]>,
+    sums: Vec<[[u128; PARTS]; 2]>,
 }
+
+const PARTS: usize = Part::InReservation as usize + 1;
 
 impl Hours {
     fn new(from: i64, to: i64) -> Self {
         let hours = usize::try_from((to - from + HOUR - 1).max(0) / HOUR).unwrap_or(0);
-        Self { from, to, sums: vec![[[0; 5]; 2]; hours] }
+        Self { from, to, sums: vec![[[0; PARTS]; 2]; hours] }
     }
 
     fn add(&mut self, resource: usize, part: Part, from: i64, to: i64, amount: u64) {
@@ -209,18 +262,20 @@ impl Hours {
 
     /// Hour by hour what there was room for, as Slurm's rollup settles it.
     fn row(&self, resource: usize) -> CapacityRow {
-        let mut sums = [0_u128; 7];
+        let mut sums = [0_u128; 8];
         for hour in &self.sums {
-            let [total, allocated, down, planned_down, planned] = hour[resource];
-            let allocated = allocated.min(total);
+            let [total, held, down, planned_down, planned, reserved, in_reservation] = hour[resource];
+            let held = held.min(total);
+            let reserved_idle = reserved.saturating_sub(in_reservation).min(total - held);
+            let allocated = held + reserved_idle;
             let down = down.min(total - allocated);
             let planned_down = planned_down.min(total - allocated - down);
             let free = total - allocated - down - planned_down;
             let room = planned.min(free);
-            let parts = [total, allocated, down, planned_down, room, free - room, planned - room];
+            let parts = [total, allocated, down, planned_down, room, free - room, planned - room, reserved_idle];
             sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
         }
-        let [reported, allocated, down, planned_down, planned, idle, overcommitted] =
+        let [reported, allocated, down, planned_down, planned, idle, overcommitted, reserved_idle] =
             sums.map(|sum| u64::try_from(sum).unwrap_or(u64::MAX));
         CapacityRow {
             resource: RESOURCES[resource].to_owned(),
@@ -231,6 +286,7 @@ impl Hours {
             planned,
             idle,
             overcommitted,
+            reserved_idle,
             stranded: None,
         }
     }
@@ -313,6 +369,13 @@ impl<'n> Stranded<'n> {
     }
 }
 
+/// What a state of a node adds to the history of the cluster's capacity. What happens to a node in maintenance is its
+/// reservation's doing, and is counted there.
+pub fn history_of(state: &str) -> Option<Effect> {
+    let says_maintenance = state.to_uppercase().split(['+', ' ', ',']).any(|word| word.starts_with("MAINT"));
+    if says_maintenance { None } else { effect_of(state) }
+}
+
 /// How a state of a node, in Slurm's words (`DOWN*`, `IDLE+DRAIN`, `MAINT`), takes it away; `None` where it does not.
 pub fn effect_of(state: &str) -> Option<Effect> {
     let words: Vec<String> = state
@@ -364,7 +427,7 @@ mod tests {
 
     fn report(spans: &[Span], nodes: &[NodeCapacity], runs: &[CapacityRun<'_>]) -> Vec<CapacityRow> {
         let period = day();
-        capacity("lab", &period, spans, nodes, runs.iter().copied(), period.to() + 1000).rows
+        capacity("lab", &period, spans, &[], nodes, runs.iter().copied(), period.to() + 1000).rows
     }
 
     #[test]
@@ -380,6 +443,7 @@ mod tests {
             held: amounts(4, 1),
             wanted: amounts(4, 1),
             node_list: Some("g1"),
+            reservation: None,
         };
         let rows = report(&[existed(16, 4), down], &[], &[run]);
         let hour = HOUR as u64;
@@ -398,6 +462,35 @@ mod tests {
         // Suspension keeps the GPU, and GPUs wait too.
         assert_eq!((rows[1].allocated, rows[1].planned, rows[1].down), (2 * hour, hour, 2 * hour));
         assert_eq!(rows[1].stranded, None, "no node is known");
+    }
+
+    #[test]
+    fn a_reservation_is_allocated_whether_it_is_used_or_not() {
+        let from = day().from();
+        let kept = Kept { name: "class", from: from + HOUR, to: from + 3 * HOUR };
+        let span = |effect| Span { effect, from: kept.from, to: Some(kept.to), amounts: amounts(8, 2) };
+        let run = |reservation, hours: i64| CapacityRun {
+            eligible: Some(from),
+            start: Some(from + HOUR),
+            end: Some(from + (1 + hours) * HOUR),
+            held: amounts(4, 1),
+            wanted: amounts(4, 1),
+            reservation,
+            ..CapacityRun::default()
+        };
+        let period = day();
+        let rows = |effect, runs: &[CapacityRun<'_>]| {
+            let spans = [existed(16, 4), span(effect)];
+            capacity("lab", &period, &spans, &[kept], &[], runs.iter().copied(), period.to() + 1000).rows
+        };
+        let hour = HOUR as u64;
+        // A run in it for an hour, another beside it for two, which waited for an hour.
+        let found = rows(Effect::Reserved, &[run(Some("class"), 1), run(None, 2)]);
+        assert_eq!((found[0].allocated, found[0].reserved_idle), (16 * hour + 4 * 2 * hour, 12 * hour));
+        assert_eq!((found[1].allocated, found[1].reserved_idle), (4 * hour + 2 * hour, 3 * hour));
+        assert_eq!(found[0].planned, 4 * hour, "what waits for the reservation is not counted");
+        let found = rows(Effect::PlannedDown, &[]);
+        assert_eq!((found[0].planned_down, found[0].allocated, found[1].planned_down), (16 * hour, 0, 4 * hour));
     }
 
     #[test]
@@ -450,6 +543,8 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(effect_of(state), effect, "{state}");
+            let history = if state.contains("MAINT") { None } else { effect };
+            assert_eq!(history_of(state), history, "{state}");
         }
     }
 

@@ -9,12 +9,13 @@ mod period;
 mod policy;
 mod rates;
 pub mod reconcile;
+pub mod reservation;
 pub mod sheet;
 mod usage;
 
 pub use budget::{BudgetConfig, BudgetPeriod, BudgetUse};
 pub use credit::{Credit, in_force};
-pub use period::{Period, PeriodError};
+pub use period::{Period, PeriodError, Slice, Unit};
 pub use policy::{Breach, PolicyWindow};
 pub use rates::{Cost, Held, RateCard, Rates, RatesConfig};
 pub use usage::{Figures, Group, GroupBy, Row, Usage, UsageReport, usage};

@@ -40,6 +40,49 @@ pub enum PeriodError {
     },
 }
 
+/// A unit of the calendar and the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is what it is called")]
+pub enum Unit {
+    Hour,
+    Day,
+    Month,
+    Year,
+}
+
+/// One of a period's hours, days, months or years.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slice {
+    /// `2026-10-25T02:00+02:00`, `2026-10-25`, `2026-10`, `2026`.
+    pub name: String,
+    /// UTC seconds.
+    pub from: i64,
+    /// UTC seconds.
+    pub to: i64,
+}
+
+impl Unit {
+    /// Where the one after that begins in which `at` lies; `None` beyond the years that can be counted.
+    fn next(self, at: &Zoned) -> Option<Zoned> {
+        let day = match self {
+            Self::Hour => return at.checked_add(1.hour()).ok()?.round(jiff::Unit::Hour).ok(),
+            Self::Day => at.date().tomorrow().ok()?,
+            Self::Month => at.date().first_of_month().checked_add(1.month()).ok()?,
+            Self::Year => at.date().first_of_year().checked_add(1.year()).ok()?,
+        };
+        day.to_zoned(at.time_zone().clone()).ok()
+    }
+
+    fn format(self) -> &'static str {
+        match self {
+            Self::Hour => "%Y-%m-%dT%H:%M%:z",
+            Self::Day => "%Y-%m-%d",
+            Self::Month => "%Y-%m",
+            Self::Year => "%Y",
+        }
+    }
+}
+
 impl Period {
     /// A calendar month, `2026-10`.
     ///
@@ -122,6 +165,23 @@ impl Period {
             (midnight < self.to()).then_some(midnight)
         });
         days.chain([self.to()]).collect()
+    }
+
+    /// Its hours, days, months or years, in order, cut at its ends.
+    pub fn slices(&self, unit: Unit) -> Vec<Slice> {
+        let end = self.to();
+        let mut slices = Vec::new();
+        let mut at = self.from.clone();
+        while at.timestamp().as_second() < end {
+            let Some(next) = unit.next(&at) else { break };
+            slices.push(Slice {
+                name: at.strftime(unit.format()).to_string(),
+                from: at.timestamp().as_second(),
+                to: next.timestamp().as_second().min(end),
+            });
+            at = next;
+        }
+        slices
     }
 
     /// Its first day.

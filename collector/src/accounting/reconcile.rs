@@ -25,6 +25,10 @@ pub struct Circumstances {
     pub open_runs: u64,
     /// Runs whose GPUs nobody saw.
     pub gpu_unknown_runs: u64,
+    /// Jobs that were resized: Slurm counts what they held before from their beginning on for what followed, too.
+    pub resized_jobs: u64,
+    /// CPUs × seconds of reservations that were theirs and that nobody used.
+    pub reserved_idle_cpu_seconds: u64,
 }
 
 /// One line of the comparison.
@@ -43,11 +47,12 @@ pub struct Line {
     pub reason: String,
 }
 
-/// Both sides, line by line.
+/// Both sides, line by line. `with_reservations` says whether there were any in the period.
 pub fn reconcile(
     ours: &BTreeMap<Key, u64>,
     theirs: &BTreeMap<Key, u64>,
     circumstances: &BTreeMap<(String, String), Circumstances>,
+    with_reservations: bool,
 ) -> Vec<Line> {
     let keys: BTreeSet<&Key> = ours.keys().chain(theirs.keys()).collect();
     // What is true of one of its users is true of the whole cluster.
@@ -56,6 +61,9 @@ pub fn reconcile(
         runaway_runs: all.runaway_runs + one.runaway_runs,
         open_runs: all.open_runs + one.open_runs,
         gpu_unknown_runs: all.gpu_unknown_runs + one.gpu_unknown_runs,
+        resized_jobs: all.resized_jobs + one.resized_jobs,
+        // What is charged to owners is part of what the cluster had allocated, on both sides.
+        reserved_idle_cpu_seconds: 0,
     });
     let line = |key: &Key| {
         let (ours, sreport) = (ours.get(key).copied(), theirs.get(key).copied());
@@ -63,16 +71,36 @@ pub fn reconcile(
         let known = if key.user.is_empty() { of_all } else { of_user.unwrap_or_default() };
         let difference = i128::from(ours.unwrap_or(0)) - i128::from(sreport.unwrap_or(0));
         let difference = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
-        let reason = if difference == 0 { String::new() } else { reason(key, ours, sreport, difference, known) };
+        let reason = if difference == 0 {
+            String::new()
+        } else {
+            reason(key, ours, sreport, difference, known, with_reservations)
+        };
         Line { key: key.clone(), ours: ours.unwrap_or(0), sreport: sreport.unwrap_or(0), difference, reason }
     };
     keys.into_iter().map(line).collect()
 }
 
-fn reason(key: &Key, ours: Option<u64>, sreport: Option<u64>, difference: i64, known: Circumstances) -> String {
+fn reason(
+    key: &Key,
+    ours: Option<u64>,
+    sreport: Option<u64>,
+    difference: i64,
+    known: Circumstances,
+    with_reservations: bool,
+) -> String {
     let is_gpu = key.resource.starts_with("gres/gpu");
     if key.part == "planned" && is_gpu {
         return "Slurm counts waiting for CPUs only".to_owned();
+    }
+    if is_gpu && key.user.is_empty() && with_reservations && key.part != "reported" {
+        return "Slurm counts the CPUs of reservations only, and no GPU of the jobs in them".to_owned();
+    }
+    if !is_gpu && known.reserved_idle_cpu_seconds > 0 && difference < 0 {
+        return format!(
+            "reservations: Slurm charges {} CPU-seconds of their idle time to those who might have used it",
+            known.reserved_idle_cpu_seconds
+        );
     }
     if key.part == "idle" && is_gpu {
         return "what waits for GPUs is planned here and idle there".to_owned();
@@ -86,6 +114,9 @@ fn reason(key: &Key, ours: Option<u64>, sreport: Option<u64>, difference: i64, k
     if is_gpu && known.gpu_unknown_runs > 0 && difference < 0 {
         return format!("the GPUs of {} runs are unknown here", known.gpu_unknown_runs);
     }
+    if known.resized_jobs > 0 && difference < 0 {
+        return format!("{} resizes: Slurm counts the time before them twice", known.resized_jobs);
+    }
     if known.runaway_runs > 0 {
         return format!("{} runaway runs that never ended: sacctmgr show runawayjobs", known.runaway_runs);
     }
@@ -98,7 +129,7 @@ fn reason(key: &Key, ours: Option<u64>, sreport: Option<u64>, difference: i64, k
         }
         (_, None) => "not in sreport: its association was removed, or the hours are not rolled up yet".to_owned(),
         _ if difference < 0 => {
-            "sreport has more: idle time of a reservation, or runs that are missing here (takt import sacct)".to_owned()
+            "sreport has more: runs that are missing here (takt import sacct), or a reservation that nobody here knew of".to_owned()
         }
         _ => "sreport has less: hours that are not rolled up yet, or runs that slurmdbd has purged".to_owned(),
     }
@@ -150,11 +181,25 @@ mod tests {
             (key("ann", "cpu", "used"), Some(5), None, Circumstances::default(), "not in sreport"),
             (key("ann", "cpu", "used"), Some(5), Some(6), Circumstances::default(), "sreport has more"),
             (key("ann", "cpu", "used"), Some(6), Some(5), Circumstances::default(), "sreport has less"),
+            (
+                key("ann", "cpu", "used"),
+                Some(100),
+                Some(130),
+                Circumstances { reserved_idle_cpu_seconds: 30, ..Circumstances::default() },
+                "charges 30 CPU-seconds of their idle time",
+            ),
+            (
+                key("ann", "gres/gpu", "used"),
+                Some(100),
+                Some(130),
+                Circumstances { resized_jobs: 2, ..Circumstances::default() },
+                "2 resizes: Slurm counts the time before them twice",
+            ),
             (key("", "gres/gpu", "planned"), Some(6), Some(0), Circumstances::default(), "waiting for CPUs only"),
             (key("", "gres/gpu", "idle"), Some(6), Some(9), Circumstances::default(), "planned here and idle there"),
         ] {
             let side = |seconds: Option<u64>| seconds.map(|seconds| (of.clone(), seconds)).into_iter().collect();
-            let lines = reconcile(&side(ours), &side(theirs), &ann(known));
+            let lines = reconcile(&side(ours), &side(theirs), &ann(known), false);
             assert!(lines[0].reason.contains(words), "{of:?}: {}", lines[0].reason);
             assert_eq!(lines[0].reason.is_empty(), words.is_empty());
         }

@@ -5,9 +5,11 @@
 //!
 //! By node, what a run held is split over its nodes as evenly as whole units allow, since nobody recorded how Slurm
 //! did: three CPUs on two nodes are one on the first and two on the second. A run counts as a job, with its wall and
-//! waiting time, on each of its nodes, so these add up to more than the totals.
+//! waiting time, on each of its nodes, so these add up to more than the totals. So does it in each hour, day, month or year in
+//! which it ran, if these are asked for, and in each account above its own with `account_tree`.
 
 use super::Period;
+use super::period::{Slice, Unit};
 use crate::jobs::{HeldRun, nodelist};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -23,11 +25,16 @@ use std::sync::Arc;
 pub enum GroupBy {
     User,
     Account,
+    AccountTree,
     Partition,
     Qos,
     Node,
     GpuModel,
     State,
+    Hour,
+    Day,
+    Month,
+    Year,
 }
 
 impl GroupBy {
@@ -35,12 +42,28 @@ impl GroupBy {
     pub const ALL: &[(&str, Self)] = &[
         ("user", Self::User),
         ("account", Self::Account),
+        ("account_tree", Self::AccountTree),
         ("partition", Self::Partition),
         ("qos", Self::Qos),
         ("node", Self::Node),
         ("gpu_model", Self::GpuModel),
         ("state", Self::State),
+        ("hour", Self::Hour),
+        ("day", Self::Day),
+        ("month", Self::Month),
+        ("year", Self::Year),
     ];
+
+    /// The unit of time, where it is one.
+    pub fn unit(self) -> Option<Unit> {
+        match self {
+            Self::Hour => Some(Unit::Hour),
+            Self::Day => Some(Unit::Day),
+            Self::Month => Some(Unit::Month),
+            Self::Year => Some(Unit::Year),
+            _ => None,
+        }
+    }
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -50,7 +73,9 @@ impl GroupBy {
 
 /// A word that usage cannot be grouped by.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot group by '{0}' (expected some of user, account, partition, qos, node, gpu_model, state)")]
+#[error(
+    "cannot group by '{0}' (expected some of user, account, account_tree, partition, qos, node, gpu_model, state, and one of hour, day, month, year)"
+)]
 pub struct UnknownGroup(pub String);
 
 impl FromStr for GroupBy {
@@ -129,6 +154,12 @@ pub struct Figures {
     pub wall_hours: f64,
     /// Memory (GiB) × hours.
     pub mem_gib_hours: f64,
+    /// Billing TRES × seconds: by Slurm's own rates.
+    #[serde(default)]
+    pub billing_seconds: u64,
+    /// Billing TRES × hours.
+    #[serde(default)]
+    pub billing_hours: f64,
     /// Start − submit of the runs that started in the period. Clocks that were set can make it negative.
     pub wait_seconds: i64,
     /// The same in hours.
@@ -150,6 +181,20 @@ pub struct Usage<'p> {
     key: Vec<u8>,
     /// Lists of nodes that were expanded: the same few come again and again.
     nodes: HashMap<String, Arc<[String]>>,
+    /// The hours, days, … that are asked for; else the period as one.
+    slices: Vec<Slice>,
+    /// The account above an account.
+    parents: HashMap<String, String>,
+    /// The paths of an account and of those above it: `physics`, `physics/optics`.
+    paths: HashMap<String, Arc<[String]>>,
+}
+
+/// What of a group is not the run's own.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    slice: usize,
+    path: Option<&'a str>,
+    node: Option<&'a str>,
 }
 
 /// The usage of many runs.
@@ -181,19 +226,56 @@ impl<'p> Usage<'p> {
             index: HashMap::new(),
             key: Vec::new(),
             nodes: HashMap::new(),
+            slices: by.iter().find_map(|by| by.unit()).map_or_else(Vec::new, |unit| period.slices(unit)),
+            parents: HashMap::new(),
+            paths: HashMap::new(),
         }
+    }
+
+    /// Each account's parent; the root is nobody's child.
+    pub fn with_parents(self, parents: HashMap<String, String>) -> Self {
+        Self { parents, ..self }
     }
 
     /// Adds what a run did in the period, if anything.
     pub fn add(&mut self, run: &HeldRun<'_>) {
-        let Some(part) = self.part(run) else { return };
+        let Some(part) = self.part(run, self.from, self.to) else { return };
         self.totals.add(&part, run.into());
-        if !self.by.contains(&GroupBy::Node) {
-            return self.add_to_group(run, None, &part, run.into());
+        if self.slices.is_empty() {
+            return self.add_to_accounts(run, 0, &part);
         }
-        let Some(list) = run.node_list.filter(|list| !list.is_empty()) else {
-            return self.add_to_group(run, None, &part, run.into());
+        // Nothing of it lies before its submission or its start, whichever is first, nor after its end.
+        let first = run.start.map_or(run.submit, |start| start.min(run.submit));
+        let mut slice = self.slices.partition_point(|slice| slice.from <= first).saturating_sub(1);
+        while let Some(&Slice { from, to, .. }) = self.slices.get(slice)
+            && run.end.unwrap_or(self.now).max(run.submit) >= from
+        {
+            if let Some(part) = self.part(run, from, to) {
+                self.add_to_accounts(run, slice, &part);
+            }
+            slice += 1;
+        }
+    }
+
+    fn add_to_accounts(&mut self, run: &HeldRun<'_>, slice: usize, part: &Part) {
+        let place = Place { slice, path: None, node: None };
+        if !self.by.contains(&GroupBy::AccountTree) {
+            return self.add_to_nodes(run, place, part);
+        }
+        let paths = match self.paths.get(run.account) {
+            Some(paths) => paths.clone(),
+            None => {
+                let paths: Arc<[String]> = paths(run.account, &self.parents).into();
+                self.paths.insert(run.account.to_owned(), paths.clone());
+                paths
+            }
         };
+        paths.iter().for_each(|path| self.add_to_nodes(run, Place { path: Some(path), ..place }, part));
+    }
+
+    fn add_to_nodes(&mut self, run: &HeldRun<'_>, place: Place<'_>, part: &Part) {
+        let listed = run.node_list.filter(|list| !list.is_empty() && self.by.contains(&GroupBy::Node));
+        let Some(list) = listed else { return self.add_to_group(run, place, part, run.into()) };
         let nodes = match self.nodes.get(list) {
             Some(nodes) => nodes.clone(),
             None => {
@@ -205,7 +287,12 @@ impl<'p> Usage<'p> {
             }
         };
         for (position, node) in nodes.iter().enumerate() {
-            self.add_to_group(run, Some(node), &part, Held::from(run).share(position, nodes.len()));
+            self.add_to_group(
+                run,
+                Place { node: Some(node), ..place },
+                part,
+                Held::from(run).share(position, nodes.len()),
+            );
         }
     }
 
@@ -216,9 +303,14 @@ impl<'p> Usage<'p> {
             .iter()
             .map(|(key, &group)| Row { group: group_of(&self.by, key), figures: self.groups[group].figures() })
             .collect();
+        // The hour that comes twice has two names, which say by their offsets which is which but do not sort.
+        let slices: HashMap<&str, usize> =
+            self.slices.iter().enumerate().map(|(at, slice)| (slice.name.as_str(), at)).collect();
+        let time = self.by.iter().position(|by| by.unit().is_some());
+        let when = |row: &Row| slices.get(row.group.0.get(time?)?.1.as_deref()?).copied();
         rows.sort_unstable_by(|a, b| {
             let order = |row: &Row| (row.figures.gpu_seconds.unwrap_or(0), row.figures.cpu_seconds);
-            order(b).cmp(&order(a)).then_with(|| a.group.cmp(&b.group))
+            when(a).cmp(&when(b)).then_with(|| order(b).cmp(&order(a))).then_with(|| a.group.cmp(&b.group))
         });
         UsageReport {
             cluster: cluster.to_owned(),
@@ -230,22 +322,22 @@ impl<'p> Usage<'p> {
         }
     }
 
-    /// What of the run lies in the period; `None` if nothing does.
-    fn part(&self, run: &HeldRun<'_>) -> Option<Part> {
-        let within = |instant: i64| self.from <= instant && instant < self.to;
+    /// What of the run lies in `[from, to)`; `None` if nothing does.
+    fn part(&self, run: &HeldRun<'_>, from: i64, to: i64) -> Option<Part> {
+        let within = |instant: i64| from <= instant && instant < to;
         let mut part = Part { submitted: within(run.submit), ..Part::default() };
         part.ended = run.end.is_some_and(within);
         if let Some(start) = run.start {
             part.started = within(start);
             part.waited = start.saturating_sub(run.submit);
-            part.running = start < self.to && run.end.is_none_or(|end| end > self.from);
-            let until = run.end.unwrap_or(self.now).min(self.to);
-            part.seconds = u64::try_from(until.saturating_sub(start.max(self.from))).unwrap_or(0);
+            part.running = start < to && run.end.is_none_or(|end| end > from);
+            let until = run.end.unwrap_or(self.now).min(to);
+            part.seconds = u64::try_from(until.saturating_sub(start.max(from))).unwrap_or(0);
         }
         (part.submitted || part.started || part.ended || part.running).then_some(part)
     }
 
-    fn add_to_group(&mut self, run: &HeldRun<'_>, node: Option<&str>, part: &Part, held: Held) {
+    fn add_to_group(&mut self, run: &HeldRun<'_>, place: Place<'_>, part: &Part, held: Held) {
         if self.by.is_empty() {
             return;
         }
@@ -256,7 +348,11 @@ impl<'p> Usage<'p> {
                 GroupBy::Account => Some(run.account),
                 GroupBy::Partition => Some(run.partition),
                 GroupBy::Qos => run.qos,
-                GroupBy::Node => node,
+                GroupBy::AccountTree => place.path,
+                GroupBy::Node => place.node,
+                GroupBy::Hour | GroupBy::Day | GroupBy::Month | GroupBy::Year => {
+                    self.slices.get(place.slice).map(|slice| slice.name.as_str())
+                }
                 GroupBy::GpuModel => run.gpu_model,
                 GroupBy::State => Some(run.state),
             };
@@ -273,6 +369,20 @@ impl<'p> Usage<'p> {
         };
         self.groups[group].add(part, held);
     }
+}
+
+/// The account and those above it, from the top, each as the way to it. The root is everybody's, and is left out.
+fn paths(account: &str, parents: &HashMap<String, String>) -> Vec<String> {
+    let mut above = vec![account];
+    // Whatever was told, a tree has an end.
+    while let Some(parent) = parents.get(*above.last().unwrap_or(&account))
+        && parent != "root"
+        && !above.contains(&parent.as_str())
+    {
+        above.push(parent);
+    }
+    above.reverse();
+    (1..=above.len()).map(|depth| above[..depth].join("/")).collect()
 }
 
 const VALUE_ENDS: u8 = 0xff;
@@ -306,11 +416,13 @@ struct Held {
     cpus: Option<u64>,
     gpus: Option<u64>,
     mem_bytes: Option<u64>,
+    billing: Option<u64>,
 }
 
 impl From<&HeldRun<'_>> for Held {
     fn from(run: &HeldRun<'_>) -> Self {
-        Self { nodes: run.nodes, cpus: run.cpus, gpus: run.gpus, mem_bytes: run.mem_bytes }
+        let HeldRun { nodes, cpus, gpus, mem_bytes, billing, .. } = *run;
+        Self { nodes, cpus, gpus, mem_bytes, billing }
     }
 }
 
@@ -326,6 +438,7 @@ impl Held {
             cpus: self.cpus.map(share),
             gpus: self.gpus.map(share),
             mem_bytes: self.mem_bytes.map(share),
+            billing: self.billing.map(share),
         }
     }
 }
@@ -343,6 +456,7 @@ struct Sums {
     node_seconds: u128,
     wall_seconds: u128,
     byte_seconds: u128,
+    billing_seconds: u128,
     wait_seconds: i128,
 }
 
@@ -364,6 +478,7 @@ impl Sums {
             self.node_seconds += times(held.nodes);
             self.wall_seconds += seconds;
             self.byte_seconds += times(held.mem_bytes);
+            self.billing_seconds += times(held.billing);
         }
     }
 
@@ -387,6 +502,8 @@ impl Sums {
             wall_seconds: seconds(self.wall_seconds),
             wall_hours: hours(self.wall_seconds),
             mem_gib_hours: self.byte_seconds as f64 / BYTES_PER_GIB / SECONDS_PER_HOUR,
+            billing_seconds: seconds(self.billing_seconds),
+            billing_hours: hours(self.billing_seconds),
             wait_seconds,
             wait_hours: wait_seconds as f64 / SECONDS_PER_HOUR,
         }
@@ -568,6 +685,59 @@ mod tests {
         assert_eq!(rows, expected);
     }
 
+    /// 25 October 2026 in Oslo: 02:00 to 03:00 comes twice.
+    #[test]
+    fn by_hour_and_day_over_a_change_of_clocks() {
+        let day = days("2026-10-24", "2026-10-27");
+        let at = |text: &str| text.parse::<Timestamp>().unwrap().as_second();
+        let night = run(at("2026-10-25T01:30:00+02:00"), at("2026-10-25T03:30:00+01:00"));
+        let by = |by| {
+            let report = usage([night], "c", &day, &[by, GroupBy::User], now());
+            let row = |row: &Row| (row.group.0[0].1.clone().unwrap(), row.figures.wall_seconds);
+            report.rows.iter().map(row).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            by(GroupBy::Hour),
+            [
+                ("2026-10-25T01:00+02:00".to_owned(), 1800),
+                ("2026-10-25T02:00+02:00".to_owned(), 3600),
+                ("2026-10-25T02:00+01:00".to_owned(), 3600),
+                ("2026-10-25T03:00+01:00".to_owned(), 1800)
+            ]
+        );
+        assert_eq!(by(GroupBy::Day), [("2026-10-25".to_owned(), 10_800)]);
+        assert_eq!(by(GroupBy::Month), [("2026-10".to_owned(), 10_800)]);
+        assert_eq!(by(GroupBy::Year), [("2026".to_owned(), 10_800)]);
+    }
+
+    #[test]
+    fn an_account_holds_what_those_below_it_hold() {
+        let from = october().from();
+        let of = |account| HeldRun { account, ..run(from, from + HOUR) };
+        let parents =
+            [("optics", "physics"), ("laser", "optics"), ("physics", "root"), ("odd", "even"), ("even", "odd")];
+        let parents = parents.map(|(account, parent)| (account.to_owned(), parent.to_owned())).into();
+        let period = october();
+        let mut usage = Usage::new(&period, &[GroupBy::AccountTree], now()).with_parents(parents);
+        for account in ["physics", "laser", "laser", "odd", "unknown"] {
+            usage.add(&of(account));
+        }
+        let rows = usage.report("c").rows;
+        let found: Vec<_> =
+            rows.iter().map(|row| (row.group.0[0].1.as_deref().unwrap(), row.figures.wall_hours)).collect();
+        assert_eq!(
+            found,
+            [
+                ("physics", 3.0),
+                ("physics/optics", 2.0),
+                ("physics/optics/laser", 2.0),
+                ("even", 1.0),
+                ("even/odd", 1.0),
+                ("unknown", 1.0)
+            ]
+        );
+    }
+
     #[test]
     fn a_report_is_flat_json_that_can_be_read_back() {
         let from = october().from();
@@ -619,6 +789,7 @@ mod tests {
                 cpus: Some(cpus),
                 gpus,
                 mem_bytes,
+                billing: mem_bytes.map(|bytes| bytes >> 30),
                 user: ["ann", "bob", "", "carol"][a],
                 account: ["lab-a", "lab-b", "lab-a|x"][b],
                 partition: "gpu",
@@ -626,6 +797,7 @@ mod tests {
                 qos: [None, Some("normal"), Some("")][b],
                 gpu_model: [None, Some("a100"), Some("l40s")][c],
                 node_list: [None, Some("g1"), Some("g[1-3]"), Some("n[01-16],g1")][a],
+                reservation: None,
             }
         })
     }
@@ -678,7 +850,13 @@ mod tests {
                 let report = usage(runs.iter().copied(), "c", &october(), &[*by, GroupBy::State], now());
                 let (groups, totals) = (sum(&report.rows), exact(&report.totals));
                 prop_assert_eq!(&groups[..3], &totals[..3], "{}", name);
-                if *by != GroupBy::Node {
+                if by.unit().is_some() {
+                    let count = |of: fn(&Figures) -> u64| report.rows.iter().map(|row| of(&row.figures)).sum::<u64>();
+                    prop_assert_eq!(count(|f| f.jobs_submitted), report.totals.jobs_submitted);
+                    prop_assert_eq!(count(|f| f.jobs_started), report.totals.jobs_started);
+                    prop_assert_eq!(count(|f| f.jobs_ended), report.totals.jobs_ended);
+                }
+                if *by != GroupBy::Node && by.unit().is_none() {
                     prop_assert_eq!(groups[3], totals[3]);
                     let count = |of: fn(&Figures) -> u64| report.rows.iter().map(|row| of(&row.figures)).sum::<u64>();
                     prop_assert_eq!(count(|f| f.jobs_running), report.totals.jobs_running);

@@ -2,7 +2,11 @@
 
 use super::Problem;
 use super::questions::{the_cluster, the_period, the_zone};
-use crate::accounting::capacity::{Amounts, CapacityReport, CapacityRun, capacity as compute};
+use crate::accounting::capacity::{
+    Amounts, CapacityReport, CapacityRun, Effect, Kept, NodeCapacity, Span, capacity as compute,
+};
+use crate::accounting::reservation::{Owner, Reservation, ReservedRun, by_name, idle_charges};
+use crate::jobs::JobRun;
 use crate::jobs::tres::Tres;
 use crate::store::{Database, Records};
 use jiff::Timestamp;
@@ -23,19 +27,48 @@ pub struct CapacityQuestion {
     pub cluster: Option<String>,
 }
 
+/// What became of the cluster's resources, and what Slurm charges for reservations that nobody used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CapacityAnswer {
+    /// What became of them.
+    #[serde(flatten)]
+    pub report: CapacityReport,
+    /// CPU-seconds of idle reservations, which `sreport` adds to what their owners used.
+    #[serde(default)]
+    pub reservations_charged: Vec<Charge>,
+    /// Reservations in the period, by name.
+    #[serde(default)]
+    pub reservations: Vec<String>,
+}
+
+/// What Slurm charges an owner of reservations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charge {
+    /// Who.
+    #[serde(flatten)]
+    pub owner: Owner,
+    /// CPUs × seconds.
+    pub cpu_seconds: u64,
+}
+
 /// Answers a [`CapacityQuestion`], as of now.
 ///
 /// # Errors
 /// A question that makes no sense, or a database that does not answer.
-pub fn capacity(database: &Database, question: &CapacityQuestion) -> Result<CapacityReport, Problem> {
+pub fn capacity(database: &Database, question: &CapacityQuestion) -> Result<CapacityAnswer, Problem> {
     let records = Records::of(database);
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
     let (zone, now) = (the_zone(&cluster)?, Timestamp::now());
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
     let spans = records.capacity_spans(&cluster.cluster, period.from()).map_err(Problem::failed)?;
     let nodes = records.node_capacities(&cluster.cluster).map_err(Problem::failed)?;
+    let reservations = records.reservations(&cluster.cluster, period.from()).map_err(Problem::failed)?;
+    let spans = with_reservations(spans, &reservations, &nodes);
+    let kept = kept(&reservations);
     let runs = records.capacity_runs(&cluster.cluster, period.from(), period.to()).map_err(Problem::failed)?;
     let mut wanted: HashMap<&str, Amounts> = HashMap::new();
+    let reserved: Vec<ReservedRun<'_>> = runs.iter().filter_map(|run| reserved(run, now.as_second())).collect();
+    let charged = idle_charges(&reservations, &reserved, (period.from(), period.to().min(now.as_second())));
     let runs: Vec<CapacityRun<'_>> = runs
         .iter()
         .map(|run| {
@@ -55,10 +88,38 @@ pub fn capacity(database: &Database, question: &CapacityQuestion) -> Result<Capa
                     .as_deref()
                     .map_or(held, |text| *wanted.entry(text).or_insert_with(|| amounts(text))),
                 node_list: run.node_list.as_deref(),
+                reservation: run.reservation.as_deref(),
             }
         })
         .collect();
-    Ok(compute(&cluster.cluster, &period, &spans, &nodes, runs, now.as_second()))
+    let mut names: Vec<String> =
+        reservations.iter().filter(|kept| kept.from < period.to()).map(|kept| kept.name.clone()).collect();
+    names.dedup();
+    Ok(CapacityAnswer {
+        report: compute(&cluster.cluster, &period, &spans, &kept, &nodes, runs, now.as_second()),
+        reservations_charged: charged.into_iter().map(|(owner, cpu_seconds)| Charge { owner, cpu_seconds }).collect(),
+        reservations: names,
+    })
+}
+
+/// What the nodes' history and the reservations did to what there was.
+pub(super) fn with_reservations(spans: Vec<Span>, reservations: &[Reservation], nodes: &[NodeCapacity]) -> Vec<Span> {
+    let has = by_name(nodes);
+    let span = |kept: &Reservation| {
+        Some(Span { effect: kept.effect()?, from: kept.from, to: Some(kept.to), amounts: kept.amounts(&has) })
+    };
+    spans.into_iter().chain(reservations.iter().filter_map(span)).collect()
+}
+
+/// The reservations that keep something for somebody.
+pub(super) fn kept(reservations: &[Reservation]) -> Vec<Kept<'_>> {
+    let is_kept = |kept: &&Reservation| kept.effect() == Some(Effect::Reserved);
+    reservations.iter().filter(is_kept).map(|kept| Kept { name: &kept.name, from: kept.from, to: kept.to }).collect()
+}
+
+/// A run in a reservation.
+fn reserved(run: &JobRun, now: i64) -> Option<ReservedRun<'_>> {
+    Some(ReservedRun { reservation: run.reservation.as_deref()?, start: run.start?, end: run.end.unwrap_or(now) })
 }
 
 fn amounts(tres: &str) -> Amounts {

@@ -11,23 +11,22 @@ mod samples;
 mod sheets;
 
 pub use access::{Access, check};
-pub use capacity::{CapacityQuestion, capacity};
+pub use capacity::{CapacityAnswer, CapacityQuestion, Charge, capacity};
 pub use fairshare::{FairshareAnswer, FairshareQuestion, configure_shares, fairshare, note_fairshare};
 pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlServer};
 pub use problem::{Problem, ProblemKind};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping, query};
 pub use questions::{
-    Counted, ImportFormat, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, UsageQuestion, import, jobs, usage,
+    Counted, ImportFormat, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, ListedRun, UsageQuestion, WhyWaiting, import,
+    jobs, usage,
 };
 pub use samples::{DELETE_PATH, DeleteQuestion, SEAL_PATH, STAT_PATH, VERIFY_PATH, delete_samples};
 pub use sheets::{
     ASSESS_PATH, AccountingConfig, AssessQuestion, CREDITS_PATH, CreditOrder, SENT_PATH, SHEETS_PATH, SentQuestion,
-    SheetQuestion, assess, credit, credits, sent_reports, sheets,
+    SheetQuestion, assess, budgets_now, credit, credits, sent_reports, sheets,
 };
 
 use crate::accounting::UsageReport;
-use crate::accounting::capacity::CapacityReport;
-use crate::jobs::JobRun;
 use crate::query::QueryConfig;
 use crate::query::sql::{self, Limits, Rows, SqlError};
 use crate::store::{Database, ImportSummary, Store};
@@ -106,7 +105,7 @@ async fn get_usage(
 async fn get_capacity(
     State(app): State<App>,
     Query(question): Query<CapacityQuestion>,
-) -> Result<Json<CapacityReport>, Problem> {
+) -> Result<Json<CapacityAnswer>, Problem> {
     blocking(app, move |database| capacity(database, &question)).await
 }
 
@@ -117,7 +116,10 @@ async fn get_fairshare(
     blocking(app, move |database| fairshare(database, &question)).await
 }
 
-async fn get_jobs(State(app): State<App>, Query(question): Query<JobsQuestion>) -> Result<Json<Vec<JobRun>>, Problem> {
+async fn get_jobs(
+    State(app): State<App>,
+    Query(question): Query<JobsQuestion>,
+) -> Result<Json<Vec<ListedRun>>, Problem> {
     blocking(app, move |database| jobs(database, &question)).await
 }
 

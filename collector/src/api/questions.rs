@@ -3,8 +3,10 @@
 use super::Problem;
 use crate::accounting::{GroupBy, Period, Usage, UsageReport};
 use crate::jobs::sacct::{self, Cluster, Reader};
-use crate::jobs::{Entry, JobRun, jobcomp, time_zone};
-use crate::store::{Database, ImportError, ImportSummary, JobFilter, KnownCluster, Origin, Records, Shifted};
+use crate::jobs::{Entry, JobRun, jobcomp, reasons, time_zone};
+use crate::store::{
+    Database, ImportError, ImportSummary, JobFilter, KnownCluster, Origin, Records, Shifted, StoreError,
+};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
@@ -93,6 +95,9 @@ pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageRepor
     if by.is_empty() {
         by.push(GroupBy::User);
     }
+    if by.iter().filter(|by| by.unit().is_some()).count() > 1 {
+        return Err(Problem::usage(io::Error::other("group by one of hour, day, month and year")));
+    }
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
     let zone = match &question.timezone {
         Some(name) => time_zone(name).map_err(Problem::usage)?,
@@ -101,6 +106,9 @@ pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageRepor
     let now = Timestamp::now();
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
     let mut usage = Usage::new(&period, &by, now.as_second());
+    if by.contains(&GroupBy::AccountTree) {
+        usage = usage.with_parents(records.parents_of_accounts(&cluster.cluster).map_err(Problem::failed)?);
+    }
     records
         .held_runs(&cluster.cluster, period.from(), period.to(), |run| {
             if question.user.as_deref().is_none_or(|user| user == run.user) {
@@ -111,11 +119,36 @@ pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageRepor
     Ok(usage.report(&cluster.cluster))
 }
 
+/// A run, and why it waits if it does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedRun {
+    /// The run.
+    #[serde(flatten)]
+    pub run: JobRun,
+    /// Of one that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WhyWaiting>,
+}
+
+/// Why a run waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyWaiting {
+    /// In Slurm's word.
+    pub reason: String,
+    /// In ours.
+    pub words: String,
+    /// Since when Slurm has said so, UTC seconds.
+    pub since: i64,
+    /// When Slurm means to start it, UTC seconds.
+    pub expected_start: Option<i64>,
+}
+
 /// Answers a [`JobsQuestion`].
 ///
 /// # Errors
 /// A database that does not answer.
-pub fn jobs(database: &Database, question: &JobsQuestion) -> Result<Vec<JobRun>, Problem> {
+pub fn jobs(database: &Database, question: &JobsQuestion) -> Result<Vec<ListedRun>, Problem> {
+    let records = Records::of(database);
     let states = question.state.iter().flat_map(|states| states.split(',')).map(str::to_owned).collect();
     let filter = JobFilter {
         job_id: question.job_id.clone(),
@@ -124,7 +157,19 @@ pub fn jobs(database: &Database, question: &JobsQuestion) -> Result<Vec<JobRun>,
         limit: Some(question.limit),
         ..JobFilter::default()
     };
-    Records::of(database).jobs(&filter).map_err(Problem::failed)
+    let runs = records.jobs(&filter).map_err(Problem::failed)?;
+    let listed = runs.into_iter().map(|run| {
+        let waits = run.start.is_none() && run.end.is_none();
+        let known = if waits { records.reason(&run.cluster, &run.job_id, run.submit)? } else { None };
+        let waiting = known.map(|known| WhyWaiting {
+            words: reasons::in_words(&known.reason, &run),
+            reason: known.reason,
+            since: known.since,
+            expected_start: known.expected_start,
+        });
+        Ok(ListedRun { run, waiting })
+    });
+    listed.collect::<Result<_, StoreError>>().map_err(Problem::failed)
 }
 
 /// Brings in what `sacct -P` printed or what jobcomp wrote; all of it or nothing.
@@ -169,7 +214,12 @@ pub fn import(
         }
         ImportFormat::Jobcomp => {
             let accounts = records.accounts_of_users(&cluster).map_err(Problem::failed)?;
-            let options = jobcomp::Options { cluster: Cluster::Column(cluster), zone, accounts };
+            let options = jobcomp::Options {
+                cluster: Cluster::Column(cluster),
+                zone,
+                accounts,
+                resized: jobcomp::Resized::default(),
+            };
             imported(&records, &origin, jobcomp::Reader::open(text, &question.name, options).map_err(Problem::input)?)
         }
     }

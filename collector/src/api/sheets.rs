@@ -1,7 +1,9 @@
 //! Sheets, credits and assessments: what is asked, and how it is answered from the records.
 
+use super::capacity::{kept, with_reservations};
 use super::questions::{the_cluster, the_period, the_zone};
 use super::{Problem, blocking, blocking_store};
+use crate::accounting::capacity::{Amounts, Capacity, CapacityRow, CapacityRun};
 use crate::accounting::efficiency::EfficiencyConfig;
 use crate::accounting::sheet::{Books, Facts, Sheet, Subject, sheet};
 use crate::accounting::{
@@ -137,7 +139,10 @@ pub fn sheets(database: &Database, question: &SheetQuestion, config: &Accounting
         now: now.as_second(),
     };
     let subjects = subjects(question, &books);
-    let made: Vec<Sheet> = subjects.iter().filter_map(|subject| sheet(&facts, subject)).collect();
+    let mut made: Vec<Sheet> = subjects.iter().filter_map(|subject| sheet(&facts, subject)).collect();
+    if let Some(sheet) = made.iter_mut().find(|sheet| sheet.subject == Subject::Cluster) {
+        sheet.gpu_capacity = gpu_capacity(&records, &cluster.cluster, last, now)?;
+    }
     match (made.is_empty(), subjects.first()) {
         (true, Some(subject)) => Err(Problem::input(io::Error::other(format!(
             "no run of the {} {} is recorded in {} or the three periods before it",
@@ -147,6 +152,38 @@ pub fn sheets(database: &Database, question: &SheetQuestion, config: &Accounting
         )))),
         _ => Ok(made),
     }
+}
+
+/// What became of the cluster's GPUs; `None` where nobody knows what it had. Waiting is the queue's, and not looked at here.
+fn gpu_capacity(
+    records: &Records<'_>,
+    cluster: &str,
+    period: &Period,
+    now: Timestamp,
+) -> Result<Option<CapacityRow>, Problem> {
+    let nodes = records.node_capacities(cluster).map_err(Problem::failed)?;
+    if nodes.iter().all(|node| node.amounts.gpus == 0) {
+        return Ok(None);
+    }
+    let reservations = records.reservations(cluster, period.from()).map_err(Problem::failed)?;
+    let spans = records.capacity_spans(cluster, period.from()).map_err(Problem::failed)?;
+    let spans = with_reservations(spans, &reservations, &nodes);
+    let kept = kept(&reservations);
+    let mut capacity = Capacity::new(period, &spans, &kept, &nodes, now.as_second());
+    records
+        .held_runs(cluster, period.from(), period.to(), |run| {
+            let or_none = |amount: Option<u64>| amount.unwrap_or(0);
+            capacity.add(&CapacityRun {
+                start: run.start,
+                end: run.end,
+                held: Amounts { cpus: or_none(run.cpus), gpus: or_none(run.gpus), mem_bytes: or_none(run.mem_bytes) },
+                node_list: run.node_list,
+                reservation: run.reservation,
+                ..CapacityRun::default()
+            });
+        })
+        .map_err(Problem::failed)?;
+    Ok(capacity.rows().pop().filter(|row| row.reported > 0))
 }
 
 fn subjects(question: &SheetQuestion, books: &Books<'_>) -> Vec<Subject> {
@@ -192,6 +229,23 @@ fn books<'p>(
         records.held_runs(cluster, first.from(), last.to(), |run| books.add(run)).map_err(Problem::failed)?;
     }
     Ok(books)
+}
+
+/// How far every budget is used in the current month and year.
+///
+/// # Errors
+/// A database that does not answer.
+pub fn budgets_now(database: &Database, cluster: &str, config: &AccountingConfig) -> Result<Vec<BudgetUse>, Problem> {
+    if config.budgets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let records = Records::of(database);
+    let cluster = the_cluster(&records, Some(cluster))?;
+    let (zone, now) = (the_zone(&cluster)?, Timestamp::now());
+    let month = [the_period(&None, &None, &None, &zone, now)?];
+    let rates = Rates::new(&config.rates, &zone);
+    let books = books(&records, &cluster.cluster, &month, &rates, now)?;
+    budgets(&records, &cluster, &books, &rates, config, now)
 }
 
 /// How far every budget is used in the month and the year of the period, credits taken off.

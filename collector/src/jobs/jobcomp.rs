@@ -12,6 +12,7 @@ use super::{Entry, JobRun, Reject};
 use jiff::tz::TimeZone;
 use std::collections::HashMap;
 use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How to read a file that does not say everything itself.
 #[derive(Debug, Clone)]
@@ -22,7 +23,13 @@ pub struct Options {
     pub zone: TimeZone,
     /// The accounts of users whose runs name none.
     pub accounts: HashMap<String, String>,
+    /// Jobs that were resized, from one piece of a file to the next.
+    pub resized: Resized,
 }
+
+/// When jobs were resized last, by id and submission. Slurm writes a line for what a job held up to then, though not since
+/// when, and at its end one for what it held in the end.
+pub type Resized = Arc<Mutex<HashMap<(String, i64), i64>>>;
 
 /// A text that cannot be read as jobcomp's.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +82,7 @@ impl Iterator for Reader<'_> {
             }
             self.any = true;
             return Some(Ok(match run(&text, &self.options) {
-                Ok(run) => Entry::Run(run),
+                Ok(run) => Entry::Run(since_resize(run, &self.options.resized)),
                 Err(reason) => {
                     Entry::Rejected(Reject { line: Some(self.lines.line()), reason, text: text.into_owned() })
                 }
@@ -197,6 +204,7 @@ fn run(line: &str, options: &Options) -> Result<JobRun, String> {
         partition: get("Partition").to_owned(),
         qos: text("QOS"),
         name: text("Name"),
+        reservation: text("ReservationName"),
         node_list,
         timelimit: get("TimeLimit").parse::<u64>().ok().and_then(|minutes| minutes.checked_mul(60)),
         exit_code: text("ExitCode"),
@@ -211,7 +219,8 @@ fn run(line: &str, options: &Options) -> Result<JobRun, String> {
     let gpus = tres.gpus.filter(|_| get("Tres").contains("gres/gpu"));
     Ok(JobRun {
         nodes: tres.nodes.or_else(|| count("NodeCnt")),
-        cpus: tres.cpus.or_else(|| count("ProcCnt")),
+        // After a resize Slurm writes the CPUs of before into Tres.
+        cpus: count("ProcCnt").or(tres.cpus),
         gpus,
         gpu_model: tres.gpu_model,
         mem_bytes: tres.mem_bytes,
@@ -220,6 +229,28 @@ fn run(line: &str, options: &Options) -> Result<JobRun, String> {
         elapsed: u64::try_from(end - start).ok(),
         ..run
     })
+}
+
+/// Of a job that was resized, what it held since; and what is to be known when the rest of it is told.
+fn since_resize(run: JobRun, resized: &Resized) -> JobRun {
+    let mut resized = resized.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (run.job_id.clone(), run.submit);
+    let (before, is_last) = match run.end.filter(|_| run.state == "RESIZING") {
+        Some(end) => (resized.insert(key, end), false),
+        None => (resized.remove(&key), true),
+    };
+    match before {
+        None if is_last => run,
+        // Its start is the time of the resize here; whoever saw it run knows better.
+        None => JobRun { start: None, elapsed: None, ..run },
+        Some(at) => JobRun {
+            submit: at,
+            eligible: Some(at),
+            start: Some(at),
+            elapsed: run.end.map(|end| u64::try_from(end - at).unwrap_or(0)),
+            ..run
+        },
+    }
 }
 
 /// Slurm's id as `sacct` writes it: `123`, `123_4`, `123+1`.
@@ -247,11 +278,53 @@ mod tests {
             cluster: Cluster::Column("lab".into()),
             zone: time_zone("UTC").unwrap(),
             accounts: [("carol".to_owned(), "vision".to_owned())].into(),
+            resized: Resized::default(),
         }
     }
 
     fn read(text: &str) -> Vec<Result<Entry, JobcompError>> {
         Reader::open(text.as_bytes(), "jobcomp.log", options()).unwrap().collect()
+    }
+
+    /// As Slurm 22.05.8 writes it: two nodes, then three for ten seconds, then one for twenty.
+    #[test]
+    fn what_a_job_held_before_and_after_a_resize_is_told_apart() {
+        let line = |state: &str, start: &str, end: &str, nodes: u32| {
+            format!(
+                "JobId=1 UserId=bob(61002) GroupId=labusers(61000) Name=shrink JobState={state} Partition=gpu TimeLimit=5 \
+                 StartTime=2026-11-21T17:{start} EndTime=2026-11-21T17:{end} NodeList=node0 NodeCnt={nodes} ProcCnt=2 \
+                 WorkDir=/home/bob ReservationName= Tres=cpu=2,node={nodes} Account= QOS= WcKey= Cluster=unknown \
+                 SubmitTime=2026-11-21T17:01:00 EligibleTime=2026-11-21T17:01:00 DerivedExitCode=0:0 ExitCode=0:0 \n"
+            )
+        };
+        let text = line("RESIZING", "01:30", "01:30", 2)
+            + &line("RESIZING", "01:40", "01:40", 3)
+            + &line("COMPLETED", "01:40", "02:00", 1);
+        // In one piece and, as a file that is followed comes, in several.
+        let options = options();
+        let piece = |text: &str| -> Vec<JobRun> {
+            let runs = Reader::open(text.as_bytes(), "jobcomp.log", options.clone()).unwrap();
+            runs.map(|entry| match entry.unwrap() {
+                Entry::Run(run) => run,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+        };
+        let whole = piece(&text);
+        let parts: Vec<JobRun> = text.split_inclusive('\n').flat_map(piece).collect();
+        assert_eq!(whole, parts);
+        let seen: Vec<_> = whole
+            .iter()
+            .map(|run| {
+                let start = run.start.map(|start| start - whole[0].submit);
+                (run.submit - whole[0].submit, start, run.elapsed, run.nodes)
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [(0, None, None, Some(2)), (30, Some(30), Some(10), Some(3)), (40, Some(40), Some(20), Some(1))],
+            "{whole:?}"
+        );
     }
 
     /// Written by Slurm 22.05.8.

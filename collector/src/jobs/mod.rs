@@ -13,6 +13,8 @@ mod nodes;
 pub mod openapi;
 pub mod poll;
 pub mod queue;
+pub mod reasons;
+mod reservations;
 pub mod sacct;
 pub mod seen;
 mod shares;
@@ -93,6 +95,9 @@ pub struct JobRun {
     pub timelimit: Option<u64>,
     /// Exit code and signal (`1:0`).
     pub exit_code: Option<String>,
+    /// The reservation that it was submitted to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
 }
 
 impl JobRun {
@@ -106,6 +111,7 @@ impl JobRun {
             cpus: self.cpus,
             gpus: self.gpus,
             mem_bytes: self.mem_bytes,
+            billing: self.billing,
             user: &self.user,
             account: &self.account,
             partition: &self.partition,
@@ -113,6 +119,7 @@ impl JobRun {
             qos: self.qos.as_deref(),
             gpu_model: self.gpu_model.as_deref(),
             node_list: self.node_list.as_deref(),
+            reservation: self.reservation.as_deref(),
         }
     }
 }
@@ -129,6 +136,7 @@ pub struct HeldRun<'a> {
     pub cpus: Option<u64>,
     pub gpus: Option<u64>,
     pub mem_bytes: Option<u64>,
+    pub billing: Option<u64>,
     pub user: &'a str,
     pub account: &'a str,
     pub partition: &'a str,
@@ -136,6 +144,7 @@ pub struct HeldRun<'a> {
     pub qos: Option<&'a str>,
     pub gpu_model: Option<&'a str>,
     pub node_list: Option<&'a str>,
+    pub reservation: Option<&'a str>,
 }
 
 /// What one row of a source turned out to be.

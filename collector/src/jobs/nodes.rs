@@ -23,6 +23,8 @@ pub struct Node {
     pub reason: Option<String>,
     /// What it has.
     pub has: Amounts,
+    /// Whether its GPUs are among the TRES that Slurm keeps accounts of.
+    pub counts_gpus: bool,
 }
 
 /// An interval in which a node could not be used, or in which the cluster had so much.
@@ -66,11 +68,17 @@ pub(super) async fn ask_now(config: &JobsConfig, rest: Option<&mut Slurmrestd>) 
 
 fn node(now: &NodeNow) -> Node {
     let mut has = amounts(&now.tres);
-    if !now.tres.contains("gres/gpu") {
-        // Without slurmdbd GPUs are no TRES, but the node has them all the same.
+    let counts_gpus = now.tres.contains("gres/gpu");
+    if !counts_gpus {
+        // Without slurmdbd, or where nobody asked for it, GPUs are no TRES, but the node has them all the same.
         has.gpus = gres(&now.gres);
     }
-    Node { node: now.node.clone(), state: now.state.clone(), reason: now.reason.clone(), has }
+    Node { node: now.node.clone(), state: now.state.clone(), reason: now.reason.clone(), has, counts_gpus }
+}
+
+/// Whether GPUs are among the TRES that Slurm keeps of each job, as far as these nodes have any.
+pub(super) fn gpus_are_counted(nodes: &[Node]) -> bool {
+    nodes.iter().all(|node| node.counts_gpus || node.has.gpus == 0)
 }
 
 /// The GPUs of `gpu:a100:2(S:0-1),gpu:l40s:1,shard:8`.

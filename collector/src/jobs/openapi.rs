@@ -4,9 +4,12 @@
 //! schemas: there a number may be `{"set": true, "infinite": false, "number": 5}` and a state a list. Fields that are
 //! missing or new are passed over. What a job says is put in sacct's words, so that one set of rules reads both.
 
+use super::reservations::owners;
 use super::sacct::{Field, Fields, OVER, Options, entry_of};
+use super::tres::Tres;
 use super::{Entry, Reject, nodelist};
 use crate::accounting::fairshare::{Association, BillingWeights, Qos, Shares};
+use crate::accounting::reservation::Reservation;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -74,6 +77,7 @@ fn database_job(job: &Value, options: &Options) -> Entry {
         (Field::Suspended, clock(suspended)),
         (Field::TimelimitRaw, count(&time["limit"])),
         (Field::ExitCode, exit_code),
+        (Field::Reservation, text(&job["reservation"]["name"]).unwrap_or_default()),
     ];
     entry(&words, job, options)
 }
@@ -87,6 +91,8 @@ pub struct LiveJob {
     pub gpus: Vec<(String, u32)>,
     /// Why it waits, in Slurm's word.
     pub reason: Option<String>,
+    /// When slurmctld means to start it, while it waits.
+    pub expected_start: Option<i64>,
 }
 
 /// The jobs of `GET /slurm/vX/jobs` and `squeue --json`.
@@ -101,10 +107,13 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
         Array { job_id: &job["array_job_id"], task_id: &job["array_task_id"], tasks: &job["array_task_string"] };
     let user = text(&job["user_name"]).or_else(|| number(&job["user_id"]).map(|uid| uid.to_string()));
     let waiting = state == "PENDING";
+    // slurmdbd has a record of its own for what follows a resize, and takes that for its submission.
+    let resized = number(&job["resize_time"]).filter(|at| *at > 0 && Some(*at) >= number(&job["start_time"]));
+    let submitted = |key: &str| resized.map_or_else(|| instant(&job[key]), |at| at.to_string());
     let words = [
         (Field::JobId, job_id(&job["job_id"], &array, &job["het_job_id"], &job["het_job_offset"])),
-        (Field::Submit, instant(&job["submit_time"])),
-        (Field::Eligible, instant(&job["eligible_time"])),
+        (Field::Submit, submitted("submit_time")),
+        (Field::Eligible, submitted("eligible_time")),
         (Field::Start, if waiting { String::new() } else { instant(&job["start_time"]) }),
         // Of a job that is not over this is the end of its time limit.
         (Field::End, if over { instant(&job["end_time"]) } else { String::new() }),
@@ -120,7 +129,8 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
         (Field::NCpus, count(&job["cpus"])),
         (Field::NodeList, text(&job["nodes"]).unwrap_or_default()),
         (Field::TimelimitRaw, count(&job["time_limit"])),
-        (Field::ExitCode, exit_code(&job["exit_code"])),
+        (Field::ExitCode, if over { exit_code(&job["exit_code"]) } else { String::new() }),
+        (Field::Reservation, text(&job["resv_name"]).unwrap_or_default()),
     ];
     let mut entry = entry(&words, job, options);
     // Slurm forgets what a job holds while it completes, so only of one that runs "none" means none.
@@ -136,7 +146,8 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
     let gpus =
         held.into_iter().flatten().flat_map(|gres| gres.indexes.into_iter().map(move |at| (gres.node.clone(), at)));
     let reason = text(&job["state_reason"]).filter(|reason| waiting && reason != "None");
-    LiveJob { entry, gpus: gpus.collect(), reason }
+    let expected_start = number(&job["start_time"]).filter(|start| waiting && *start > 0);
+    LiveJob { entry, gpus: gpus.collect(), reason, expected_start }
 }
 
 /// Whether a job asked for GPUs, by node, by task or in all.
@@ -247,6 +258,28 @@ pub fn nodes(answer: &Value) -> Vec<NodeNow> {
         })
     };
     list(&answer["nodes"]).iter().filter_map(node).collect()
+}
+
+/// The reservations of `GET /slurm/vX/reservations`.
+pub fn reservations(answer: &Value) -> Vec<Reservation> {
+    let one = |one: &Value| {
+        let tres = text(&one["tres"]).and_then(|tres| Tres::parse(&tres).ok().flatten()).unwrap_or_default();
+        let flags = match text(&one["flags"]) {
+            Some(flags) => flags,
+            None => words(&one["flags"]).join(","),
+        };
+        Some(Reservation {
+            name: text(&one["name"])?,
+            flags,
+            node_list: text(&one["node_list"]),
+            cpus: tres.cpus.unwrap_or(0),
+            gpus: tres.gpus.filter(|gpus| *gpus > 0),
+            owners: owners(text(&one["accounts"]).as_deref(), text(&one["users"]).as_deref()),
+            from: number(&one["start_time"])?,
+            to: number(&one["end_time"])?,
+        })
+    };
+    list(&answer["reservations"]).iter().filter_map(one).collect()
 }
 
 /// The associations of one cluster in `GET /slurmdb/vX/associations`.

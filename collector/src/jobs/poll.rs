@@ -15,9 +15,9 @@ use super::sacct::Cluster;
 use super::slurmrestd::Slurmrestd;
 use super::source::{Answer, Source, live};
 use super::status::{PollError, PollState, PollStatus};
-use super::{Entry, Reject, jobcomp, nodes, shares};
+use super::{Entry, Reject, jobcomp, nodes, reservations, shares};
 use crate::error_chain;
-use crate::store::{Database, HeldGpu, ImportError, ImportSummary, OpenRun, Origin, Records, Shifted};
+use crate::store::{Database, HeldGpu, ImportError, ImportSummary, OpenRun, Origin, Records, Shifted, WaitingRun};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -42,6 +42,10 @@ pub struct Poller {
     shares_asked: Option<i64>,
     /// When slurmdbd was last asked when nodes were down.
     events_asked: Option<i64>,
+    /// Whether GPUs are among the TRES that Slurm keeps of each job (`AccountingStorageTRES`).
+    gpus_are_counted: bool,
+    /// What the completion file's lines so far say of resized jobs.
+    resized: jobcomp::Resized,
 }
 
 /// Seconds between two questions for shares and prices.
@@ -64,6 +68,8 @@ impl Poller {
             forgotten: HashSet::new(),
             shares_asked: None,
             events_asked: None,
+            gpus_are_counted: true,
+            resized: jobcomp::Resized::default(),
         }
     }
 
@@ -81,6 +87,7 @@ impl Poller {
     fn note(&self, status: &mut PollStatus, asked: &Result<ImportSummary, PollError>) {
         status.cluster.clone_from(&self.cluster);
         status.forgotten_runs = self.forgotten.len();
+        status.gpus_are_not_counted = !self.gpus_are_counted && self.jobcomp.is_none();
         match asked {
             Ok(summary) => {
                 if status.failures > 0 {
@@ -88,10 +95,8 @@ impl Poller {
                 }
                 tracing::debug!(inserted = summary.runs_inserted, updated = summary.runs_updated, "polled sacct");
                 let last_success = Some(Timestamp::now().as_second());
-                let forgotten_runs = status.forgotten_runs;
-                let cluster = status.cluster.take();
                 *status =
-                    PollStatus { state: PollState::Ok, cluster, last_success, forgotten_runs, ..PollStatus::default() };
+                    PollStatus { state: PollState::Ok, last_success, detail: None, failures: 0, ..status.clone() };
             }
             Err(error) => {
                 let detail = error_chain(error);
@@ -118,12 +123,15 @@ impl Poller {
         let cluster = self.name_of_cluster().await?;
         // First: months of history may come now, and fair share with other shares would be wrong meanwhile.
         self.ask_for_shares(&cluster, now).await?;
+        // Before the jobs: whether Slurm counts GPUs decides what a run without one in its records held.
+        self.ask_for_nodes(&cluster, now).await?;
+        let mut told = HashSet::new();
         if self.jobcomp.is_none() {
-            self.ask_for_held_gpus(&cluster).await?;
+            told = self.ask_controller(&cluster).await?;
         }
         let summary = match &self.jobcomp {
             Some(_) => self.poll_without_database(&cluster).await,
-            None => match self.poll_database(&cluster, now).await {
+            None => match self.poll_database(&cluster, now, told).await {
                 // This Slurm runs without slurmdbd; if it writes a file of ended jobs, that is read from now on.
                 Err(error @ PollError::NoAccounting(_)) => match completion_file(&self.config).await {
                     Some(path) => {
@@ -136,7 +144,6 @@ impl Poller {
                 answer => answer,
             },
         }?;
-        self.ask_for_nodes(&cluster, now).await?;
         Ok(summary)
     }
 
@@ -150,10 +157,12 @@ impl Poller {
         let of_cluster = cluster.to_owned();
         match nodes::ask_now(&self.config, rest).await {
             Ok(nodes) => {
+                self.gpus_are_counted = nodes::gpus_are_counted(&nodes);
                 self.blocking(move |records| Ok(records.note_nodes(&of_cluster, &nodes, now, !with_database)?)).await?;
             }
             Err(error) => tracing::debug!(error = error_chain(&error), "slurmctld does not tell of its nodes"),
         }
+        self.ask_for_reservations(cluster, now, with_database).await?;
         if !with_database || self.events_asked.is_some_and(|asked| now < asked + SHARES_SECONDS) {
             return Ok(());
         }
@@ -168,6 +177,29 @@ impl Poller {
         Ok(())
     }
 
+    /// Asks for reservations: slurmdbd where it can be asked, as it keeps those that are over.
+    async fn ask_for_reservations(&mut self, cluster: &str, now: i64, with_database: bool) -> Result<(), PollError> {
+        let since = now - i64::from(self.config.history_days) * 86_400;
+        let told = match (with_database, &mut self.source) {
+            (true, _) => reservations::ask_database(&self.config, cluster, since).await,
+            (false, Source::Slurmrestd(rest)) => reservations::ask_now(&self.config, Some(rest)).await,
+            (false, Source::Sacct) => reservations::ask_now(&self.config, None).await,
+        };
+        let of_cluster = cluster.to_owned();
+        match told {
+            Ok(told) if with_database => {
+                self.blocking(move |records| Ok(records.note_reservations(&of_cluster, &told, since)?)).await
+            }
+            Ok(told) => {
+                self.blocking(move |records| Ok(records.note_live_reservations(&of_cluster, &told, now)?)).await
+            }
+            Err(error) => {
+                tracing::debug!(error = error_chain(&error), "Slurm does not tell of its reservations");
+                Ok(())
+            }
+        }
+    }
+
     async fn name_of_cluster(&mut self) -> Result<String, PollError> {
         let named = match &self.cluster {
             Some(cluster) => cluster.clone(),
@@ -178,8 +210,13 @@ impl Poller {
     }
 
     /// Asks slurmdbd for everything since the last success that is a look-back old, and for the runs that are still
-    /// open as far as we know.
-    async fn poll_database(&mut self, cluster: &str, now: i64) -> Result<ImportSummary, PollError> {
+    /// open as far as we know, but for those of which slurmctld has `told`.
+    async fn poll_database(
+        &mut self,
+        cluster: &str,
+        now: i64,
+        mut told: HashSet<OpenRun>,
+    ) -> Result<ImportSummary, PollError> {
         let source = self.source.name();
         let recent = now - self.config.look_back_seconds.cast_signed();
         let known = self.blocking({
@@ -199,17 +236,16 @@ impl Poller {
         };
 
         let mut total = ImportSummary::default();
-        let mut open = HashSet::new();
         for (from, to) in windows {
             // What began after this question is the next one's.
             let answer = self.source.period(&self.config, from, Some(to).filter(|to| *to != now)).await?;
             // Told is what all windows told: one that fails after others leaves everything to the next question.
-            let told = (to == now || (to == recent && told_until.is_none())).then_some(to);
-            let (summary, told_open) = self.import(cluster, source, answer, timezone.clone(), told).await?;
+            let until = (to == now || (to == recent && told_until.is_none())).then_some(to);
+            let (summary, told_open) = self.import(cluster, source, answer, timezone.clone(), until).await?;
             total += summary;
-            open.extend(told_open);
+            told.extend(told_open);
         }
-        total += self.ask_for_open_runs(cluster, open).await?;
+        total += self.ask_for_open_runs(cluster, told).await?;
         Ok(total)
     }
 
@@ -234,7 +270,7 @@ impl Poller {
         let live = match live {
             Ok(mut live) => {
                 live.iter_mut().for_each(|job| charge(&mut job.entry, &accounts));
-                self.note_held_gpus(cluster, &live).await?;
+                self.note_live(cluster, &live).await?;
                 let answer = Answer::Live(live);
                 let (summary, told_open) = self.import(cluster, "slurmctld", answer, remember.clone(), None).await?;
                 total += summary;
@@ -243,7 +279,8 @@ impl Poller {
             }
             Err(error) => Err(error),
         };
-        let options = jobcomp::Options { cluster: Cluster::Named(cluster.to_owned()), zone, accounts };
+        let resized = jobcomp::Resized::clone(&self.resized);
+        let options = jobcomp::Options { cluster: Cluster::Named(cluster.to_owned()), zone, accounts, resized };
         total += self.read_completion_file(cluster, &options, remember).await?;
         live?;
         let known = {
@@ -278,27 +315,56 @@ impl Poller {
         .await;
         if read.is_err() {
             follow.restart();
+            self.resized = jobcomp::Resized::default();
         }
         self.jobcomp = Some(follow);
         read.map(|()| total)
     }
 
-    /// Asks slurmctld which GPUs running jobs hold, which slurmdbd does not know. Records are worth having without it.
-    async fn ask_for_held_gpus(&mut self, cluster: &str) -> Result<(), PollError> {
+    /// Asks slurmctld what slurmdbd does not know: which GPUs running jobs hold, and why others wait. Records are worth
+    /// having without it.
+    async fn ask_controller(&mut self, cluster: &str) -> Result<HashSet<OpenRun>, PollError> {
         let rest = match &mut self.source {
             Source::Slurmrestd(rest) => Some(rest),
             Source::Sacct => None,
         };
         match live(&self.config, rest, cluster).await {
-            Ok(live) => self.note_held_gpus(cluster, &live).await,
+            Ok(mut live) => {
+                self.note_live(cluster, &live).await?;
+                let told: HashSet<OpenRun> = live.iter().flat_map(runs_of).collect();
+                let known = {
+                    let cluster = cluster.to_owned();
+                    self.blocking(move |records| Ok(records.open_runs(&cluster)?)).await?
+                };
+                let known: HashSet<OpenRun> = known.into_iter().collect();
+                live.retain(|job| self.is_only_here(job, &known));
+                if !live.is_empty() {
+                    self.import(cluster, "slurmctld", Answer::Live(live), None, None).await?;
+                }
+                Ok(told)
+            }
             Err(error) => {
-                tracing::debug!(error = error_chain(&error), "slurmctld does not tell which GPUs jobs hold");
-                Ok(())
+                tracing::debug!(error = error_chain(&error), "slurmctld does not tell of its jobs");
+                Ok(HashSet::new())
             }
         }
     }
 
-    async fn note_held_gpus(&self, cluster: &str, live: &[LiveJob]) -> Result<(), PollError> {
+    /// Whether slurmctld tells something of a job that slurmdbd will not: one that waits and is not known yet (it may never
+    /// have been eligible), how many GPUs one holds where slurmdbd keeps none, and its reservation, of which slurmrestd is
+    /// silent in Slurm 22.05.
+    fn is_only_here(&self, job: &LiveJob, known: &HashSet<OpenRun>) -> bool {
+        let reservation = match &job.entry {
+            Entry::Run(run) => run.reservation.is_some(),
+            _ => false,
+        };
+        !self.gpus_are_counted
+            || reservation && matches!(self.source, Source::Slurmrestd(_))
+            || job.reason.is_some() && runs_of(job).iter().any(|run| !known.contains(run))
+    }
+
+    async fn note_live(&self, cluster: &str, live: &[LiveJob]) -> Result<(), PollError> {
+        let waiting: Vec<WaitingRun> = live.iter().flat_map(waiting).collect();
         let held: Vec<HeldGpu> = live
             .iter()
             .filter_map(|job| match &job.entry {
@@ -315,7 +381,11 @@ impl Poller {
             })
             .collect();
         let (cluster, now) = (cluster.to_owned(), Timestamp::now().as_second());
-        self.blocking(move |records| Ok(records.note_held_gpus(&cluster, &held, now)?)).await
+        self.blocking(move |records| {
+            records.note_waiting(&cluster, &waiting, now)?;
+            Ok(records.note_held_gpus(&cluster, &held, now)?)
+        })
+        .await
     }
 
     /// Asks for shares and prices every so often. Records are worth having without them, so what Slurm will not tell is
@@ -390,11 +460,15 @@ impl Poller {
         told_until: Option<i64>,
     ) -> Result<(ImportSummary, Vec<OpenRun>), PollError> {
         let cluster = cluster.to_owned();
+        let gpus_are_counted = self.gpus_are_counted || source == "slurmctld";
         self.blocking(move |records| {
             let name = format!("{source} of {cluster}");
             let mut open = Vec::new();
             let entries = answer.entries(&cluster, &name)?.map(|entry| {
-                let entry = entry?;
+                let mut entry = entry?;
+                if !gpus_are_counted {
+                    forget_uncounted_gpus(&mut entry);
+                }
                 let (run, job_ids) = match &entry {
                     Entry::Run(run) => (Some(run), std::slice::from_ref(&run.job_id)),
                     Entry::Tasks { run, job_ids } => (Some(run), job_ids.as_slice()),
@@ -459,6 +533,30 @@ fn charge(entry: &mut Entry, accounts: &HashMap<String, String>) {
     {
         run.account.clone_from(account);
     }
+}
+
+/// A run of which Slurm keeps no GPU, though its nodes have some: whether it held any is unknown.
+fn forget_uncounted_gpus(entry: &mut Entry) {
+    if let Entry::Run(run) | Entry::Tasks { run, .. } = entry {
+        run.gpus = run.gpus.filter(|gpus| *gpus > 0);
+    }
+}
+
+/// The runs that slurmctld tells of in one job: an array's tasks that wait are many.
+fn runs_of(job: &LiveJob) -> Vec<OpenRun> {
+    let (run, job_ids) = match &job.entry {
+        Entry::Run(run) => (run, std::slice::from_ref(&run.job_id)),
+        Entry::Tasks { run, job_ids } => (run, job_ids.as_slice()),
+        Entry::Step | Entry::Rejected(_) => return Vec::new(),
+    };
+    job_ids.iter().map(|job_id| OpenRun { job_id: job_id.clone(), submit: run.submit }).collect()
+}
+
+/// What a job that waits, or each task of its array, waits for.
+fn waiting(job: &LiveJob) -> Vec<WaitingRun> {
+    let Some(reason) = &job.reason else { return Vec::new() };
+    let waits = |run| WaitingRun { run, reason: reason.clone(), expected_start: job.expected_start };
+    runs_of(job).into_iter().map(waits).collect()
 }
 
 /// The job's id without its array task or component.

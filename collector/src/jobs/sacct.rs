@@ -79,6 +79,7 @@ const COLUMNS: &[(&str, Field)] = &[
     ("timelimitraw", Field::TimelimitRaw),
     ("timelimit", Field::Timelimit),
     ("exitcode", Field::ExitCode),
+    ("reservation", Field::Reservation),
 ];
 
 /// Without one of these there is no run, or nobody whose it is.
@@ -117,9 +118,10 @@ pub(super) enum Field {
     TimelimitRaw,
     Timelimit,
     ExitCode,
+    Reservation,
 }
 
-const FIELDS: usize = Field::ExitCode as usize + 1;
+const FIELDS: usize = Field::Reservation as usize + 1;
 
 /// The rows of one text, in order. An `Err` is the last item.
 pub struct Reader<'i> {
@@ -286,7 +288,10 @@ fn run(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         || fields.get(Field::NodeList) == NO_NODES
         // Slurm gives a job that left the queue unstarted its end for a start.
         || (tres.is_none() && times.start == times.end && ["CANCELLED", "DEADLINE", "REVOKED"].contains(&state));
-    let start = times.start.filter(|_| !never_started);
+    // After a resize the job has a record of its own from then on, which slurmdbd gives the old start: what it held
+    // before is told by the record that ended with the resize.
+    let resized = times.start.map_or(0, |start| u64::try_from(times.submit - start).unwrap_or(0));
+    let start = times.start.filter(|_| !never_started).map(|start| start.max(times.submit));
     if times.end.is_none() && OVER.contains(&state) {
         return Err(format!("State is {state}, but End is '{}'", fields.get(Field::End)));
     }
@@ -309,10 +314,11 @@ fn run(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         alloc_tres: fields.text(Field::AllocTres),
         req_tres: fields.text(Field::ReqTres),
         node_list,
-        elapsed: elapsed.filter(|_| times.end.is_some()),
+        elapsed: elapsed.filter(|_| times.end.is_some()).map(|ran| ran.saturating_sub(resized)),
         suspended,
         timelimit: timelimit(fields)?,
         exit_code: fields.text(Field::ExitCode),
+        reservation: fields.text(Field::Reservation),
         ..JobRun::default()
     };
     if start.is_none() {
@@ -550,6 +556,29 @@ mod tests {
             let run = run_of(&row);
             assert_eq!((run.start, run.end), (Some(at(expected.0)), Some(at(expected.1))), "{row}");
         }
+    }
+
+    /// Slurm 22.05: what follows a resize was submitted then, and began before.
+    #[test]
+    fn what_was_held_before_a_resize_is_not_held_twice() {
+        let text = "JobID|User|Submit|Start|End|State|NCPUS|NNodes|ElapsedRaw\n\
+                    14|bob|1795280453|1795280454|1795280457|RESIZING|2|2|3\n\
+                    14|bob|1795280457|1795280454|1795280474|COMPLETED|1|1|20\n";
+        let held: Vec<_> = entries(text)
+            .into_iter()
+            .map(|entry| match entry {
+                Entry::Run(run) => (run.submit, run.start, run.end, run.elapsed, run.cpus),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let at = 1_795_280_454;
+        assert_eq!(
+            held,
+            [
+                (at - 1, Some(at), Some(at + 3), Some(3), Some(2)),
+                (at + 3, Some(at + 3), Some(at + 20), Some(17), Some(1))
+            ]
+        );
     }
 
     #[test]

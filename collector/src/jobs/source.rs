@@ -38,7 +38,7 @@ pub(super) type Entries = Box<dyn Iterator<Item = Result<Entry, PollError>>>;
 
 /// Everything of sacct's that is read. The name is last: it alone may hold a separator.
 const COLUMNS: &str = "JobID,Submit,Eligible,Start,End,State,User,Account,Partition,QOS,AllocTRES,ReqTRES,NNodes,NCPUS,\
-                       NodeList,ElapsedRaw,Suspended,TimelimitRaw,ExitCode,JobName";
+                       NodeList,ElapsedRaw,Suspended,TimelimitRaw,ExitCode,Reservation,JobName";
 
 impl Source {
     /// What tells, in `jobs.source` and `polls.source`.

@@ -158,4 +158,6 @@ pub struct PollStatus {
     pub failures: u32,
     /// Runs that have not ended as far as we know, and that sacct knows nothing of any more.
     pub forgotten_runs: usize,
+    /// Whether the nodes have GPUs and slurmdbd keeps none of them with a job: `AccountingStorageTRES` lacks `gres/gpu`.
+    pub gpus_are_not_counted: bool,
 }

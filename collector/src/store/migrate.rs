@@ -25,6 +25,7 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0004_shares.sql"),
         include_str!("migrations/records/0005_held_gpus.sql"),
         include_str!("migrations/records/0006_nodes.sql"),
+        include_str!("migrations/records/0007_reservations.sql"),
     ],
 };
 

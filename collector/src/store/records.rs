@@ -5,13 +5,15 @@ mod efficiency;
 mod held_gpus;
 mod import;
 mod nodes;
+mod reservations;
 mod scheduler;
 mod shares;
 
 pub use credits::SentReport;
 pub use efficiency::Due;
-pub use held_gpus::HeldGpu;
+pub use held_gpus::{GivenGpu, HeldGpu};
 pub use import::{ImportError, ImportSummary, Origin, Shifted};
+pub use reservations::{KnownReason, WaitingRun};
 pub use scheduler::{LostJob, SchedulerNow};
 pub use shares::{ChargedRun, FairsharePoint, ShareSettingsRecord};
 
@@ -146,8 +148,8 @@ impl<'d> Records<'d> {
         let db = self.database.connect()?;
         (|| {
             let mut statement = db.prepare(
-                "SELECT submit_time, start_time, end_time, nodes, cpus, gpus, mem_bytes,
-                        \"user\", account, \"partition\", state, qos, gpu_model, node_list
+                "SELECT submit_time, start_time, end_time, nodes, cpus, gpus, mem_bytes, billing,
+                        \"user\", account, \"partition\", state, qos, gpu_model, node_list, reservation
                  FROM records.jobs
                  WHERE cluster = ? AND submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S
                    AND (end_time IS NULL OR end_time >= make_timestamp(?::BIGINT)::TIMESTAMP_S)",
@@ -277,7 +279,7 @@ fn names(list: &str, node: &str) -> bool {
 const RUN_COLUMNS: &str = "cluster, job_id, epoch_ms(submit_time) // 1000, epoch_ms(eligible_time) // 1000, \
      epoch_ms(start_time) // 1000, epoch_ms(end_time) // 1000, state, \"user\", account, \"partition\", qos, job_name, \
      nodes, cpus, gpus, gpu_model, mem_bytes, billing, alloc_tres, req_tres, node_list, elapsed_seconds, \
-     suspended_seconds, timelimit_seconds, exit_code";
+     suspended_seconds, timelimit_seconds, exit_code, reservation";
 
 fn job_run(row: &Row<'_>) -> duckdb::Result<JobRun> {
     Ok(JobRun {
@@ -306,14 +308,15 @@ fn job_run(row: &Row<'_>) -> duckdb::Result<JobRun> {
         suspended: row.get(22)?,
         timelimit: row.get(23)?,
         exit_code: row.get(24)?,
+        reservation: row.get(25)?,
     })
 }
 
 /// The columns of one batch of [`Records::held_runs`].
 struct HeldRuns<'a> {
     times: [&'a TimestampSecondArray; 3],
-    amounts: [&'a Int64Array; 4],
-    texts: [&'a StringArray; 7],
+    amounts: [&'a Int64Array; 5],
+    texts: [&'a StringArray; 8],
 }
 
 impl<'a> HeldRuns<'a> {
@@ -324,7 +327,7 @@ impl<'a> HeldRuns<'a> {
         Self {
             times: std::array::from_fn(|position| column(batch, position)),
             amounts: std::array::from_fn(|position| column(batch, 3 + position)),
-            texts: std::array::from_fn(|position| column(batch, 7 + position)),
+            texts: std::array::from_fn(|position| column(batch, 8 + position)),
         }
     }
 
@@ -343,6 +346,7 @@ impl<'a> HeldRuns<'a> {
             cpus: amount(1),
             gpus: amount(2),
             mem_bytes: amount(3),
+            billing: amount(4),
             user: self.texts[0].value(row),
             account: self.texts[1].value(row),
             partition: self.texts[2].value(row),
@@ -350,6 +354,7 @@ impl<'a> HeldRuns<'a> {
             qos: text(4),
             gpu_model: text(5),
             node_list: text(6),
+            reservation: text(7),
         }
     }
 }
@@ -424,6 +429,7 @@ mod tests {
             suspended: Some(0),
             timelimit: Some(3600),
             exit_code: Some("0:0".into()),
+            reservation: Some("class".into()),
         }
     }
 

@@ -10,6 +10,10 @@ CREATE VIEW scheduler_nodes AS SELECT * FROM records.nodes;
 
 CREATE VIEW node_events AS SELECT * FROM records.node_events;
 
+CREATE VIEW reservations AS SELECT * FROM records.reservations;
+
+CREATE VIEW job_reasons AS SELECT * FROM records.job_reasons;
+
 CREATE VIEW fairshare AS SELECT * FROM records.fairshare;
 
 CREATE VIEW share_settings AS SELECT * FROM records.share_settings;

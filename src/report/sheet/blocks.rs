@@ -51,6 +51,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
         View::Cluster | View::Account | View::User => {
             blocks.push(Some(summary(sheet)));
             blocks.push(trend(sheet));
+            blocks.push(gpu_capacity(sheet));
             blocks.push(Some(causes(sheet)).filter(|_| sheet.figures.split_gpu_hours.held() > 0.0));
             blocks.extend(fixes(sheet).into_iter().map(Some));
             blocks.push(budgets(sheet));
@@ -159,6 +160,36 @@ fn trend(sheet: &Sheet) -> Option<Block> {
             (Column::Number("runs"), |figures| figures.jobs_started.to_string()),
             (Column::Number("gpu_utilization"), |figures| known(figures.gpu_utilization, percent)),
             (Column::Number("wasted"), |figures| amount(figures.split_gpu_hours.wasted())),
+        ],
+    )
+}
+
+/// What became of all the GPU-hours that there were: what, how many, and their share; none where nobody knows what there
+/// was.
+pub(super) fn gpu_time(sheet: &Sheet) -> Vec<[String; 3]> {
+    let Some(row) = sheet.gpu_capacity.as_ref() else { return Vec::new() };
+    let parts = [
+        ("held by runs", row.allocated - row.reserved_idle),
+        ("reserved, used by nobody", row.reserved_idle),
+        ("down", row.down),
+        ("planned down", row.planned_down),
+        ("idle", row.idle),
+        ("stranded: idle, and the node's CPUs or memory were taken", row.stranded.unwrap_or(0)),
+    ];
+    let part = |(name, seconds): (&str, u64)| {
+        [name.to_owned(), amount(seconds as f64 / 3600.0), percent(seconds as f64 / row.reported as f64)]
+    };
+    parts.into_iter().filter(|(_, seconds)| *seconds > 0).map(part).collect()
+}
+
+fn gpu_capacity(sheet: &Sheet) -> Option<Block> {
+    table(
+        "What became of the GPUs' time",
+        &gpu_time(sheet),
+        &[
+            (Column::Text("the_gpus"), |[name, ..]| name.clone()),
+            (Column::Number("gpu_hours"), |[_, hours, _]| hours.clone()),
+            (Column::Number("share"), |[.., share]| share.clone()),
         ],
     )
 }

@@ -49,6 +49,7 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
             .map(|(name, value, note)| context! { name, value, note }).collect::<Vec<_>>(),
         split,
         causes => causes(sheet),
+        gpu_time => if is_sheet { blocks::gpu_time(sheet) } else { Vec::new() },
         days_unit,
         days,
         months_unit,

@@ -39,6 +39,7 @@ fn sheet() -> Sheet {
         rank: None,
         members: vec![Member { name: NAME.into(), figures: figures.clone(), wait_mean_hours: Some(0.5) }],
         accounts: Vec::new(),
+        gpu_capacity: None,
         waiting: None,
         fixes: vec![FixRow {
             job: NAME.into(),

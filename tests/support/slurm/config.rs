@@ -59,6 +59,7 @@ impl SlurmLab {
             "run/slurm",
             "munge",
             "mariadb",
+            "run/slurmrestd",
             "archive",
             "state",
             "log",
@@ -75,6 +76,7 @@ impl SlurmLab {
         for path in ["mariadb", "run/mariadb", "run/slurm", "archive", "state"] {
             self.own(path, "slurm");
         }
+        self.own("run/slurmrestd", "monitor");
         for log in ["slurmctld", "slurmdbd", "jobcomp"] {
             let path = format!("log/{log}.log");
             std::fs::write(self.path(&path), "").unwrap();
@@ -132,7 +134,7 @@ impl SlurmLab {
         // Without slurmdbd, AccountingStorageTRES=gres/gpu is fatal to slurmctld, and so is a billing weight for GPUs.
         let (accounting, gpu_weight) = match self.mode {
             // With slurmdbd and munge the password is munge's socket; AuthInfo is not used here.
-            Mode::WithDbd => (
+            Mode::WithDbd | Mode::WithoutGpuTres => (
                 format!(
                     "AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
@@ -140,10 +142,14 @@ AccountingStoragePort={slurmdbd}
 AccountingStoragePass={dir}/run/munge/munge.socket
 AccountingStorageEnforce=associations,limits,qos
 AccountingStoreFlags=job_comment
-AccountingStorageTRES=gres/gpu,gres/gpu:a100,gres/gpu:l40s
-JobCompType=jobcomp/none"
+{}
+JobCompType=jobcomp/none",
+                    match self.mode {
+                        Mode::WithDbd => "AccountingStorageTRES=gres/gpu,gres/gpu:a100,gres/gpu:l40s",
+                        _ => "",
+                    }
                 ),
-                ",GRES/gpu=8.0",
+                if self.mode == Mode::WithDbd { ",GRES/gpu=8.0" } else { "" },
             ),
             Mode::WithoutDbd => (
                 format!(
@@ -213,7 +219,8 @@ NodeName=node2 NodeHostname={HOSTNAME} NodeAddr=127.0.0.1 Port={port2} Gres=gpu:
 PartitionName=DEFAULT State=UP TRESBillingWeights=CPU=1.0,Mem=0.25G{gpu_weight}
 PartitionName=gpu Nodes=node[0-2] Default=YES MaxTime=2-0 DefaultTime=60 PriorityJobFactor=1
 PartitionName=short Nodes=node[0-1] MaxTime=60 DefaultTime=5 PriorityJobFactor=10
-",
+{settings}",
+            settings = self.settings,
             port0 = nodes[0],
             port1 = nodes[1],
             port2 = nodes[2],

@@ -28,6 +28,23 @@ pub struct Job {
     pub nodes: Vec<&'static str>,
     pub name: String,
     pub time_limit_minutes: u32,
+    /// The id of the reservation that it ran in.
+    pub reservation: u32,
+}
+
+/// A reservation that is over.
+#[derive(Debug, Clone)]
+pub struct PastReservation {
+    pub id: u32,
+    pub name: &'static str,
+    pub node: &'static str,
+    pub cpus: u32,
+    pub is_maintenance: bool,
+    pub ignores_jobs: bool,
+    /// Users who might have used it, with their accounts.
+    pub owners: Vec<(&'static str, &'static str)>,
+    pub from: i64,
+    pub to: i64,
 }
 
 /// What one user used through one account, as `sreport cluster UserUtilizationByAccount` says.
@@ -62,6 +79,7 @@ impl Job {
             nodes: vec![NODES[0]],
             name: "job".to_owned(),
             time_limit_minutes: 2880,
+            reservation: 0,
         }
     }
 }
@@ -98,6 +116,39 @@ impl SlurmLab {
         );
         self.sql(DATABASE, &script);
         self.roll_up(first, last);
+    }
+
+    /// Puts reservations into the database. They count with the jobs that are injected afterwards.
+    pub fn inject_reservations(&self, reservations: &[PastReservation]) {
+        let associations: BTreeMap<(String, String), String> = self
+            .sql(
+                DATABASE,
+                &format!("select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 and user <> ''"),
+            )
+            .into_iter()
+            .map(|row| ((row[0].clone(), row[1].clone()), row[2].clone()))
+            .collect();
+        for kept in reservations {
+            let owners = kept.owners.iter().map(|(user, account)| ((*user).to_owned(), (*account).to_owned()));
+            let owners: Vec<&str> = owners.map(|owner| associations[&owner].as_str()).collect();
+            // MAINT is 1, IGNORE_JOBS 0x40.
+            let flags = u32::from(kept.is_maintenance) + 0x40 * u32::from(kept.ignores_jobs);
+            let inx = NODES.iter().position(|node| *node == kept.node).unwrap();
+            self.sql(
+                DATABASE,
+                &format!(
+                    "insert into {CLUSTER}_resv_table (id_resv, deleted, assoclist, flags, nodelist, node_inx, resv_name,
+                         time_start, time_end, tres) values ({}, 1, '{}', {flags}, '{}', '{inx}', '{}', {}, {}, '1={}')",
+                    kept.id,
+                    owners.join(","),
+                    kept.node,
+                    kept.name,
+                    kept.from,
+                    kept.to,
+                    kept.cpus
+                ),
+            );
+        }
     }
 
     /// What `sreport` says that each (account, user) used from `from` to `to` (as sreport reads them, such as
@@ -202,7 +253,7 @@ impl SlurmLab {
             ("id_user", number(uid.into())),
             ("id_group", number(config::GROUP.1.into())),
             ("id_qos", "1".to_owned()),
-            ("id_resv", "0".to_owned()),
+            ("id_resv", job.reservation.to_string()),
             ("id_wckey", "0".to_owned()),
             ("het_job_id", "0".to_owned()),
             ("het_job_offset", number(NO_VAL.into())),

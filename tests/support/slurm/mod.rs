@@ -22,16 +22,33 @@ use tempfile::TempDir;
 use super::process::{Daemon, wait_for};
 use super::{Needed, Skip, find_program, need, need_root};
 
-pub use history::{Job, Usage};
+pub use history::{Job, PastReservation, Usage};
 
 /// Whether the lab has an accounting database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// slurmdbd on MariaDB: `sacct`, `sacctmgr`, `sreport` and `sshare` work.
     WithDbd,
+    /// The same, but nobody asked slurmdbd to keep GPUs: they are missing in `AccountingStorageTRES`.
+    WithoutGpuTres,
     /// No accounting storage; slurmctld appends ended jobs to [`SlurmLab::jobcomp`].
     WithoutDbd,
 }
+
+impl Mode {
+    fn has_dbd(self) -> bool {
+        self != Self::WithoutDbd
+    }
+}
+
+/// Partitions whose jobs give way to those of `urgent`: one requeues them, one cancels, one suspends.
+pub const PREEMPTION: &str = "PreemptType=preempt/partition_prio
+PreemptMode=SUSPEND,GANG
+PartitionName=requeued Nodes=node0 MaxTime=60 PriorityTier=1 PreemptMode=REQUEUE OverSubscribe=NO
+PartitionName=cancelled Nodes=node1 MaxTime=60 PriorityTier=1 PreemptMode=CANCEL OverSubscribe=NO
+PartitionName=suspended Nodes=node2 MaxTime=60 PriorityTier=1 PreemptMode=SUSPEND OverSubscribe=FORCE:1
+PartitionName=urgent Nodes=node[0-2] MaxTime=60 PriorityTier=10 PreemptMode=OFF OverSubscribe=FORCE:1
+";
 
 /// A program of the lab. All but slurmrestd are started with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +66,8 @@ pub enum Service {
 /// A running Slurm.
 pub struct SlurmLab {
     mode: Mode,
+    /// Added to slurm.conf.
+    settings: &'static str,
     timezone: String,
     ports: config::Ports,
     // In the order of their start.
@@ -79,6 +98,11 @@ impl SlurmLab {
 
     /// Starts a lab in a time zone: Slurm's days and months, and the times that its commands print, are there.
     pub fn start_in(mode: Mode, timezone: &str) -> Result<Self, Skip> {
+        Self::start_with(mode, timezone, "")
+    }
+
+    /// Starts a lab with more in its slurm.conf.
+    pub fn start_with(mode: Mode, timezone: &str, settings: &'static str) -> Result<Self, Skip> {
         need_root()?;
         need(&[
             Needed { program: "munged", package: "munge" },
@@ -86,7 +110,7 @@ impl SlurmLab {
             Needed { program: "slurmd", package: "slurmd slurm-wlm-basic-plugins" },
             Needed { program: "scontrol", package: "slurm-client" },
         ])?;
-        if mode == Mode::WithDbd {
+        if mode.has_dbd() {
             need(&[
                 Needed { program: "slurmdbd", package: "slurmdbd slurm-wlm-mysql-plugin" },
                 Needed { program: "mariadbd", package: "mariadb-server-core" },
@@ -102,11 +126,10 @@ impl SlurmLab {
         let directory = tempfile::Builder::new().prefix(&prefix).tempdir_in("/tmp").unwrap();
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
         let ports = config::Ports::choose();
-        let mut lab = Self { mode, timezone: timezone.to_owned(), ports, running: Vec::new(), directory };
+        let mut lab = Self { mode, settings, timezone: timezone.to_owned(), ports, running: Vec::new(), directory };
         lab.write_configuration();
         let services = DBD_ORDER.into_iter();
-        for service in services.filter(|s| mode == Mode::WithDbd || !matches!(s, Service::Mariadbd | Service::Slurmdbd))
-        {
+        for service in services.filter(|s| mode.has_dbd() || !matches!(s, Service::Mariadbd | Service::Slurmdbd)) {
             lab.start_service(service);
         }
         wait_for("nodes of the lab", Duration::from_secs(60), || lab.nodes_are_up().then_some(()));
@@ -181,7 +204,7 @@ impl SlurmLab {
     /// Waits until no job is queued or running, and until the database knows that.
     pub fn wait_until_idle(&self, limit: Duration) {
         wait_for("end of all jobs", limit, || self.run(&["squeue", "-h", "-o", "%A"]).is_empty().then_some(()));
-        if self.mode == Mode::WithDbd {
+        if self.mode.has_dbd() {
             // slurmctld tells slurmdbd of starts every five seconds only, and of their ends thereafter.
             let known = self.run(&["squeue", "-h", "-r", "-t", "all", "-o", "%A"]);
             wait_for("end of all jobs in sacct", limit, || {
@@ -223,6 +246,11 @@ impl SlurmLab {
         format!("http://127.0.0.1:{}", self.ports.slurmrestd)
     }
 
+    /// The socket on which it listens too.
+    pub fn slurmrestd_socket(&self) -> PathBuf {
+        self.path("run/slurmrestd/socket")
+    }
+
     /// A token with which a user may ask slurmrestd.
     pub fn token(&self, user: &str, seconds: u32) -> String {
         let text = self.run(&["scontrol", "token", &format!("username={user}"), &format!("lifespan={seconds}")]);
@@ -232,8 +260,10 @@ impl SlurmLab {
     fn start_slurmrestd(&self) -> Daemon {
         let listen = format!("127.0.0.1:{}", self.ports.slurmrestd);
         // It exits where it cannot load the plugins that need slurmdbd.
-        let plugins: &[&str] = if self.mode == Mode::WithDbd { &[] } else { &["-s", "v0.0.38"] };
-        let command = [&["slurmrestd"], plugins, &["-a", "rest_auth/jwt", &listen]].concat();
+        let plugins: &[&str] = if self.mode.has_dbd() { &[] } else { &["-s", "v0.0.38"] };
+        let socket = format!("unix:{}", self.slurmrestd_socket().display());
+        let _ = std::fs::remove_file(self.slurmrestd_socket());
+        let command = [&["slurmrestd"], plugins, &["-a", "rest_auth/jwt", &listen, &socket]].concat();
         // It refuses to run as root or as Slurm's user, and takes tokens only where SLURM_JWT is set, to anything.
         let mut slurmrestd = self.command_as("monitor", "slurmrestd");
         slurmrestd.args(&command[1..]).envs(self.environment()).env("SLURM_JWT", "daemon");

@@ -7,11 +7,14 @@
 //! Slurm's cgroups carry a number where its records call an array's task `7_3` and a component `7+1`. Such a run is the
 //! job of its user that was on the node exactly while it ran, if there is one only.
 //!
+//! Without a scheduler a run is a user on one GPU, which its id names.
+//!
 //! Links and NFS mounts are the node's. They count for a run only if no other job was seen on the node.
 
 use super::signal::{Activity, ActivityFigures, Growth, Held, Level, Stretch, Window};
 use super::{EfficiencyConfig, GpuFigures, NodeFigures};
 use crate::jobs::JobRun;
+use crate::jobs::seen::sighting_of;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use takt_model::Labels;
 
@@ -85,6 +88,10 @@ pub struct NodeMeter {
     job_id: String,
     window: Window,
     user: String,
+    /// The GPU, by index or UUID, on which the run was seen where there is no scheduler.
+    seen_on: Option<String>,
+    /// That GPU's UUID.
+    seen_uuid: Option<String>,
     rules: EfficiencyConfig,
     gpus: BTreeMap<String, GpuMeter>,
     jobs: BTreeMap<String, JobTrace>,
@@ -161,6 +168,8 @@ impl NodeMeter {
             node: node.to_owned(),
             job_id: run.job_id.clone(),
             user: run.user.clone(),
+            seen_on: sighting_of(run).map(|seen| seen.gpu),
+            seen_uuid: None,
             window,
             rules: rules.clone(),
             gpus: BTreeMap::new(),
@@ -181,6 +190,9 @@ impl NodeMeter {
         match metric {
             GPU_INFO if inside().next().is_some() => {
                 self.gpu(uuid);
+                if self.seen_on.as_deref().is_some_and(|gpu| gpu == uuid || labels.get("index") == Some(gpu)) {
+                    self.seen_uuid = Some(uuid.to_owned());
+                }
             }
             JOB_INFO | ON_NODE | JOB_CPU | JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => {
                 let Some(job) = self.job(labels, values().map(|(at, _)| at), inside().count()) else { return };
@@ -287,7 +299,9 @@ impl NodeMeter {
         // A run whose own number is unknown looks like somebody else: only a whole node is sure then.
         let is_whole = held == Some(self.gpus.len() as u64);
         let is_told_apart = own_trace.is_some() || self.job_id.bytes().all(|byte| byte.is_ascii_digit());
-        if is_whole {
+        if let Some(uuid) = self.seen_uuid.take() {
+            own = [uuid].into();
+        } else if is_whole {
             own = self.gpus.keys().cloned().collect();
         } else if is_told_apart && held == Some(free.len() as u64) {
             own = free;

@@ -121,6 +121,7 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         rank: rank(facts, subject),
         members,
         accounts,
+        gpu_capacity: None,
         waiting: waiting(&entry.waits),
         fixes: fixes(facts, &seen),
         runs,

@@ -9,6 +9,7 @@ mod build;
 pub use books::{Books, Entry, Tally};
 pub use build::{Facts, sheet};
 
+use super::capacity::CapacityRow;
 use super::efficiency::{Fix, Split};
 use super::{Breach, BudgetUse};
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,9 @@ pub struct Sheet {
     pub members: Vec<Member>,
     /// The cluster's accounts.
     pub accounts: Vec<Member>,
+    /// What became of the cluster's GPUs, where that is known.
+    #[serde(default)]
+    pub gpu_capacity: Option<CapacityRow>,
     /// How long its runs waited.
     pub waiting: Option<Waiting>,
     /// What to change, the most spared first.

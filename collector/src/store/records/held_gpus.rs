@@ -18,7 +18,61 @@ pub struct HeldGpu {
     pub index: u32,
 }
 
+/// A GPU that a node's exporter says was given to a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenGpu {
+    /// The job's number on the node: an array's task has another than in its scheduler's records.
+    pub job_id: String,
+    /// The node.
+    pub node: String,
+    /// NVML's UUID.
+    pub uuid: String,
+}
+
+/// Not told of for so many seconds is over: what is told of later is another interval.
+const GAP_SECONDS: i64 = 600;
+
 impl Records<'_> {
+    /// Notes which GPUs the exporters say are held at `now`. The run is the one of that id that had not ended.
+    ///
+    /// # Errors
+    /// When DuckDB cannot.
+    pub fn note_given_gpus(&self, cluster: &str, given: &[GivenGpu], now: i64) -> Result<(), StoreError> {
+        if given.is_empty() {
+            return Ok(());
+        }
+        self.writing("note which GPUs jobs were given", |db| {
+            db.execute_batch("CREATE TEMP TABLE given (job_id VARCHAR, node VARCHAR, uuid VARCHAR)")?;
+            let mut staged = db.appender_to_catalog_and_db("given", "temp", "main")?;
+            for gpu in given {
+                staged.append_row(params![gpu.job_id, gpu.node, gpu.uuid])?;
+            }
+            drop(staged);
+            let same = "g.cluster = ? AND g.source = 'exporter' AND g.job_id = h.job_id AND g.node = h.node
+                 AND g.uuid = h.uuid AND g.last_seen >= make_timestamp(?::BIGINT)::TIMESTAMP_S";
+            db.execute(
+                &format!(
+                    "UPDATE records.job_gpus AS g SET last_seen = make_timestamp(?::BIGINT)::TIMESTAMP_S
+                     FROM given AS h WHERE {same}"
+                ),
+                params![micros(now), cluster, micros(now - GAP_SECONDS)],
+            )?;
+            db.execute(
+                &format!(
+                    "INSERT INTO records.job_gpus
+                     SELECT ?, h.job_id,
+                         (SELECT max(j.submit_time) FROM records.jobs AS j
+                          WHERE j.cluster = ? AND j.job_id = h.job_id AND j.start_time IS NOT NULL AND j.end_time IS NULL),
+                         h.node, NULL, h.uuid, t.now, t.now, 'exporter'
+                     FROM given AS h, (SELECT make_timestamp(?::BIGINT)::TIMESTAMP_S AS now) AS t
+                     WHERE NOT EXISTS (SELECT 1 FROM records.job_gpus AS g WHERE {same})"
+                ),
+                params![cluster, cluster, micros(now), cluster, micros(now - GAP_SECONDS)],
+            )?;
+            db.execute_batch("DROP TABLE given")
+        })
+    }
+
     /// Notes which GPUs slurmctld says are held at `now`.
     ///
     /// # Errors
@@ -57,5 +111,57 @@ impl Records<'_> {
             db.execute_batch("COMMIT")
         })()
         .map_err(StoreError::sql("note which GPUs are held"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::{Entry, JobRun};
+    use crate::store::{DataDir, Database, Origin, Settings, Shifted};
+    use std::convert::Infallible;
+
+    #[test]
+    fn what_exporters_tell_becomes_intervals() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        let records = Records::of(&database);
+        let run = JobRun {
+            cluster: "lab".into(),
+            job_id: "7".into(),
+            submit: 50,
+            start: Some(60),
+            state: "RUNNING".into(),
+            ..JobRun::default()
+        };
+        let origin =
+            Origin { source: "sacct", name: "test", timezone: None, told_until: None, shifted: Shifted::Refuse };
+        records.import(&origin, [Ok::<_, Infallible>(Entry::Run(run))]).unwrap();
+        let gpu = |job_id: &str, uuid: &str| GivenGpu { job_id: job_id.into(), node: "g1".into(), uuid: uuid.into() };
+        for (now, given) in [
+            (100, vec![gpu("7", "a"), gpu("8", "b")]),
+            (160, vec![gpu("7", "a")]),
+            (220, vec![gpu("7", "a"), gpu("8", "b")]),
+            (2000, vec![gpu("7", "a")]),
+        ] {
+            records.note_given_gpus("lab", &given, now).unwrap();
+        }
+        let rows = records
+            .list(
+                "list them",
+                "SELECT job_id, uuid, epoch_ms(submit_time) // 1000, epoch_ms(first_seen) // 1000, epoch_ms(last_seen) // 1000
+                 FROM records.job_gpus ORDER BY ALL",
+                Vec::new(),
+                |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?, row.get(4)?)),
+            )
+            .unwrap();
+        let row = |job: &str, uuid: &str, submit: Option<i64>, first: i64, last: i64| {
+            (job.to_owned(), uuid.to_owned(), submit, first, last)
+        };
+        assert_eq!(
+            rows,
+            [row("7", "a", Some(50), 100, 220), row("7", "a", Some(50), 2000, 2000), row("8", "b", None, 100, 220),]
+        );
     }
 }

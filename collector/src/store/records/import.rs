@@ -368,6 +368,7 @@ const COLUMNS: &[(&str, Kind)] = &[
     ("suspended_seconds", Kind::Amount(|run| run.suspended)),
     ("timelimit_seconds", Kind::Amount(|run| run.timelimit)),
     ("exit_code", Kind::Text(|run| run.exit_code.as_deref())),
+    ("reservation", Kind::Text(|run| run.reservation.as_deref())),
 ];
 
 /// Runs on their way into `incoming`, a vector of DuckDB's at a time.

@@ -1,7 +1,7 @@
 //! Nodes, when they could not be used, and what the cluster had.
 
 use super::{Records, micros};
-use crate::accounting::capacity::{Amounts, Effect, NodeCapacity, Span, effect_of};
+use crate::accounting::capacity::{Amounts, Effect, NodeCapacity, Span, history_of};
 use crate::jobs::{Node, NodeEvent};
 use crate::store::StoreError;
 use duckdb::params;
@@ -99,20 +99,21 @@ impl Records<'_> {
             total.gpus += node.has.gpus;
             total.mem_bytes += node.has.mem_bytes;
         }
-        let cluster_itself = Node { node: String::new(), state: String::new(), reason: None, has: total };
-        let unusable = nodes.iter().filter(|node| effect_of(&node.state).is_some());
+        let cluster_itself =
+            Node { node: String::new(), state: String::new(), reason: None, has: total, counts_gpus: true };
+        let unusable = nodes.iter().filter(|node| history_of(&node.state).is_some());
         let mut changes = Vec::new();
         let mut lasting = HashSet::new();
         for node in unusable.chain([&cluster_itself]) {
             lasting.insert(node.node.clone());
             let same = open
                 .get(&node.node)
-                .is_some_and(|known| known.has == node.has && effect_of(&known.state) == effect_of(&node.state));
+                .is_some_and(|known| known.has == node.has && history_of(&known.state) == history_of(&node.state));
             if same {
                 continue;
             }
             changes.extend(open.remove(&node.node).map(|ended| NodeEvent { to: Some(now), ..ended }));
-            let Node { node, state, reason, has } = node.clone();
+            let Node { node, state, reason, has, .. } = node.clone();
             changes.push(NodeEvent { node, state, reason, has, from: now, to: None });
         }
         changes.extend(
@@ -157,7 +158,7 @@ impl Records<'_> {
     /// When DuckDB cannot answer.
     pub fn capacity_spans(&self, cluster: &str, from: i64) -> Result<Vec<Span>, StoreError> {
         let span = |event: NodeEvent| {
-            let effect = if event.node.is_empty() { Effect::Existed } else { effect_of(&event.state)? };
+            let effect = if event.node.is_empty() { Effect::Existed } else { history_of(&event.state)? };
             Some(Span { effect, from: event.from, to: event.to, amounts: event.has })
         };
         Ok(self.node_events(cluster, from)?.into_iter().filter_map(span).collect())

@@ -115,6 +115,17 @@ impl Records<'_> {
         Ok(accounts)
     }
 
+    /// The account above each account, as `takt.toml` or Slurm names them.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn parents_of_accounts(&self, cluster: &str) -> Result<HashMap<String, String>, StoreError> {
+        let known = self.share_settings(cluster, CONFIGURED)?;
+        let associations = known.into_iter().flat_map(|known| known.settings.associations);
+        let accounts = associations.filter(|association| association.user.is_none());
+        Ok(accounts.filter_map(|of| Some((of.account, of.parent_account?))).collect())
+    }
+
     /// The last word of each source.
     fn latest_settings(&self, cluster: &str) -> Result<Vec<ShareSettingsRecord>, StoreError> {
         let rows = self.list(

@@ -19,7 +19,7 @@ use self::environment::{Environment, Told};
 use self::grant::{Evidence, GpuOrder, Grant};
 use self::place::Key;
 use self::pods::Pod;
-use self::processes::Processes;
+use self::processes::{Owner, Processes};
 use self::stepd::Stepds;
 use self::tree::Group;
 use self::usage::{Disks, Usage};
@@ -167,6 +167,11 @@ const PROCESS_WITHOUT_JOB: Metric = Metric::gauge(
     "Processes on the GPU that belong to no job, or to one that was not given it. The desktop's own are left out.",
     &["uuid", "user"],
 );
+const PROCESS_MEMORY: Metric = Metric::gauge(
+    "takt_gpu_process_memory_used_bytes",
+    "Memory of the GPU that processes of no job have allocated, by user and command; 0 where the driver does not say.",
+    &["uuid", "user", "command"],
+);
 const METRICS: &[Metric] = &[
     INFO,
     POD_INFO,
@@ -192,6 +197,7 @@ const METRICS: &[Metric] = &[
     GPU_JOB_INFO,
     GPU_JOB_MEMORY,
     PROCESS_WITHOUT_JOB,
+    PROCESS_MEMORY,
 ];
 
 const FIRST_PATIENCE: Duration = Duration::from_millis(200);
@@ -226,7 +232,7 @@ impl Collector for Jobs {
     }
 
     fn max_series(&self) -> usize {
-        MAX_JOBS * SERIES_OF_JOB + 3 * MAX_HOLDINGS + 2
+        MAX_JOBS * SERIES_OF_JOB + 4 * MAX_HOLDINGS + 2
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -320,7 +326,7 @@ impl Jobs {
                         holdings.given.insert((uuid.to_owned(), name, user));
                     }
                     None if owner.is_desktop => {}
-                    _ => *holdings.without_job.entry((uuid.to_owned(), owner.user)).or_insert(0.0) += 1.0,
+                    _ => holdings.without_job(uuid, owner, process.memory),
                 }
             }
         }
@@ -337,6 +343,8 @@ struct Holdings {
     memory: BTreeMap<(String, String), f64>,
     /// With user.
     without_job: BTreeMap<(String, String), f64>,
+    /// With user and command.
+    commands: BTreeMap<(String, String, String), f64>,
 }
 
 impl Holdings {
@@ -344,6 +352,12 @@ impl Holdings {
         if let Some(bytes) = bytes {
             *self.memory.entry((uuid.to_owned(), name.to_owned())).or_insert(0.0) += bytes as f64;
         }
+    }
+
+    fn without_job(&mut self, uuid: &str, owner: Owner, bytes: Option<u64>) {
+        let Owner { user, command, .. } = owner;
+        *self.without_job.entry((uuid.to_owned(), user.clone())).or_insert(0.0) += 1.0;
+        *self.commands.entry((uuid.to_owned(), user, command)).or_insert(0.0) += bytes.unwrap_or(0) as f64;
     }
 
     fn push(&self, out: &mut Samples) {
@@ -355,6 +369,9 @@ impl Holdings {
         }
         for ((uuid, user), count) in self.without_job.iter().take(MAX_HOLDINGS) {
             out.push(&PROCESS_WITHOUT_JOB, &[uuid, user], *count);
+        }
+        for ((uuid, user, command), bytes) in self.commands.iter().take(MAX_HOLDINGS) {
+            out.push(&PROCESS_MEMORY, &[uuid, user, command], *bytes);
         }
     }
 }

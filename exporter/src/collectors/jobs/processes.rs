@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Owner {
     pub user: String,
     pub job: Option<Key>,
+    /// The kernel's name of its program (`comm`): at most 15 bytes.
+    pub command: String,
     /// Whether it is part of the desktop, which is nobody's work.
     pub is_desktop: bool,
 }
@@ -97,7 +99,7 @@ impl Processes {
         let user = self.uid(pid).map(|uid| self.user(uid))?;
         let cgroup = read_to_string(self.procfs.join(format!("{pid}/cgroup"))).unwrap_or_default();
         let job = place::job_of_process(&cgroup).or_else(|| self.job_of_ancestor(&stat));
-        let owner = Owner { user, job, is_desktop: DESKTOP.contains(&stat.name.as_str()) };
+        let owner = Owner { user, job, is_desktop: DESKTOP.contains(&stat.name.as_str()), command: stat.name };
         self.owners.insert((pid, stat.began), owner.clone());
         Some(owner)
     }
