@@ -150,7 +150,8 @@ impl EventRun {
                     // An expression looks at samples, which come later than the event that they may deny.
                     (Ends::Until(_), Some(_)) if instance.last_at >= now => false,
                     (Ends::Until(_), Some(_)) => until.iter().any(|(labels, _)| agree(labels, &instance.labels)),
-                    (Ends::After(hold), Some(_)) => elapsed(instance.last_at, now) >= *hold,
+                    // An event that was read late, after an outage for instance, has to be told all the same.
+                    (Ends::After(hold), Some(fired)) => elapsed(instance.last_at.max(fired), now) >= *hold,
                     (_, None) => false,
                 };
                 if is_over {
@@ -301,4 +302,24 @@ fn agree(series: &Labels, alert: &Labels) -> bool {
         equal
     });
     all && (any || series.iter().all(|(name, _)| name == METRIC_NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Memory;
+
+    #[test]
+    fn what_is_read_late_is_held_from_then_on() {
+        let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: xid}], by: [node], hold: 1h}]}]";
+        let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
+        let mut run = EventRun::new(&[file], XidTable::shipped().clone());
+        let at = Timestamp::from_seconds;
+        let labels = [("node", "g01"), ("xid", "79")].into_iter().collect();
+        let event = Event { id: 1, at: at(0), kind: EventKind::Xid, labels, message: String::new() };
+        // The server was away for two hours.
+        assert_eq!(run.event(&event, &Labels::new(), "", at(7_200)).transitions.len(), 1);
+        let ends = |run: &mut EventRun, now: i64| run.tick(&Memory::default(), at(now)).transitions.len();
+        assert_eq!([ends(&mut run, 7_200), ends(&mut run, 10_799), ends(&mut run, 10_800)], [0, 0, 1]);
+    }
 }

@@ -74,3 +74,89 @@ impl Wording {
         said.ok().filter(|text| !text.trim().is_empty())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::HttpNotifier;
+    use super::super::email::Email;
+    use super::super::slack::Slack;
+    use super::super::tests::row;
+    use super::*;
+
+    /// Slack's settings as YAML; the texts of the blocks of a message about two alerts, and the line above them.
+    fn told(settings: &str, files: &[(&str, &str)]) -> (String, Vec<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
+        let shared = shared(&["*.tmpl".to_owned()], folder.path());
+        let settings = Node::read(settings).unwrap();
+        let names = ["title", "title_link", "text", "pretext", "footer", "fallback", "username"];
+        let slack = Slack::webhook("http://x").worded(Wording::read(&shared, &settings, &names));
+        let body: serde_json::Value = serde_json::from_str(&slack.request(&row(2, "too hot")).body).unwrap();
+        let blocks = body["blocks"].as_array().unwrap().iter();
+        let texts = blocks.map(|block| block["text"]["text"].as_str().unwrap_or_default().to_owned());
+        (body["text"].as_str().unwrap().to_owned(), texts.filter(|text| !text.is_empty()).collect())
+    }
+
+    #[test]
+    fn alertmanagers_templates_are_run() {
+        let mine = r#"{{ define "mine" }}{{ range .Alerts.Firing }}{{ .Annotations.summary }} since {{ .StartsAt.Format "15:04" }};{{ end }}{{ end }}"#;
+        let settings = r#"{title: '{{ template "slack.default.title" . }}', text: '{{ template "mine" . }}', pretext: '{{ .CommonLabels.severity | toUpper }}'}"#;
+        let (summary, texts) = told(settings, &[("a.tmpl", mine)]);
+        assert_eq!(summary, "[FIRING:2] GpuHot (critical ada)");
+        let expected =
+            ["CRITICAL", "*[FIRING:2] GpuHot (critical ada)*", "too hot on g0 since 00:16;too hot on g1 since 00:16;"];
+        assert_eq!(texts, expected);
+        for (template, expected) in [
+            (
+                "{{ len .Alerts }} {{ .Status }} {{ .Receiver }} {{ .NotificationReason }}",
+                "2 firing ops first notification",
+            ),
+            ("{{ range .GroupLabels.SortedPairs }}{{ .Name }}={{ .Value }}{{ end }}", "alertname=GpuHot"),
+            ("{{ .CommonAnnotations.action }}{{ .CommonAnnotations.nothing }}", "drain"),
+            ("{{ (index .Alerts 0).Labels.node }} {{ .Alerts.Resolved | len }}", "g0 0"),
+            ("{{ .CommonLabels.Remove (stringSlice \"severity\") }}", "alertname=GpuHot, user=ada"),
+            ("{{ join \",\" .CommonLabels.Names }}", "alertname,severity,user"),
+            ("{{ (index .Alerts 0).StartsAt | tz \"Europe/Berlin\" | date \"15:04 MST\" }}", "01:16 CET"),
+            ("{{ since (index .Alerts 0).StartsAt }}", "16m40s"),
+            ("{{ .GroupLabels | toJson }}", "{\"alertname\":\"GpuHot\"}"),
+        ] {
+            let (_, texts) = told(&format!("{{text: '{template}'}}"), &[]);
+            assert_eq!(texts.last().map(String::as_str), Some(expected), "{template}");
+        }
+    }
+
+    /// Whatever is wrong with the wording: what broke is told.
+    #[test]
+    fn what_cannot_be_said_is_said_in_our_words() {
+        for settings in [
+            "{text: '{{ .Broken'}",
+            "{text: '{{ nofunction . }}'}",
+            "{text: '{{ template \"missing\" . }}'}",
+            "{text: '{{ .NoField }}', title: '{{ humanize . }}'}",
+            "{text: '   '}",
+            "{text: [1]}",
+        ] {
+            let (summary, texts) = told(settings, &[("broken.tmpl", "{{ define \"x\" }}")]);
+            assert_eq!(summary, "[FIRING 2] GpuHot g0 g1", "{settings}");
+            assert!(texts.iter().any(|text| text.contains("too hot on g1")), "{settings}: {texts:?}");
+        }
+    }
+
+    #[test]
+    fn a_mail_in_other_words() {
+        let mail = |settings: &str| {
+            let mut wording = Wording::read(&Arc::default(), &Node::read(settings).unwrap(), &["html", "text"]);
+            wording.add("subject", &Node::read("'{{ .Status }}\n\n of {{ .GroupLabels.alertname }}'").unwrap());
+            let email = Email { to: "ann@lab.example".to_owned(), domain: "lab.example".to_owned(), wording };
+            email.mail(&row(1, "too hot"), None)
+        };
+        let plain = mail("{}");
+        assert_eq!(plain.subject, "firing of GpuHot");
+        assert!(plain.text.contains("too hot on g0") && plain.html.unwrap().contains("too hot on g0"));
+        let own = mail("{html: '<b>{{ .Status }}</b>'}");
+        assert_eq!(own.html.as_deref(), Some("<b>firing</b>"));
+        assert!(own.text.contains("too hot on g0"));
+        let text = mail("{text: '{{ .Status }}!'}");
+        assert_eq!((text.text.as_str(), text.html), ("firing!", None));
+    }
+}

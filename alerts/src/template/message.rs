@@ -109,3 +109,14 @@ fn status(status: Status) -> Value<'static> {
 fn words(words: &std::collections::BTreeMap<String, String>) -> Value<'static> {
     Value::Kv(Cow::Owned(words.iter().collect::<Labels>()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ready_can_be_read() {
+        let defines = parse(READY, Dialect::Messages).unwrap().1;
+        assert!(defines.contains_key("slack.default.title") && READY_DEFINES.len() == defines.len());
+    }
+}
