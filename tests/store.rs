@@ -4,7 +4,9 @@
 
 mod support;
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
+use std::process::Command;
 use std::time::Duration;
 
 use support::mount::Mount;
@@ -237,4 +239,49 @@ fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
     });
     assert_eq!(count(&takt), expected);
     takt.run(["store", "verify"]).ok();
+}
+
+/// DuckDB gives a database up for good where a checkpoint fails. The server opens it anew, and goes on with what was durable.
+#[test]
+fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
+    let takt = Takt::fresh();
+    let (_exporter, mut server, address) = serve(&takt);
+    server.stop();
+    // A write beyond the limit of a file's size is an error, as on a full disk; the signal that comes with it is ignored
+    // from the shell on.
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        r#"trap "" XFSZ; exec "$0" "$@""#,
+        env!("CARGO_BIN_EXE_takt"),
+        "serve",
+        "--config",
+        "takt.toml",
+    ]);
+    command.current_dir(takt.directory()).env("TAKT_DATA_DIR", takt.data_directory());
+    let log = takt.directory().join("again.log");
+    let mut server = Daemon::start("takt", command, &log);
+    server
+        .wait_until("storing samples", SOON, || (metric(&address, "takt_store_samples_total")? > 1000.0).then_some(()));
+    let before = samples(&takt);
+    let written = std::fs::metadata(takt.data_directory().join("hot.duckdb.wal")).unwrap().len();
+    limit_files(&server, Some(written + 100_000));
+    server.wait_until("opening the database anew", SOON, || {
+        // This asks for a checkpoint.
+        takt.run(SEAL);
+        std::fs::read_to_string(&log).is_ok_and(|log| log.contains("opened anew")).then_some(())
+    });
+    limit_files(&server, None);
+    server.wait_until("having more samples than before", SOON, || {
+        let run = takt.run(["sql", "--format", "json", "SELECT count(*) AS n FROM samples"]);
+        let rows: Value = serde_json::from_str(&run.stdout).ok()?;
+        (rows[0]["n"].as_i64()? > before).then_some(())
+    });
+    assert!(server.is_running());
+}
+
+fn limit_files(server: &Daemon, bytes: Option<u64>) {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Fsize);
+    let limit = Rlimit { current: bytes.or(maximum), maximum };
+    prlimit(Pid::from_raw(server.pid().cast_signed()), Resource::Fsize, limit).unwrap();
 }

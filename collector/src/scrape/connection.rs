@@ -14,6 +14,8 @@ const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 64;
 /// What is read at a time where the length is not known.
 const PIECE: usize = 16 << 10;
+/// What room is made for at a time: an answer may promise more than it brings.
+const MOST: usize = 1 << 20;
 /// A line that begins a chunk is shorter.
 const MAX_CHUNK_LINE: usize = 4 << 10;
 
@@ -169,7 +171,7 @@ async fn read_length(stream: &mut TcpStream, body: &mut Vec<u8>, length: u64) ->
     let length = usize::try_from(length).map_err(|_| Trouble::TooLarge)?;
     while body.len() < length {
         let missing = length - body.len();
-        fill(stream, body, missing, 0).await?;
+        fill(stream, body, missing.min(MOST), 0).await?;
     }
     let left_over = body.len() - length;
     body.truncate(length);
@@ -200,10 +202,11 @@ async fn read_chunks(stream: &mut TcpStream, body: &mut Vec<u8>, limit: u64) -> 
                 _ => return Err(interrupted(wrong("a chunk has no size"))),
             }
         };
-        if done as u64 + size > limit {
+        // No page is larger, whatever the limit: sums of sizes cannot overflow.
+        if size > limit.min(u64::from(u32::MAX)).saturating_sub(done as u64) {
             return Err(Trouble::TooLarge);
         }
-        let (begin, size) = (next + line, usize::try_from(size).map_err(|_| Trouble::TooLarge)?);
+        let (begin, size) = (next + line, size as usize);
         if size == 0 {
             let left_over = skip_trailers(stream, body, begin, done).await?;
             body.truncate(done);
@@ -213,7 +216,7 @@ async fn read_chunks(stream: &mut TcpStream, body: &mut Vec<u8>, limit: u64) -> 
         while body.len() < end + 2 {
             let missing = end + 2 - body.len();
             // Of a chunk that breaks off its beginning has come, too.
-            fill(stream, body, missing.max(PIECE), done + body.len().saturating_sub(begin).min(size)).await?;
+            fill(stream, body, missing.clamp(PIECE, MOST), done + body.len().saturating_sub(begin).min(size)).await?;
         }
         if &body[end..end + 2] != b"\r\n" {
             return Err(Trouble::Interrupted {
@@ -271,4 +274,111 @@ async fn more(stream: &mut TcpStream, buffer: &mut Vec<u8>, room: usize) -> io::
 
 fn wrong(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// A server that has these answers for its connections, one after the other, and closes each after its last.
+    fn server(connections: Vec<Vec<&'static str>>) -> Connection {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for answers in connections {
+                let (mut stream, _) = listener.accept().unwrap();
+                for answer in answers {
+                    let (mut request, mut byte) = (Vec::new(), [0]);
+                    while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+                        request.push(byte[0]);
+                    }
+                    // In pieces, so that what is read ends anywhere.
+                    for piece in answer.as_bytes().chunks(7) {
+                        let _ = stream.write_all(piece).and_then(|()| stream.flush());
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        });
+        Connection::new("127.0.0.1", port)
+    }
+
+    /// As many answers as are asked for.
+    fn get(mut connection: Connection, times: usize, limit: u64) -> Vec<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+        let mut one = || match runtime.block_on(connection.get(request, limit, 100)) {
+            Ok(answer) => format!("{} {}", answer.status, String::from_utf8(answer.body).unwrap()),
+            Err(Trouble::Unreachable(error)) => format!("unreachable: {error}"),
+            Err(Trouble::Interrupted { received, source }) => format!("interrupted after {received}: {source}"),
+            Err(Trouble::TooLarge) => "too large".to_owned(),
+        };
+        (0..times).map(|_| one()).collect()
+    }
+
+    const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na 1\n";
+    const CHUNKS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+                          3\r\na 1\r\n00b; x=\"y\"\r\n\nlonger 234\r\n0\r\nTrailer: x\r\n\r\n";
+
+    #[test]
+    fn every_kind_of_body_is_read_and_the_connection_kept() {
+        let connection = server(vec![vec![
+            PAGE,
+            CHUNKS,
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-LENGTH: 1\r\n\r\nb",
+            "HTTP/1.1 204 No Content\r\n\r\n",
+            PAGE,
+        ]]);
+        assert_eq!(get(connection, 5, 100), ["200 a 1\n", "200 a 1\nlonger 234", "200 b", "204 ", "200 a 1\n"]);
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_opened_anew() {
+        let connection = server(vec![
+            vec!["HTTP/1.0 200 OK\r\n\r\nuntil the end"],
+            vec!["HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 1\r\n\r\nb"],
+            vec!["HTTP/1.1 500 Oh\r\nContent-Length: 3\r\n\r\nwhy"],
+            vec!["HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nc and what nobody asked for"],
+            // Kept, and closed by the other side before it is asked again.
+            vec![PAGE],
+            vec![PAGE],
+        ]);
+        let expected = ["200 until the end", "200 b", "500 ", "200 c", "200 a 1\n", "200 a 1\n"];
+        assert_eq!(get(connection, 6, 100), expected);
+    }
+
+    #[test]
+    fn an_answer_that_is_none_says_why() {
+        for (answer, expected) in [
+            ("SSH-2.0-OpenSSH_9.2\r\n", "unreachable: the answer is no HTTP: invalid HTTP version"),
+            ("", "unreachable: the connection was closed before an answer"),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+                "unreachable: the answer has two lengths",
+            ),
+            ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nab", "unreachable: the answer's length is \"-1\""),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n", "interrupted after 4: the connection was closed"),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\na 1\n\r\n",
+                "interrupted after 4: the connection was closed",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\na 1\nb\r\n0\r\n\r\n",
+                "interrupted after 4: a chunk is longer than it says",
+            ),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", "interrupted after 0: a chunk has no size"),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 31\r\n\r\n", "too large"),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "too large"),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nffffffffffffffff\r\n",
+                "too large",
+            ),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1f\r\n", "too large"),
+            ("HTTP/1.1 200 OK\r\n\r\n0123456789012345678901234567890123456789", "too large"),
+        ] {
+            assert_eq!(get(server(vec![vec![answer]]), 1, 30), [expected]);
+        }
+    }
 }
