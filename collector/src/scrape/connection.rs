@@ -371,10 +371,7 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", "interrupted after 0: a chunk has no size"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 31\r\n\r\n", "too large"),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "too large"),
-            (
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nffffffffffffffff\r\n",
-                "too large",
-            ),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nffffffffffffffff\r\n", "too large"),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1f\r\n", "too large"),
             ("HTTP/1.1 200 OK\r\n\r\n0123456789012345678901234567890123456789", "too large"),
         ] {
