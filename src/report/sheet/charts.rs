@@ -104,7 +104,7 @@ pub(super) fn days(sheet: &Sheet) -> Option<(&'static str, Chart)> {
     };
     let ticks = ticks
         .into_iter()
-        .map(|value| Tick { at: round(BASE - value / highest * (BASE - 10.0)), name: value.to_string() });
+        .map(|value| Tick { at: round(BASE - value / highest * (BASE - 10.0)), name: beside_axis(value) });
     Some((
         unit,
         Chart {
@@ -195,9 +195,25 @@ fn scale(most: f64) -> Option<(f64, Vec<f64>)> {
     Some((lines * step, (1..=lines as u32).map(|line| f64::from(line) * step).collect()))
 }
 
+/// A round number in the room that is left of the axis: five digits.
+fn beside_axis(value: f64) -> String {
+    match value {
+        value if value >= 1e9 => format!("{} G", value / 1e9),
+        value if value >= 1e6 => format!("{} M", value / 1e6),
+        value if value >= 1e5 => format!("{} k", value / 1e3),
+        value => value.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_fit_beside_the_axis() {
+        let names = [0.25, 15_000.0, 200_000.0, 2_500_000.0, 1e10].map(beside_axis);
+        assert_eq!(names, ["0.25", "15000", "200 k", "2.5 M", "10 G"]);
+    }
 
     #[test]
     fn scales_are_round() {
