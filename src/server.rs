@@ -224,7 +224,6 @@ impl Serving<'_> {
             registry: Arc::clone(&registry),
             cluster: self.cluster.to_owned(),
             address: self.asked_at,
-            jobs: self.config.jobs.clone(),
             polls,
         };
         let own = tokio::spawn(own.keep_writing());

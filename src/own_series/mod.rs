@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use takt_collector::jobs::{JobsConfig, PollStatus, queue};
+use takt_collector::jobs::PollStatus;
 use takt_collector::store::{Records, Store};
 use takt_model::exposition::{Format, Line, Page};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
@@ -32,8 +32,6 @@ pub struct OwnSeries {
     pub cluster: String,
     /// Where the server is.
     pub address: SocketAddr,
-    /// How Slurm is asked.
-    pub jobs: JobsConfig,
     /// How asking goes, if Slurm is asked.
     pub polls: Option<watch::Receiver<PollStatus>>,
 }
@@ -46,10 +44,6 @@ impl OwnSeries {
         loop {
             pause.tick().await;
             let status = self.polls.as_ref().map(|polls| polls.borrow().clone()).unwrap_or_default();
-            let waiting = match slurm::is_there(status.state) {
-                true => queue::pending(&self.jobs).await.ok(),
-                false => None,
-            };
             let (store, registry, cluster) =
                 (Arc::clone(&self.store), Arc::clone(&self.registry), self.cluster.clone());
             let address = self.address;
@@ -58,7 +52,7 @@ impl OwnSeries {
                 let mut row = of_registry(&registry);
                 row.extend(of_disk(&store.path()));
                 match Records::of(store.database()).scheduler_now(&cluster, now.whole_seconds()) {
-                    Ok(scheduler) => row.extend(slurm::series(&scheduler, &status, waiting.as_ref(), now)),
+                    Ok(scheduler) => row.extend(slurm::series(&scheduler, &status, now)),
                     Err(error) => tracing::warn!(%error, "cannot tell of Slurm"),
                 }
                 let own = [("job", "takt-server".to_owned()), ("instance", address.to_string()), ("cluster", cluster)];

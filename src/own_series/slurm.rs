@@ -3,23 +3,20 @@
 use super::{Row, named};
 use std::collections::BTreeMap;
 use takt_collector::accounting::capacity::{Effect, effect_of};
-use takt_collector::jobs::{PollState, PollStatus, nodelist};
+use takt_collector::jobs::{Pending, PollState, PollStatus, nodelist};
 use takt_collector::store::SchedulerNow;
 use takt_model::Timestamp;
 
 /// A job that a node failed is told of for so long after its end.
 const TOLD_SECONDS: i64 = 3600;
 
-/// Jobs by partition and by what they wait for.
-type Pending = BTreeMap<(String, String), u64>;
-
 /// Whether a Slurm answers.
-pub(super) fn is_there(state: PollState) -> bool {
+fn is_there(state: PollState) -> bool {
     matches!(state, PollState::Ok | PollState::NoAccounting | PollState::DatabaseDown)
 }
 
 /// The series of this moment. Where nobody has asked Slurm, or none is there, there are none.
-pub(super) fn series(now: &SchedulerNow, status: &PollStatus, pending: Option<&Pending>, at: Timestamp) -> Row {
+pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> Row {
     let mut row = daemons(status.state);
     if row.is_empty() {
         return row;
@@ -30,7 +27,7 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, pending: Option<&P
         if let Some(start) = now.last_start {
             row.push((named("takt_slurm_last_start_timestamp_seconds", &[]), start as f64));
         }
-        for ((partition, reason), jobs) in pending.into_iter().flatten() {
+        for Pending { partition, reason, jobs } in status.pending.iter().flatten() {
             let labels = [("partition", partition.as_str()), ("reason", reason)];
             row.push((named("takt_slurm_jobs_pending", &labels), *jobs as f64));
         }
@@ -100,7 +97,7 @@ mod tests {
     use super::*;
     use takt_collector::store::LostJob;
 
-    fn shown(state: PollState, pending: Option<&Pending>) -> Vec<String> {
+    fn shown(state: PollState, pending: Option<Vec<Pending>>) -> Vec<String> {
         let node = |name: &str, state: &str, reason: Option<&str>| {
             (name.to_owned(), state.to_owned(), reason.map(str::to_owned))
         };
@@ -120,16 +117,16 @@ mod tests {
             last_start: Some(100),
             lost_jobs: vec![lost("7", "g[1-2]", 9_000), lost("8", "g2", 100)],
         };
-        let status = PollStatus { state, ..PollStatus::default() };
-        let row = series(&now, &status, pending, Timestamp::from_seconds(10_000));
+        let status = PollStatus { state, pending, ..PollStatus::default() };
+        let row = series(&now, &status, Timestamp::from_seconds(10_000));
         row.into_iter().map(|(labels, value)| format!("{labels} {value}")).collect()
     }
 
     #[test]
     fn slurm_in_series() {
-        let pending = Pending::from([(("gpu".to_owned(), "Resources".to_owned()), 3)]);
+        let pending = Some(vec![Pending { partition: "gpu".to_owned(), reason: "Resources".to_owned(), jobs: 3 }]);
         assert_eq!(
-            shown(PollState::Ok, Some(&pending)),
+            shown(PollState::Ok, pending.clone()),
             [
                 r#"takt_slurm_up{daemon="slurmctld"} 1"#,
                 r#"takt_slurm_up{daemon="slurmdbd"} 1"#,
@@ -145,7 +142,7 @@ mod tests {
                 r#"takt_slurm_node_failures_1d{node="g2"} 2"#,
             ]
         );
-        let down = shown(PollState::ControllerDown, Some(&pending));
+        let down = shown(PollState::ControllerDown, pending);
         assert_eq!(down[0], r#"takt_slurm_up{daemon="slurmctld"} 0"#);
         assert!(down.iter().all(|line| !line.contains("takt_slurm_nodes") && !line.contains("pending")), "{down:?}");
         assert!(shown(PollState::NoSlurm, None).is_empty() && shown(PollState::Waiting, None).is_empty());

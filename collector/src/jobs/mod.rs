@@ -12,7 +12,6 @@ pub mod nodelist;
 mod nodes;
 pub mod openapi;
 pub mod poll;
-pub mod queue;
 pub mod reasons;
 mod reservations;
 pub mod sacct;
@@ -33,7 +32,7 @@ pub use nodes::{Node, NodeEvent};
 pub use shares::{CONFIGURED, ShareAccount, SharesConfig};
 pub use slurmrestd::SlurmrestdConfig;
 pub use sreport::sreport;
-pub use status::{PollError, PollState, PollStatus};
+pub use status::{Pending, PollError, PollState, PollStatus};
 
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};

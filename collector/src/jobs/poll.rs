@@ -14,13 +14,13 @@ use super::openapi::LiveJob;
 use super::sacct::Cluster;
 use super::slurmrestd::Slurmrestd;
 use super::source::{Answer, Source, live};
-use super::status::{PollError, PollState, PollStatus};
+use super::status::{Pending, PollError, PollState, PollStatus};
 use super::{Entry, Reject, jobcomp, nodes, reservations, shares};
 use crate::error_chain;
 use crate::store::{Database, HeldGpu, ImportError, ImportSummary, OpenRun, Origin, Records, Shifted, WaitingRun};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub struct Poller {
     events_asked: Option<i64>,
     /// Whether GPUs are among the TRES that Slurm keeps of each job (`AccountingStorageTRES`).
     gpus_are_counted: bool,
+    /// What slurmctld said of the queue with this question.
+    pending: Option<Vec<Pending>>,
     /// What the completion file's lines so far say of resized jobs.
     resized: jobcomp::Resized,
 }
@@ -69,6 +71,7 @@ impl Poller {
             shares_asked: None,
             events_asked: None,
             gpus_are_counted: true,
+            pending: None,
             resized: jobcomp::Resized::default(),
         }
     }
@@ -88,6 +91,7 @@ impl Poller {
         status.cluster.clone_from(&self.cluster);
         status.forgotten_runs = self.forgotten.len();
         status.gpus_are_not_counted = !self.gpus_are_counted && self.jobcomp.is_none();
+        status.pending.clone_from(&self.pending);
         match asked {
             Ok(summary) => {
                 if status.failures > 0 {
@@ -116,6 +120,7 @@ impl Poller {
     /// # Errors
     /// [`PollError`]; what was stored before it stays, and the next question begins where this one failed.
     pub async fn poll(&mut self, now: i64) -> Result<ImportSummary, PollError> {
+        self.pending = None;
         if matches!(self.source, Source::Sacct) && !self.config.slurmrestd.url.is_empty() {
             let rest = Slurmrestd::new(self.config.slurmrestd.clone(), self.config.timeout_seconds)?;
             self.source = Source::Slurmrestd(rest);
@@ -363,7 +368,8 @@ impl Poller {
             || job.reason.is_some() && runs_of(job).iter().any(|run| !known.contains(run))
     }
 
-    async fn note_live(&self, cluster: &str, live: &[LiveJob]) -> Result<(), PollError> {
+    async fn note_live(&mut self, cluster: &str, live: &[LiveJob]) -> Result<(), PollError> {
+        self.pending = Some(pending(live));
         let waiting: Vec<WaitingRun> = live.iter().flat_map(waiting).collect();
         let held: Vec<HeldGpu> = live
             .iter()
@@ -552,6 +558,26 @@ fn runs_of(job: &LiveJob) -> Vec<OpenRun> {
     job_ids.iter().map(|job_id| OpenRun { job_id: job_id.clone(), submit: run.submit }).collect()
 }
 
+/// How many wait, by partition and by what they wait for.
+fn pending(live: &[LiveJob]) -> Vec<Pending> {
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for job in live {
+        if let Entry::Run(run) | Entry::Tasks { run, .. } = &job.entry
+            && run.state == "PENDING"
+        {
+            let partition = run.partition.split(',').next().unwrap_or_default();
+            let reason = job.reason.as_deref().unwrap_or("None");
+            *counts.entry((partition, reason)).or_default() += runs_of(job).len() as u64;
+        }
+    }
+    let pending = |((partition, reason), jobs): ((&str, &str), u64)| Pending {
+        partition: partition.to_owned(),
+        reason: reason.to_owned(),
+        jobs,
+    };
+    counts.into_iter().map(pending).collect()
+}
+
 /// What a job that waits, or each task of its array, waits for.
 fn waiting(job: &LiveJob) -> Vec<WaitingRun> {
     let Some(reason) = &job.reason else { return Vec::new() };
@@ -574,8 +600,9 @@ fn pause(config: &JobsConfig, failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobs::LocalSlurm;
+    use crate::jobs::{LocalSlurm, openapi};
     use crate::store::{DataDir, JobFilter, Settings};
+    use serde_json::json;
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::time::Instant;
@@ -807,6 +834,28 @@ mod tests {
         let well = status.wait_for(|status| status.state == PollState::Ok).await.unwrap().clone();
         assert_eq!((well.failures, well.detail, well.last_success.is_some()), (0, None, true));
         running.abort();
+    }
+
+    #[test]
+    fn jobs_are_counted_by_what_they_wait_for() {
+        let job = |id: u64, state: &str, partition: &str, reason: &str| {
+            json!({"job_id": id, "job_state": state, "partition": partition, "state_reason": reason, "user_name": "ann",
+                   "submit_time": NOW, "array_job_id": 0, "array_task_id": null, "array_task_string": ""})
+        };
+        let mut tasks = job(4, "PENDING", "gpu", "Resources");
+        (tasks["array_job_id"], tasks["array_task_string"]) = (4.into(), "1-3".into());
+        let jobs = [
+            job(1, "PENDING", "gpu", "Resources"),
+            job(2, "PENDING", "gpu,long", "Priority"),
+            job(3, "RUNNING", "gpu", "None"),
+            tasks,
+            job(5, "PENDING", "long", "None"),
+        ];
+        let zone = TimeZone::UTC;
+        let options = super::super::sacct::Options { cluster: Cluster::Named("lab".into()), zone, columns: None };
+        let found = pending(&openapi::live_jobs(&json!({ "jobs": jobs }), &options));
+        let found: Vec<_> = found.iter().map(|one| (one.partition.as_str(), one.reason.as_str(), one.jobs)).collect();
+        assert_eq!(found, [("gpu", "Priority", 1), ("gpu", "Resources", 4), ("long", "None", 1)]);
     }
 
     #[test]

@@ -160,4 +160,17 @@ pub struct PollStatus {
     pub forgotten_runs: usize,
     /// Whether the nodes have GPUs and slurmdbd keeps none of them with a job: `AccountingStorageTRES` lacks `gres/gpu`.
     pub gpus_are_not_counted: bool,
+    /// What waits in the queue, and for what; `None` where slurmctld did not say so with the last question.
+    pub pending: Option<Vec<Pending>>,
+}
+
+/// Jobs of a partition that wait for the same; each task of an array is a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// Of several that a job waits in, the first.
+    pub partition: String,
+    /// Slurm's word for what they wait for.
+    pub reason: String,
+    /// How many.
+    pub jobs: u64,
 }
