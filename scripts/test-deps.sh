@@ -14,6 +14,8 @@ PACKAGES=(
 	postgresql-client python3-psycopg python3-psycopg2 python3-asyncpg python3-sqlalchemy openssl
 	# a bus with something on it that answers as systemd does
 	dbus-daemon python3-dbus python3-gi
+	# a clock that is set
+	libfaketime
 	# disks that are full or turn read-only
 	e2fsprogs mount
 	# the peers, and what looks at pages

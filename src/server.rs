@@ -20,7 +20,7 @@ use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use takt_collector::api::{self, Access, App, Problem, ProblemKind, SqlServer};
 use takt_collector::assess;
 use takt_collector::jobs::poll::Poller;
@@ -37,6 +37,11 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A database that became invalid is opened anew after this long: whatever broke it (a full disk) may last.
 const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
+/// How far the clock may be behind what is stored, and how often it is looked at. NTP slews less than that; where a clock was
+/// set, nothing could be stored until it has caught up.
+const CLOCK_BEHIND: Duration = Duration::from_secs(60);
+const CLOCK_CHECK: Duration = Duration::from_secs(5);
+
 /// How long a server waits for a command that has the data directory: a report or an import ends by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -46,6 +51,8 @@ enum End {
     Asked,
     /// DuckDB lost the database: everything is opened anew.
     Invalidated,
+    /// The clock was set back: opened anew, the store goes on at what the clock shows now.
+    ClockWentBack,
 }
 
 /// Where the configuration is from: asked at the start, and again at every reload.
@@ -94,12 +101,22 @@ pub async fn run(
             End::Invalidated => {
                 tracing::error!("the database became invalid and is opened anew");
                 tokio::time::sleep(REOPEN_PAUSE).await;
-                // What was reloaded meanwhile.
-                if let Ok(reloaded) = source() {
-                    (config.scrape, config.alerts, config.email) = (reloaded.scrape, reloaded.alerts, reloaded.email);
-                }
+            }
+            End::ClockWentBack => {
+                tracing::warn!("the clock was set back; the store is opened anew to go on from there")
             }
         }
+        // What was reloaded meanwhile.
+        if let Ok(reloaded) = source() {
+            (config.scrape, config.alerts, config.email) = (reloaded.scrape, reloaded.alerts, reloaded.email);
+        }
+    }
+}
+
+/// Returns once the clock is far behind the newest stored sample.
+async fn clock_went_back(store: &Store) {
+    while takt_model::Timestamp::from(SystemTime::now()) >= store.watermark().minus(CLOCK_BEHIND) {
+        tokio::time::sleep(CLOCK_CHECK).await;
     }
 }
 
@@ -268,6 +285,7 @@ impl Serving<'_> {
             _ = shutdown.wait_for(|asked| *asked) => End::Asked,
             _ = health.wait_for(|health| matches!(health, Health::Invalidated(_))) => End::Invalidated,
             () = alerts.stopped() => End::Invalidated,
+            () = clock_went_back(&store) => End::ClockWentBack,
         };
         stop.send_replace(true);
         let serving = serve.abort_handle();

@@ -7,12 +7,12 @@ mod support;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::mount::Mount;
 use support::process::{Daemon, free_port, http_get};
 use support::takt::Takt;
-use support::{need_program, need_root, or_skip};
+use support::{need_file, need_program, need_root, or_skip};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -278,6 +278,56 @@ fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
         (rows[0]["n"].as_i64()? > before).then_some(())
     });
     assert!(server.is_running());
+}
+
+/// A clock that is set forward and back by an hour, twice: nothing stored is lost, no instant is taken twice, and what is
+/// scraped is stored again soon after each step, not only once the clock has caught up.
+#[test]
+fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
+    let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+    let Some(()) = or_skip(need_file(library, "libfaketime")) else { return };
+    let takt = Takt::fresh();
+    let (_exporter, mut server, address) = serve(&takt);
+    server.stop();
+    let set_clock = |hours: i64| {
+        // Renamed into place: it is read at each look at the clock.
+        takt.file("clock.new", format!("{hours:+}h"));
+        std::fs::rename(takt.directory().join("clock.new"), takt.directory().join("clock")).unwrap();
+    };
+    set_clock(0);
+    let mut command = takt.command(["serve", "--config", "takt.toml"]);
+    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", takt.directory().join("clock"));
+    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let mut server = Daemon::start("takt", command, &takt.directory().join("takt.log"));
+
+    let mut expected = samples(&takt);
+    for hours in [1, 0, -1, 0] {
+        set_clock(hours);
+        let shown = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() + hours as f64 * 3600.0;
+        let what = format!("storing samples by a clock that is {hours:+} h wrong");
+        let newest = server.wait_until(&what, SOON, || {
+            let sql = format!(
+                "SELECT count(*) AS n, epoch_ms(max(ts)) / 1000 AS newest FROM samples \
+                 WHERE epoch_ms(ts) / 1000 BETWEEN {shown} + 3 AND {shown} + 600"
+            );
+            let run = takt.run(["sql", "--format", "json", &sql]);
+            let rows: Value = serde_json::from_str(&run.stdout).ok()?;
+            (rows[0]["n"].as_i64()? > 500).then(|| rows[0]["newest"].as_f64())?
+        });
+        let query = "count(up%7Bnode%3D%22g01%22%7D%20%3D%3D%201)";
+        let answer = http_get(&format!("http://{address}/api/v1/query?query={query}&time={newest}")).unwrap().body;
+        assert!(answer.contains(r#""value""#), "{hours:+} h: {answer}");
+        let now = samples(&takt);
+        assert!(now > expected, "{now} after {expected}, {hours:+} h");
+        expected = now;
+    }
+    assert_eq!(server.log().matches("the clock was set back").count(), 2, "{}", server.log());
+    json(&takt, &SEAL);
+    server.stop();
+    assert!(samples(&takt) >= expected);
+    let twice = "SELECT count(*) AS n FROM (SELECT 1 FROM samples GROUP BY metric, labels, ts HAVING count(*) > 1)";
+    assert_eq!(json(&takt, &["sql", "--format", "json", twice])[0]["n"], 0);
+    takt.run(["store", "verify"]).ok();
 }
 
 fn limit_files(server: &Daemon, bytes: Option<u64>) {

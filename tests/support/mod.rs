@@ -53,6 +53,11 @@ pub fn need_program(name: &str) -> Result<PathBuf, Skip> {
     find_program(name).ok_or_else(|| Skip(format!("needs {name}")))
 }
 
+/// Skips where a file of a package is missing.
+pub fn need_file(path: &str, package: &str) -> Result<(), Skip> {
+    if Path::new(path).exists() { Ok(()) } else { Err(Skip(format!("needs {path}; apt-get install {package}"))) }
+}
+
 /// What a test needs, or `None` after it has been said, under the test's name, why it is skipped.
 ///
 /// Where `TAKT_TEST_NO_SKIP` is set (a machine that is meant to have everything), a skip is a failure.
