@@ -258,6 +258,11 @@ fn tell(store: &Store, jobs: &[Job], nodes: i64, (begin, end): (i64, i64), inter
         if (at - begin) / interval % 240 == 0 {
             store.flush();
         }
+        // A server has a block a day, once it has merged those of the hours.
+        if at.rem_euclid(86_400) < interval {
+            store.flush();
+            store.seal()?;
+        }
     }
     store.flush();
     Ok(samples)

@@ -1,15 +1,15 @@
 //! Runs are assessed once they have ended: their nodes' samples are read, accounting judges, the store keeps the verdict.
 //!
 //! A pass takes what is due and may be repeated at any time; nothing depends on when it runs but how soon a verdict is
-//! there. Samples are asked of the store by node and for a few hours at a time, once for all runs that were there then, so a
-//! month on many nodes needs no more memory than a few hours of one.
+//! there. It goes through time once, some nodes at a time, and shows each sample to all runs that were on its node then. So
+//! a month on many nodes needs no more memory than its runs that were under way together, and a bounded number of samples.
 
 use crate::accounting::efficiency::{
-    self, AssessedRun, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter,
+    self, AssessedRun, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter, Window,
 };
 use crate::error_chain;
 use crate::jobs::{JobRun, nodelist};
-use crate::store::{Due, MatchOp, Matcher, MatcherError, Records, Store, StoreError, is_stale};
+use crate::store::{Due, MatchOp, Matcher, MatcherError, Reading, Records, SeriesData, Store, StoreError, is_stale};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +23,17 @@ pub const SETTLE_SECONDS: i64 = 120;
 /// Time between two passes.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Samples of one node and so much time are read at once.
-const CHUNK: Duration = Duration::from_secs(6 * 3600);
+/// So much time is read at once: a block's, where nothing forbids it.
+const LONGEST_CHUNK: Duration = Duration::from_secs(24 * 3600);
+
+/// And so much, however many samples that are.
+const SHORTEST_CHUNK: Duration = Duration::from_secs(60);
+
+/// Samples that may be read at once (64 MiB); where there are more, less time is read.
+const MOST_SAMPLES: usize = 4 << 20;
+
+/// Nodes that are read at once: what is read of a block for one of them would do for several.
+const NODES_AT_ONCE: usize = 16;
 
 /// Runs that are read together, and whose verdicts are kept in one transaction.
 const BATCH: usize = 2000;
@@ -94,21 +103,23 @@ pub fn pass(
     let records = Records::of(store.database());
     let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))?;
     let reader = Reader { store, cluster, metrics, rules };
-    let runs = records.due(cluster, from, to, due, usize::MAX)?;
     let mut done = Assessed::default();
-    for batch in runs.chunks(BATCH) {
-        let Some(figures) = reader.measure(batch, || go_on(&done))? else { return Ok(done) };
-        let mut found = Vec::new();
-        for (run, nodes) in batch.iter().zip(&figures) {
-            if let Some(efficiency) = efficiency::assess(run, nodes, rules) {
+    let mut after = None;
+    loop {
+        let runs = records.due(cluster, (from, to), due, after.as_ref(), BATCH)?;
+        let Some(last) = runs.last().cloned() else { return Ok(done) };
+        let Some(figures) = reader.measure(&runs, || go_on(&done))? else { return Ok(done) };
+        let mut found = Vec::with_capacity(runs.len());
+        for (run, nodes) in runs.into_iter().zip(&figures) {
+            if let Some(efficiency) = efficiency::assess(&run, nodes, rules) {
                 done.runs += 1;
                 done.measured += u64::from(efficiency.is_measured(rules));
-                found.push(AssessedRun { run: run.clone(), efficiency });
+                found.push(AssessedRun { run, efficiency });
             }
         }
         records.keep_efficiencies(&found, now().whole_seconds())?;
+        after = Some(last);
     }
-    Ok(done)
 }
 
 /// Reads what nodes measured: each time of each node once, for all runs that were on it.
@@ -121,13 +132,17 @@ struct Reader<'s> {
 
 /// A run on one of its nodes. Times are those of the samples that it is measured by: its own, and those just outside by
 /// which its counters are cut.
-struct Part {
+struct Part<'r> {
     run: usize,
+    of: &'r JobRun,
+    node: String,
     from: Timestamp,
     to: Timestamp,
     held: Option<u64>,
-    meter: NodeMeter,
 }
+
+/// A node and the runs that are on it, each with what was measured of it so far.
+type Open<'r> = (String, Vec<(Part<'r>, NodeMeter)>);
 
 impl Reader<'_> {
     /// What the nodes of each run measured, in the order of the runs; `None` if it was to stop.
@@ -136,73 +151,109 @@ impl Reader<'_> {
         runs: &[JobRun],
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Option<Vec<Vec<NodeFigures>>>, AssessError> {
-        let mut by_node: BTreeMap<String, Vec<Part>> = BTreeMap::new();
-        for (at, run) in runs.iter().enumerate() {
-            // A list that cannot be expanded names no node that anybody scraped.
-            let names = run.node_list.as_deref().and_then(|list| nodelist::expand(list).ok()).unwrap_or_default();
-            let held = gpus_a_node(run, names.len());
-            for name in names {
-                let part = self.part(run, at, &name, held);
-                by_node.entry(name).or_default().push(part);
-            }
-        }
+        let mut to_come: Vec<Part<'_>> =
+            runs.iter().enumerate().flat_map(|(number, run)| self.parts(number, run)).collect();
+        to_come.sort_by_key(|part| std::cmp::Reverse(part.from));
+        let mut open: BTreeMap<String, Vec<(Part<'_>, NodeMeter)>> = BTreeMap::new();
         let mut figures: Vec<Vec<NodeFigures>> = runs.iter().map(|_| Vec::new()).collect();
-        for (node, mut parts) in by_node {
-            if !self.read(&node, &mut parts, &mut go_on)? {
-                return Ok(None);
-            }
-            parts.into_iter().for_each(|part| figures[part.run].push(part.meter.finish(part.held)));
-        }
-        Ok(Some(figures))
-    }
-
-    fn part(&self, run: &JobRun, at: usize, node: &str, held: Option<u64>) -> Part {
-        let window = self.rules.window(run.start.unwrap_or(run.submit), run.end.unwrap_or(run.submit));
-        let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
-        Part {
-            run: at,
-            from: Timestamp(window.from_ms).minus(around),
-            to: Timestamp(window.to_ms).plus(around),
-            held,
-            meter: NodeMeter::new(node, run, window, self.rules),
-        }
-    }
-
-    /// Shows each of the parts what the node measured in its time. False if it was to stop.
-    fn read(&self, node: &str, parts: &mut [Part], go_on: &mut impl FnMut() -> bool) -> Result<bool, AssessError> {
-        let matchers = [self.metrics.clone(), Matcher::equal("cluster", self.cluster), Matcher::equal("node", node)];
-        let mut next = parts.iter().map(|part| part.from).min();
+        let mut chunk = LONGEST_CHUNK;
+        let mut next = to_come.last().map(|part| part.from);
         while let Some(from) = next {
-            if !go_on() {
-                return Ok(false);
+            let to = end_of_chunk(from, chunk);
+            while let Some(part) = to_come.pop_if(|part| part.from <= to) {
+                let meter = NodeMeter::new(&part.node, part.of, self.window(part.of), self.rules);
+                open.entry(part.node.clone()).or_default().push((part, meter));
             }
-            let last = parts.iter().map(|part| part.to).max().unwrap_or(from);
-            let to = end_of_chunk(from).min(last);
-            for series in self.store.range(&matchers, from, to)? {
-                let samples: Vec<MeterSample> = series
-                    .samples
-                    .iter()
-                    .map(|sample| (sample.at.0, (!is_stale(sample.value)).then_some(sample.value)))
-                    .collect();
-                for part in &mut *parts {
-                    let first = samples.partition_point(|(at, _)| *at < part.from.0);
-                    let end = samples.partition_point(|(at, _)| *at <= part.to.0);
-                    if first < end {
-                        part.meter.add(&series.labels, &samples[first..end]);
-                    }
+            let mut nodes: Vec<Open<'_>> = std::mem::take(&mut open).into_iter().collect();
+            for group in nodes.chunks_mut(NODES_AT_ONCE) {
+                if !go_on() {
+                    return Ok(None);
+                }
+                self.read(group, from, to, &mut chunk)?;
+            }
+            for (node, parts) in nodes {
+                let (over, going): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(part, _)| part.to <= to);
+                over.into_iter().for_each(|(part, meter)| figures[part.run].push(meter.finish(part.held)));
+                if !going.is_empty() {
+                    open.insert(node, going);
                 }
             }
             // Time in which nothing ran is not read.
             let after = to.plus(Duration::from_millis(1));
-            next = parts.iter().filter(|part| part.to >= after).map(|part| part.from.max(after)).min();
+            next = if open.is_empty() { to_come.last().map(|part| part.from.max(after)) } else { Some(after) };
         }
-        Ok(true)
+        figures.iter_mut().for_each(|nodes| nodes.sort_by(|a, b| a.node.cmp(&b.node)));
+        Ok(Some(figures))
+    }
+
+    fn parts<'r>(&self, number: usize, run: &'r JobRun) -> impl Iterator<Item = Part<'r>> + use<'r> {
+        // A list that cannot be expanded names no node that anybody scraped.
+        let names = run.node_list.as_deref().and_then(|list| nodelist::expand(list).ok()).unwrap_or_default();
+        let held = gpus_a_node(run, names.len());
+        let window = self.window(run);
+        let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
+        let (from, to) = (Timestamp(window.from_ms).minus(around), Timestamp(window.to_ms).plus(around));
+        names.into_iter().map(move |node| Part { run: number, of: run, node, from, to, held })
+    }
+
+    fn window(&self, run: &JobRun) -> Window {
+        self.rules.window(run.start.unwrap_or(run.submit), run.end.unwrap_or(run.submit))
+    }
+
+    /// Shows the runs on some nodes what these measured. `chunk` becomes shorter where so much time has too many samples.
+    fn read(
+        &self,
+        nodes: &mut [Open<'_>],
+        from: Timestamp,
+        to: Timestamp,
+        chunk: &mut Duration,
+    ) -> Result<(), AssessError> {
+        let parts = || nodes.iter().flat_map(|(_, parts)| parts).map(|(part, _)| part);
+        let from = parts().map(|part| part.from).min().map_or(from, |first| first.max(from));
+        let to = parts().map(|part| part.to).max().map_or(to, |last| last.min(to));
+        let names: Vec<String> = nodes.iter().map(|(node, _)| regex::escape(node)).collect();
+        let names = Matcher::new("node", MatchOp::Regex, &names.join("|"))?;
+        let matchers = [self.metrics.clone(), Matcher::equal("cluster", self.cluster), names];
+        let length = Duration::from_millis(to.0.abs_diff(from.0));
+        let mut left = if length <= SHORTEST_CHUNK { usize::MAX } else { MOST_SAMPLES };
+        let found = self.store.range_metered(&matchers, from, to, Reading::Last, &mut |samples| {
+            left = left.saturating_sub(samples);
+            left > 0
+        });
+        match found {
+            Ok(found) => {
+                found.iter().for_each(|series| show(nodes, series));
+                Ok(())
+            }
+            Err(StoreError::GivenUp) => {
+                *chunk = (*chunk / 2).max(SHORTEST_CHUNK);
+                let middle = from.plus(length / 2);
+                self.read(nodes, from, middle, chunk)?;
+                self.read(nodes, middle.plus(Duration::from_millis(1)), to, chunk)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Shows the runs on a series' node those of its samples that lie in their time.
+fn show(nodes: &mut [Open<'_>], series: &SeriesData) {
+    let node = series.labels.get("node").unwrap_or_default();
+    let Ok(at) = nodes.binary_search_by(|(name, _)| name.as_str().cmp(node)) else { return };
+    let sample = |at: i64, value: f64| (at, (!is_stale(value)).then_some(value));
+    let samples: Vec<MeterSample> = series.samples.iter().map(|one| sample(one.at.0, one.value)).collect();
+    for (part, meter) in &mut nodes[at].1 {
+        let first = samples.partition_point(|(at, _)| *at < part.from.0);
+        let end = samples.partition_point(|(at, _)| *at <= part.to.0);
+        if first < end {
+            meter.add(&series.labels, &samples[first..end]);
+        }
     }
 }
 
 /// The last instant of the chunk in which `at` lies.
-fn end_of_chunk(at: Timestamp) -> Timestamp {
-    let chunk = i64::try_from(CHUNK.as_millis()).unwrap_or(i64::MAX);
+fn end_of_chunk(at: Timestamp, chunk: Duration) -> Timestamp {
+    let chunk = i64::try_from(chunk.as_millis()).unwrap_or(i64::MAX);
     Timestamp((at.0.div_euclid(chunk) + 1).saturating_mul(chunk) - 1)
 }
 

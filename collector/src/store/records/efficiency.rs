@@ -6,7 +6,7 @@
 use super::{JobRun, RUN_COLUMNS, Records, StoreError, job_run, micros};
 use crate::accounting::efficiency::{AssessedRun, Efficiency};
 use duckdb::types::Value;
-use duckdb::{Row, params_from_iter};
+use duckdb::{Row, appender_params_from_iter};
 use serde_json::{Map, Number, Value as Json};
 use std::sync::PoisonError;
 
@@ -20,11 +20,19 @@ pub enum Due {
 }
 
 impl Records<'_> {
-    /// Runs of a cluster that held something and ended in `[from, to)` (UTC seconds), the first ended first.
+    /// Runs of a cluster that held something and ended in `[from, to)` (UTC seconds), the first ended first, at most
+    /// `limit`; of an order in which `after` was the last one that is known, those behind it.
     ///
     /// # Errors
     /// When DuckDB cannot answer.
-    pub fn due(&self, cluster: &str, from: i64, to: i64, due: Due, limit: usize) -> Result<Vec<JobRun>, StoreError> {
+    pub fn due(
+        &self,
+        cluster: &str,
+        (from, to): (i64, i64),
+        due: Due,
+        after: Option<&JobRun>,
+        limit: usize,
+    ) -> Result<Vec<JobRun>, StoreError> {
         let unknown = match due {
             Due::All => "",
             Due::New => {
@@ -32,15 +40,26 @@ impl Records<'_> {
                  AND e.submit_time = j.submit_time AND e.run_end_time = j.end_time"
             }
         };
+        let behind = match after {
+            None => "",
+            Some(_) => {
+                "AND (end_time, job_id, submit_time)
+                     > (make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)"
+            }
+        };
         let sql = format!(
             "SELECT {RUN_COLUMNS} FROM records.jobs AS j {unknown}
              WHERE cluster = ? AND start_time IS NOT NULL AND end_time > start_time
                AND end_time >= make_timestamp(?::BIGINT)::TIMESTAMP_S
-               AND end_time < make_timestamp(?::BIGINT)::TIMESTAMP_S
-             ORDER BY end_time LIMIT {}",
+               AND end_time < make_timestamp(?::BIGINT)::TIMESTAMP_S {behind}
+             ORDER BY end_time, job_id, submit_time LIMIT {}",
             limit.min(i64::MAX as usize)
         );
-        let values = vec![cluster.to_owned().into(), micros(from).into(), micros(to).into()];
+        let mut values: Vec<Value> = vec![cluster.to_owned().into(), micros(from).into(), micros(to).into()];
+        if let Some(run) = after {
+            let end = micros(run.end.unwrap_or(from));
+            values.extend([end.into(), run.job_id.clone().into(), micros(run.submit).into()]);
+        }
         self.list("list the runs to assess", &sql, values, job_run)
     }
 
@@ -55,22 +74,33 @@ impl Records<'_> {
         let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let db = self.database.connect()?;
         let names = columns().collect::<Vec<_>>().join(", ");
-        let marks = ", ?".repeat(columns().count());
+        // The table has no index, so what is new is staged and sets are compared, as an import does.
         (|| {
-            db.execute_batch("BEGIN")?;
-            let identity = "cluster = ? AND job_id = ? AND submit_time = make_timestamp(?::BIGINT)::TIMESTAMP_S";
-            let mut forget = db.prepare(&format!("DELETE FROM records.run_efficiency WHERE {identity}"))?;
-            let mut keep = db.prepare(&format!(
-                "INSERT INTO records.run_efficiency (cluster, job_id, submit_time, run_end_time, assessed_at, {names})
-                 VALUES (?, ?, make_timestamp(?::BIGINT), make_timestamp(?::BIGINT), make_timestamp(?::BIGINT){marks})"
+            db.execute_batch(&format!(
+                "CREATE TEMP TABLE judged AS
+                     SELECT cluster, job_id, 0::BIGINT AS submit, 0::BIGINT AS run_end, {names}
+                     FROM records.run_efficiency LIMIT 0"
             ))?;
+            let mut staged = db.appender_to_catalog_and_db("judged", "temp", "main")?;
             for AssessedRun { run, efficiency } in found {
-                let identity: [Value; 3] =
-                    [run.cluster.clone().into(), run.job_id.clone().into(), micros(run.submit).into()];
-                forget.execute(params_from_iter(&identity))?;
-                let times = [micros(run.end.unwrap_or(now)).into(), micros(now).into()];
-                keep.execute(params_from_iter(identity.into_iter().chain(times).chain(values(efficiency))))?;
+                let times = [run.submit, run.end.unwrap_or(now)].map(|at| micros(at).into());
+                let identity = [run.cluster.clone().into(), run.job_id.clone().into()];
+                staged.append_row(appender_params_from_iter(
+                    identity.into_iter().chain(times).chain(values(efficiency)),
+                ))?;
             }
+            staged.flush()?;
+            drop(staged);
+            db.execute_batch("BEGIN")?;
+            db.execute_batch(&format!(
+                "DELETE FROM records.run_efficiency AS e USING judged AS j
+                     WHERE e.cluster = j.cluster AND e.job_id = j.job_id
+                       AND e.submit_time = make_timestamp(j.submit)::TIMESTAMP_S;
+                 INSERT INTO records.run_efficiency (cluster, job_id, submit_time, run_end_time, assessed_at, {names})
+                     SELECT cluster, job_id, make_timestamp(submit), make_timestamp(run_end),
+                            make_timestamp({}::BIGINT), {names} FROM judged",
+                micros(now)
+            ))?;
             db.execute_batch("COMMIT")
         })()
         .map_err(|error| {
