@@ -104,7 +104,8 @@ pub fn printable(text: &str) -> String {
 }
 
 fn without_formula(cell: &str) -> String {
-    match cell.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+    // A dash alone is nobody, and no formula.
+    match cell != "-" && cell.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         true => format!("'{cell}"),
         false => cell.to_owned(),
     }
@@ -151,6 +152,7 @@ mod tests {
     #[test]
     fn names_are_escaped_in_every_format() {
         assert_eq!(text(Listing::write_csv), "user,gpu_hours\nalice,-1.5\n'=cmd|'x'\u{1b}[31m,20\n");
+        assert_eq!(["-", "-1", "+x", "@x", "a-b"].map(without_formula), ["-", "'-1", "'+x", "'@x", "a-b"]);
         assert_eq!(
             text(Listing::write_markdown),
             "| user | gpu_hours |\n| --- | ---: |\n| alice | -1.5 |\n| =cmd\\|'x' \\[31m | 20 |\n"

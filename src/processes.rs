@@ -82,7 +82,7 @@ fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
         store.instant(&[Matcher::metric("takt_gpu_job_info"), Matcher::equal("cluster", cluster)], now, LOOKBACK)?;
     let given = told.iter().filter_map(|series| {
         let label = |name| series.labels.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
-        Some(GivenGpu { job_id: label("jobid")?, node: label("node")?, uuid: label("uuid")? })
+        Some(GivenGpu { number: label("jobid")?, node: label("node")?, uuid: label("uuid")? })
     });
     let given: Vec<GivenGpu> = given.collect();
     Records::of(store.database()).note_given_gpus(cluster, &given, now.0 / 1000)

@@ -37,7 +37,7 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
     print(asked.format, &listing(&found), &found)
 }
 
-/// Jobs by what they were given, others by their processes; memory is a user's own where the driver tells, else the GPU's.
+/// Jobs by what they were given, an array's tasks by their own ids; others by their processes; memory is a user's own where the driver tells, else the GPU's.
 const QUESTION: &str = "
 WITH seen AS (
     SELECT labels ->> '$.cluster' AS cluster, labels ->> '$.node' AS node, labels ->> '$.uuid' AS uuid,
@@ -59,9 +59,11 @@ WITH seen AS (
     WHERE i.metric = 'takt_gpu_process_without_job'
     GROUP BY ALL
 )
-SELECT g.node, g.index, g.uuid, g.model, h.\"user\", h.job_id, h.commands, coalesce(h.memory, g.memory_used_bytes),
-    g.utilization_ratio
+SELECT g.node, g.index, g.uuid, g.model, h.\"user\", coalesce(j.job_id, h.job_id), h.commands,
+    coalesce(h.memory, g.memory_used_bytes), g.utilization_ratio
 FROM gpus AS g LEFT JOIN given AS h USING (cluster, node, uuid)
+LEFT JOIN jobs AS j
+    ON j.cluster = g.cluster AND j.raw_job_id = h.job_id AND j.start_time IS NOT NULL AND j.end_time IS NULL
 ORDER BY g.node, try_cast(g.index AS INTEGER), g.uuid, h.\"user\", h.job_id";
 
 /// Below this share of time a GPU does nothing.

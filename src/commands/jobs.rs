@@ -9,12 +9,8 @@ use takt_collector::api::{JobsQuestion, ListedRun};
 
 /// Lists runs, the newest first.
 pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
-    let question = JobsQuestion {
-        job_id: None,
-        user: asked.user.clone(),
-        state: asked.state.as_ref().map(|state| state.to_uppercase()),
-        limit: asked.limit,
-    };
+    let question =
+        JobsQuestion { job_id: None, user: asked.user.clone(), state: asked.state.clone(), limit: asked.limit };
     let runs = source(place)?.jobs(&question)?;
     print(asked.format, &listing(&runs), &runs)
 }
@@ -75,6 +71,7 @@ fn details(listed: &ListedRun) -> Listing {
     for (name, value) in [
         ("cluster", run.cluster.clone()),
         ("job_id", run.job_id.clone()),
+        ("raw_job_id", text(&run.raw_job_id)),
         ("name", text(&run.name)),
         ("state", run.state.clone()),
         ("exit_code", text(&run.exit_code)),

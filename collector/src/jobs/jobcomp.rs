@@ -188,12 +188,14 @@ fn run(line: &str, options: &Options) -> Result<JobRun, String> {
     let node_list = text("NodeList");
     let (user, _) = get("UserId").split_once('(').unwrap_or((get("UserId"), ""));
     let account = text("Account").or_else(|| options.accounts.get(user).cloned());
+    let job_id = job_id(&get)?;
     let run = JobRun {
         cluster: match &options.cluster {
             Cluster::Named(name) => name.clone(),
             Cluster::Column(name) => text("Cluster").filter(|named| named != "unknown").unwrap_or_else(|| name.clone()),
         },
-        job_id: job_id(&get)?,
+        raw_job_id: text("JobId").filter(|raw| *raw != job_id),
+        job_id,
         submit: times.submit,
         eligible: times.eligible,
         start: times.start.filter(|_| node_list.is_some()),

@@ -97,6 +97,10 @@ pub struct JobRun {
     /// The reservation that it was submitted to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
+    /// Slurm's own number of an array's task or a component, by which its nodes know it: `123_4` may be 130 there. `None`
+    /// where it is the id, or nobody told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_job_id: Option<String>,
 }
 
 impl JobRun {

@@ -1,6 +1,6 @@
 //! Slurm's OpenAPI in JSON, as slurmrestd answers and as `squeue --json` and `sinfo --json` print.
 //!
-//! Version 0.0.38 (Slurm 22.05) is what the tests run against a live Slurm. 0.0.39 to 0.0.42 are read from their published
+//! Version 0.0.38 (Slurm 22.05) is what the tests run against a live Slurm. 0.0.39 to 0.0.45 are read from their published
 //! schemas: there a number may be `{"set": true, "infinite": false, "number": 5}` and a state a list. Fields that are
 //! missing or new are passed over. What a job says is put in sacct's words, so that one set of rules reads both.
 
@@ -58,6 +58,7 @@ fn database_job(job: &Value, options: &Options) -> Entry {
     let suspended = if suspended > 1_000_000_000 { 0 } else { suspended };
     let words = [
         (Field::JobId, job_id(&job["job_id"], &array, &job["het"]["job_id"], &job["het"]["job_offset"])),
+        (Field::JobIdRaw, count(&job["job_id"])),
         (Field::Submit, instant(&time["submission"])),
         (Field::Eligible, instant(&time["eligible"])),
         (Field::Start, instant(&time["start"])),
@@ -112,6 +113,7 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
     let submitted = |key: &str| resized.map_or_else(|| instant(&job[key]), |at| at.to_string());
     let words = [
         (Field::JobId, job_id(&job["job_id"], &array, &job["het_job_id"], &job["het_job_offset"])),
+        (Field::JobIdRaw, count(&job["job_id"])),
         (Field::Submit, submitted("submit_time")),
         (Field::Eligible, submitted("eligible_time")),
         (Field::Start, if waiting { String::new() } else { instant(&job["start_time"]) }),
@@ -508,6 +510,7 @@ mod tests {
                 suspended: Some(10),
                 timelimit: Some(300),
                 exit_code: Some("3:0".into()),
+                raw_job_id: Some("12".into()),
                 ..JobRun::default()
             };
             assert_eq!(run, expected);

@@ -55,6 +55,7 @@ pub enum SacctError {
 /// The columns that are read; several names for one where Slurm has them.
 const COLUMNS: &[(&str, Field)] = &[
     ("jobid", Field::JobId),
+    ("jobidraw", Field::JobIdRaw),
     ("submit", Field::Submit),
     ("start", Field::Start),
     ("end", Field::End),
@@ -96,6 +97,7 @@ const REQUIRED: &[(&str, Field)] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
     JobId,
+    JobIdRaw,
     Submit,
     Start,
     End,
@@ -225,7 +227,8 @@ pub(super) fn entry_of(fields: &Fields<'_>, options: &Options) -> Result<Entry, 
     }
     let run = run(fields, options)?;
     let Some((array, tasks)) = array else {
-        return Ok(Entry::Run(JobRun { job_id: job_id.to_owned(), ..run }));
+        let raw_job_id = fields.text(Field::JobIdRaw).filter(|raw| raw != job_id);
+        return Ok(Entry::Run(JobRun { job_id: job_id.to_owned(), raw_job_id, ..run }));
     };
     // `17_[5-9%2]`: tasks that were never split off, at most two of them at a time.
     let tasks = tasks.strip_suffix(']').map(|tasks| tasks.split_once('%').map_or(tasks, |(tasks, _)| tasks));

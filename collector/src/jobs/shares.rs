@@ -8,7 +8,8 @@ use super::slurmrestd::Slurmrestd;
 use super::status::PollError;
 use crate::ConfigError;
 use crate::accounting::fairshare::{
-    Association, AssociationTree, BillingWeights, PriorityFlags, PrioritySettings, ShareSettings, Shares, slurm_text,
+    Association, AssociationTree, BillingWeights, PriorityFlags, PrioritySettings, ShareSettings, Shares, TresError,
+    slurm_text,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -76,7 +77,10 @@ impl SharesConfig {
         }
         if let Some(text) = &self.billing_weights {
             let refused = |error| ConfigError::new("billing_weights", "weights such as CPU=1.0,GRES/gpu=8.0", error);
-            BillingWeights::parse(text).map_err(refused)?;
+            let weights = BillingWeights::parse(text).map_err(refused)?;
+            if let Some(name) = weights.unknown() {
+                return Err(refused(TresError::Unknown(name.to_owned())));
+            }
         }
         if self.accounts.iter().any(|of| of.account.is_empty() || of.account == ROOT) {
             return Err(ConfigError::new("accounts", "a name for each account, other than root", "none"));

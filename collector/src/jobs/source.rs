@@ -37,7 +37,7 @@ pub(super) enum Answer {
 pub(super) type Entries = Box<dyn Iterator<Item = Result<Entry, PollError>>>;
 
 /// Everything of sacct's that is read. The name is last: it alone may hold a separator.
-const COLUMNS: &str = "JobID,Submit,Eligible,Start,End,State,User,Account,Partition,QOS,AllocTRES,ReqTRES,NNodes,NCPUS,\
+const COLUMNS: &str = "JobID,JobIDRaw,Submit,Eligible,Start,End,State,User,Account,Partition,QOS,AllocTRES,ReqTRES,NNodes,NCPUS,\
                        NodeList,ElapsedRaw,Suspended,TimelimitRaw,ExitCode,Reservation,JobName";
 
 impl Source {

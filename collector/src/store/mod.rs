@@ -55,7 +55,8 @@ pub use matcher::{MatchOp, Matcher, MatcherError, RegexError, whole};
 pub use open::Store;
 pub use records::{
     ChargedRun, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError, ImportSummary, JobFilter, KnownCluster,
-    KnownReason, LostJob, OpenRun, Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, WaitingRun,
+    KnownReason, LostJob, Names, OpenRun, Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted,
+    WaitingRun,
 };
 pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;

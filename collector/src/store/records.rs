@@ -40,13 +40,23 @@ pub struct KnownCluster {
     pub timezone: Option<String>,
 }
 
+/// Who is in the records of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Users.
+    pub users: Vec<String>,
+    /// Accounts; the empty one is of runs that name none.
+    pub accounts: Vec<String>,
+}
+
 /// Which runs to list. What is `None` or empty does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobFilter {
     /// The cluster's name.
     pub cluster: Option<String>,
-    /// A job's id, with which its array tasks and components come too: `123` finds `123_4` and `123+1`.
+    /// A job's id, with which its array tasks and components come too: `123` finds `123_4` and `123+1`. Slurm's own number of
+    /// one of them finds it too.
     pub job_id: Option<String>,
     /// The user's name.
     pub user: Option<String>,
@@ -95,6 +105,35 @@ impl<'d> Records<'d> {
             Vec::new(),
             |row| Ok(KnownCluster { cluster: row.get(0)?, timezone: row.get(1)? }),
         )
+    }
+
+    /// Everybody and every account that a cluster has records of, by name.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn names(&self, cluster: &str) -> Result<Names, StoreError> {
+        let list = |column: &str| {
+            self.list(
+                "list users and accounts",
+                &format!("SELECT DISTINCT {column} FROM records.jobs WHERE cluster = ? ORDER BY ALL"),
+                vec![cluster.to_owned().into()],
+                |row| row.get(0),
+            )
+        };
+        Ok(Names { users: list("\"user\"")?, accounts: list("account")? })
+    }
+
+    /// From when to when runs of a cluster are recorded: the first submission and the last instant told of, UTC seconds.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn extent(&self, cluster: &str) -> Result<Option<(i64, i64)>, StoreError> {
+        let sql = "SELECT epoch_ms(min(submit_time)) // 1000, epoch_ms(max(greatest(submit_time, start_time, end_time))) // 1000
+                   FROM records.jobs WHERE cluster = ? HAVING count(*) > 0";
+        let found = self.list("look how far records reach", sql, vec![cluster.to_owned().into()], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+        Ok(found.into_iter().next())
     }
 
     /// The time zone that was remembered for a cluster.
@@ -252,7 +291,7 @@ impl JobFilter {
         let text = |text: &Option<String>| text.clone().map(Value::from);
         let instant = |seconds: Option<i64>| seconds.map(|seconds| micros(seconds).into());
         restrict("cluster = ?", text(&self.cluster));
-        restrict("list_contains([job_id, regexp_extract(job_id, '^[^_+]*')], ?)", text(&self.job_id));
+        restrict("list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id], ?)", text(&self.job_id));
         restrict("\"user\" = ?", text(&self.user));
         restrict("account = ?", text(&self.account));
         restrict("\"partition\" = ?", text(&self.partition));
@@ -279,7 +318,7 @@ fn names(list: &str, node: &str) -> bool {
 const RUN_COLUMNS: &str = "cluster, job_id, epoch_ms(submit_time) // 1000, epoch_ms(eligible_time) // 1000, \
      epoch_ms(start_time) // 1000, epoch_ms(end_time) // 1000, state, \"user\", account, \"partition\", qos, job_name, \
      nodes, cpus, gpus, gpu_model, mem_bytes, billing, alloc_tres, req_tres, node_list, elapsed_seconds, \
-     suspended_seconds, timelimit_seconds, exit_code, reservation";
+     suspended_seconds, timelimit_seconds, exit_code, reservation, raw_job_id";
 
 fn job_run(row: &Row<'_>) -> duckdb::Result<JobRun> {
     Ok(JobRun {
@@ -309,6 +348,7 @@ fn job_run(row: &Row<'_>) -> duckdb::Result<JobRun> {
         timelimit: row.get(23)?,
         exit_code: row.get(24)?,
         reservation: row.get(25)?,
+        raw_job_id: row.get(26)?,
     })
 }
 
@@ -430,6 +470,7 @@ mod tests {
             timelimit: Some(3600),
             exit_code: Some("0:0".into()),
             reservation: Some("class".into()),
+            raw_job_id: Some(format!("9{job_id}")),
         }
     }
 

@@ -4,8 +4,8 @@
 //! no process; so where the GPUs of the node that no other job was seen on are as many as the run held there, they are
 //! its own. Otherwise the rest is unknown, and nobody is blamed for it.
 //!
-//! Slurm's cgroups carry a number where its records call an array's task `7_3` and a component `7+1`. Such a run is the
-//! job of its user that was on the node exactly while it ran, if there is one only.
+//! Slurm's cgroups carry a number where its records call an array's task `7_3` and a component `7+1`. Most sources tell that
+//! number; else such a run is the job of its user that was on the node exactly while it ran, if there is one only.
 //!
 //! Without a scheduler a run is a user on one GPU, which its id names.
 //!
@@ -85,7 +85,8 @@ pub type MeterSample = (i64, Option<f64>);
 #[derive(Debug)]
 pub struct NodeMeter {
     node: String,
-    job_id: String,
+    /// The number that the node knows it by.
+    number: Option<String>,
     window: Window,
     user: String,
     /// The GPU, by index or UUID, on which the run was seen where there is no scheduler.
@@ -166,7 +167,7 @@ impl NodeMeter {
     pub fn new(node: &str, run: &JobRun, window: Window, rules: &EfficiencyConfig) -> Self {
         Self {
             node: node.to_owned(),
-            job_id: run.job_id.clone(),
+            number: run.raw_job_id.clone().or_else(|| Some(run.job_id.clone()).filter(|id| is_number(id))),
             user: run.user.clone(),
             seen_on: sighting_of(run).map(|seen| seen.gpu),
             seen_uuid: None,
@@ -249,8 +250,8 @@ impl NodeMeter {
 
     /// The number that the run has on the node, if it was seen there.
     fn own_id(&self) -> Option<String> {
-        if self.jobs.contains_key(&self.job_id) || self.job_id.bytes().all(|byte| byte.is_ascii_digit()) {
-            return self.jobs.contains_key(&self.job_id).then(|| self.job_id.clone());
+        if let Some(number) = &self.number {
+            return self.jobs.contains_key(number).then(|| number.clone());
         }
         let slack = self.window.reach_ms;
         let is_it = |trace: &JobTrace| {
@@ -298,7 +299,7 @@ impl NodeMeter {
             self.gpus.keys().filter(|uuid| own.contains(*uuid) || !others.contains(uuid)).cloned().collect();
         // A run whose own number is unknown looks like somebody else: only a whole node is sure then.
         let is_whole = held == Some(self.gpus.len() as u64);
-        let is_told_apart = own_trace.is_some() || self.job_id.bytes().all(|byte| byte.is_ascii_digit());
+        let is_told_apart = own_trace.is_some() || self.number.is_some();
         if let Some(uuid) = self.seen_uuid.take() {
             own = [uuid].into();
         } else if is_whole {
@@ -448,6 +449,11 @@ fn push((held, level): &mut (Held, Level), at: i64, value: Option<f64>) {
 /// The next sample of a counter of which only the total is of interest.
 fn follow(counter: &mut Growth, at: i64, value: f64) {
     counter.push(at, value);
+}
+
+/// Whether an id is what cgroups carry.
+fn is_number(id: &str) -> bool {
+    id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn is_ratio(value: f64) -> bool {

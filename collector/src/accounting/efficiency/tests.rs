@@ -133,6 +133,10 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
     assert_eq!(seen_as("ann", &[("8", 600), ("9", 0)]), "b");
     assert_eq!(seen_as("ann", &[("8", 0), ("9", 0)]), "");
     assert_eq!(seen_as("bob", &[("8", 0)]), "");
+    // Where its number is known nothing has to be guessed.
+    let numbered = JobRun { raw_job_id: Some("999".into()), ..task };
+    assert_eq!(node(&numbered, &four, &[], &["b"]).finish(Some(1)).gpus[0].uuid, "b");
+    assert_eq!(node(&numbered, &four, &["c"], &[]).finish(Some(1)).gpus.len(), 0, "7_1 is no number of a node's");
 }
 
 #[test]

@@ -22,6 +22,9 @@ pub enum TresError {
     /// What follows the `=` is no number, or has a unit that is none.
     #[error("'{0}': the amount is no number, or one with an unknown unit")]
     Amount(String),
+    /// A resource that Slurm does not count.
+    #[error("Slurm counts no '{0}' (expected cpu, mem, node, gres/gpu and the like)")]
+    Unknown(String),
     /// A unit where Slurm knows none.
     #[error("'{0}': only mem and bb have units (K, M, G, T, P)")]
     Unit(String),
@@ -74,6 +77,14 @@ impl Tres {
     }
 }
 
+/// Whether Slurm counts a resource of this name: those that it knows by itself, and those of a kind that have a name each.
+pub fn is_tres(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let of_a_kind = ["gres/", "license/", "bb/", "fs/", "ic/", "interconnect/"];
+    ["cpu", "mem", "energy", "node", "billing", "vmem", "pages"].contains(&name.as_str())
+        || of_a_kind.iter().any(|kind| name.strip_prefix(kind).is_some_and(|name| !name.is_empty()))
+}
+
 /// `TRESBillingWeights` of a partition: billing units for one of each TRES, and for one MiB of memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BillingWeights(Vec<(String, f64)>);
@@ -100,6 +111,11 @@ impl BillingWeights {
             weights.push((name, number / divisor));
         }
         Ok(Self(weights))
+    }
+
+    /// The first name that is no resource of Slurm's.
+    pub fn unknown(&self) -> Option<&str> {
+        self.0.iter().map(|(name, _)| name.as_str()).find(|name| !is_tres(name))
     }
 
     /// Billing units of these resources.

@@ -22,7 +22,7 @@ pub mod slurm_text;
 mod tree;
 mod usage;
 
-pub use billing::{BillingWeights, Tres, TresError};
+pub use billing::{BillingWeights, Tres, TresError, is_tres};
 pub use decay::{Decay, DecayTable, DecayedSeconds, Ticks};
 pub use explain::{Above, DecidedBy, Explainer, Explanation, Place, Planned, PlannedJob, Prospect, Step};
 pub use factor::{Standing, standings};

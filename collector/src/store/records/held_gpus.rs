@@ -22,7 +22,7 @@ pub struct HeldGpu {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenGpu {
     /// The job's number on the node: an array's task has another than in its scheduler's records.
-    pub job_id: String,
+    pub number: String,
     /// The node.
     pub node: String,
     /// NVML's UUID.
@@ -32,8 +32,12 @@ pub struct GivenGpu {
 /// Not told of for so many seconds is over: what is told of later is another interval.
 const GAP_SECONDS: i64 = 600;
 
+/// The clocks of a node and of Slurm may differ by so much, and the exporter may tell of a job that much after its end.
+const CLOCKS_DIFFER_SECONDS: i64 = 60;
+
 impl Records<'_> {
-    /// Notes which GPUs the exporters say are held at `now`. The run is the one of that id that had not ended.
+    /// Notes which GPUs the exporters say are held at `now`. A number of Slurm's becomes the run that had it at that time as
+    /// soon as that is known.
     ///
     /// # Errors
     /// When DuckDB cannot.
@@ -42,34 +46,59 @@ impl Records<'_> {
             return Ok(());
         }
         self.writing("note which GPUs jobs were given", |db| {
-            db.execute_batch("CREATE TEMP TABLE given (job_id VARCHAR, node VARCHAR, uuid VARCHAR)")?;
+            db.execute_batch("CREATE TEMP TABLE given (number VARCHAR, node VARCHAR, uuid VARCHAR)")?;
             let mut staged = db.appender_to_catalog_and_db("given", "temp", "main")?;
             for gpu in given {
-                staged.append_row(params![gpu.job_id, gpu.node, gpu.uuid])?;
+                staged.append_row(params![gpu.number, gpu.node, gpu.uuid])?;
             }
             drop(staged);
+            let is_run = format!(
+                "coalesce(j.raw_job_id, j.job_id) = g.job_id AND j.start_time <= g.last_seen + INTERVAL {CLOCKS_DIFFER_SECONDS} SECONDS
+                 AND coalesce(j.end_time >= g.first_seen - INTERVAL {CLOCKS_DIFFER_SECONDS} SECONDS, true)"
+            );
+            // Ids come round again: of those that fit, the last that was submitted.
+            db.execute(
+                &format!(
+                    "UPDATE records.job_gpus AS g SET job_id = r.job_id, submit_time = r.submit_time
+                     FROM (SELECT g.job_id AS number, g.node, g.uuid, g.first_seen, max_by(j.job_id, j.submit_time) AS job_id,
+                               max(j.submit_time) AS submit_time
+                           FROM records.job_gpus AS g JOIN records.jobs AS j ON j.cluster = g.cluster AND {is_run}
+                           WHERE g.cluster = ? AND g.source = 'exporter' AND g.submit_time IS NULL GROUP BY ALL) AS r
+                     WHERE g.cluster = ? AND g.source = 'exporter' AND g.submit_time IS NULL AND g.job_id = r.number
+                       AND g.node = r.node AND g.uuid = r.uuid AND g.first_seen = r.first_seen"
+                ),
+                params![cluster, cluster],
+            )?;
+            db.execute(
+                "CREATE TEMP TABLE named AS
+                 SELECT g.node, g.uuid, coalesce(max_by(j.job_id, j.submit_time), g.number) AS job_id,
+                     max(j.submit_time) AS submit_time
+                 FROM given AS g LEFT JOIN records.jobs AS j
+                     ON j.cluster = ? AND coalesce(j.raw_job_id, j.job_id) = g.number
+                     AND j.start_time IS NOT NULL AND j.end_time IS NULL
+                 GROUP BY g.node, g.uuid, g.number",
+                params![cluster],
+            )?;
             let same = "g.cluster = ? AND g.source = 'exporter' AND g.job_id = h.job_id AND g.node = h.node
-                 AND g.uuid = h.uuid AND g.last_seen >= make_timestamp(?::BIGINT)::TIMESTAMP_S";
+                 AND g.uuid = h.uuid AND g.submit_time IS NOT DISTINCT FROM h.submit_time
+                 AND g.last_seen >= make_timestamp(?::BIGINT)::TIMESTAMP_S";
             db.execute(
                 &format!(
                     "UPDATE records.job_gpus AS g SET last_seen = make_timestamp(?::BIGINT)::TIMESTAMP_S
-                     FROM given AS h WHERE {same}"
+                     FROM named AS h WHERE {same}"
                 ),
                 params![micros(now), cluster, micros(now - GAP_SECONDS)],
             )?;
             db.execute(
                 &format!(
                     "INSERT INTO records.job_gpus
-                     SELECT ?, h.job_id,
-                         (SELECT max(j.submit_time) FROM records.jobs AS j
-                          WHERE j.cluster = ? AND j.job_id = h.job_id AND j.start_time IS NOT NULL AND j.end_time IS NULL),
-                         h.node, NULL, h.uuid, t.now, t.now, 'exporter'
-                     FROM given AS h, (SELECT make_timestamp(?::BIGINT)::TIMESTAMP_S AS now) AS t
+                     SELECT ?, h.job_id, h.submit_time, h.node, NULL, h.uuid, t.now, t.now, 'exporter'
+                     FROM named AS h, (SELECT make_timestamp(?::BIGINT)::TIMESTAMP_S AS now) AS t
                      WHERE NOT EXISTS (SELECT 1 FROM records.job_gpus AS g WHERE {same})"
                 ),
-                params![cluster, cluster, micros(now), cluster, micros(now - GAP_SECONDS)],
+                params![cluster, micros(now), cluster, micros(now - GAP_SECONDS)],
             )?;
-            db.execute_batch("DROP TABLE given")
+            db.execute_batch("DROP TABLE given; DROP TABLE named")
         })
     }
 
@@ -127,26 +156,34 @@ mod tests {
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
         let records = Records::of(&database);
-        let run = JobRun {
+        let run = |job_id: &str, number: Option<&str>, submit: i64, end: Option<i64>| JobRun {
             cluster: "lab".into(),
-            job_id: "7".into(),
-            submit: 50,
-            start: Some(60),
+            job_id: job_id.into(),
+            raw_job_id: number.map(str::to_owned),
+            submit,
+            start: Some(submit + 10),
+            end,
             state: "RUNNING".into(),
             ..JobRun::default()
         };
-        let origin =
-            Origin { source: "sacct", name: "test", timezone: None, told_until: None, shifted: Shifted::Refuse };
-        records.import(&origin, [Ok::<_, Infallible>(Entry::Run(run))]).unwrap();
-        let gpu = |job_id: &str, uuid: &str| GivenGpu { job_id: job_id.into(), node: "g1".into(), uuid: uuid.into() };
+        let import = |runs: Vec<JobRun>| {
+            let origin =
+                Origin { source: "sacct", name: "test", timezone: None, told_until: None, shifted: Shifted::Refuse };
+            records.import(&origin, runs.into_iter().map(|run| Ok::<_, Infallible>(Entry::Run(run)))).unwrap();
+        };
+        // 7 came round: that of before is over.
+        import(vec![run("7", None, -90_000, Some(-80_000)), run("7", None, 50, None)]);
+        let gpu = |number: &str, uuid: &str| GivenGpu { number: number.into(), node: "g1".into(), uuid: uuid.into() };
         for (now, given) in [
-            (100, vec![gpu("7", "a"), gpu("8", "b")]),
+            (100, vec![gpu("7", "a"), gpu("8", "b"), gpu("12", "c")]),
             (160, vec![gpu("7", "a")]),
-            (220, vec![gpu("7", "a"), gpu("8", "b")]),
-            (2000, vec![gpu("7", "a")]),
+            (220, vec![gpu("7", "a"), gpu("8", "b"), gpu("12", "c")]),
         ] {
             records.note_given_gpus("lab", &given, now).unwrap();
         }
+        // Now the scheduler tells of an array's task with the number 12, which has ended meanwhile.
+        import(vec![run("11_2", Some("12"), 80, Some(215))]);
+        records.note_given_gpus("lab", &[gpu("7", "a")], 2000).unwrap();
         let rows = records
             .list(
                 "list them",
@@ -161,7 +198,12 @@ mod tests {
         };
         assert_eq!(
             rows,
-            [row("7", "a", Some(50), 100, 220), row("7", "a", Some(50), 2000, 2000), row("8", "b", None, 100, 220),]
+            [
+                row("11_2", "c", Some(80), 100, 220),
+                row("7", "a", Some(50), 100, 220),
+                row("7", "a", Some(50), 2000, 2000),
+                row("8", "b", None, 100, 220),
+            ]
         );
     }
 }

@@ -1,6 +1,7 @@
 //! Import: runs are upserted by identity, all of a text in one transaction.
 //!
-//! Runs are staged in a temporary table; then sets are compared, not rows, and there is no index to keep. What a text
+//! Runs are staged in a temporary table, by a thread of its own while more are read; then sets are compared, not rows, and
+//! there is no index to keep. What a text
 //! does not tell (NULL, an empty account) leaves what was known, and one that is older than what was known (the run
 //! still waits or runs, though it has ended) changes nothing.
 
@@ -9,10 +10,12 @@ use crate::jobs::{Entry, JobRun, Reject};
 use crate::store::StoreError;
 use crate::store::database::microseconds_now;
 use duckdb::arrow::array::{ArrayRef, Int64Builder, RecordBatch, StringBuilder, TimestampSecondBuilder};
-use duckdb::{Appender, Connection, params};
+use duckdb::{Connection, params};
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, PoisonError};
+use std::thread;
 
 /// Where runs come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +126,7 @@ impl Records<'_> {
         let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let db = self.database.connect()?;
         let mut summary = ImportSummary::default();
-        stage(&db, origin, entries, &mut summary)?;
+        let db = stage(db, origin, entries, &mut summary)?;
         db.execute_batch("BEGIN").map_err(StoreError::sql("store the job records"))?;
         guard(&db, origin)?;
         merge(&db, origin, &mut summary).map_err(StoreError::sql("store the job records"))?;
@@ -131,49 +134,93 @@ impl Records<'_> {
     }
 }
 
-/// Reads everything into the temporary tables `incoming` and `refused`.
+/// What one thread has read for another to stage.
+enum Read {
+    Runs(RecordBatch),
+    Rejected(Reject),
+}
+
+/// Batches that may be read ahead of what is staged.
+const READ_AHEAD: usize = 8;
+
+/// Reads everything into the temporary tables `incoming` and `refused` of this connection, and hands it back.
 fn stage<E>(
-    db: &Connection,
+    db: Connection,
     origin: &Origin<'_>,
     entries: impl IntoIterator<Item = Result<Entry, E>>,
     summary: &mut ImportSummary,
-) -> Result<(), ImportError<E>> {
-    let failed = || StoreError::sql("stage the job records");
+) -> Result<Connection, ImportError<E>> {
+    let (sender, receiver) = mpsc::sync_channel(READ_AHEAD);
+    let (read, staged) = thread::scope(|scope| {
+        let stager = scope.spawn(move || append(db, &receiver));
+        let read = read(entries, &sender, summary);
+        drop(sender);
+        (read, stager.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    read.map_err(ImportError::Source)?;
+    let db = staged.map_err(StoreError::sql("stage the job records"))?;
+    tracing::debug!(source = origin.name, runs = summary.runs, "staged the job records");
+    Ok(db)
+}
+
+/// Reads entries until there are no more, the source breaks off, or nobody stages them any longer.
+fn read<E>(
+    entries: impl IntoIterator<Item = Result<Entry, E>>,
+    to: &SyncSender<Read>,
+    summary: &mut ImportSummary,
+) -> Result<(), E> {
+    let mut batch = Batch::new();
+    for entry in entries {
+        summary.rows += 1;
+        let mut push = |run: &JobRun| batch.push(run).is_none_or(|full| to.send(Read::Runs(full)).is_ok());
+        let is_staged = match entry? {
+            Entry::Run(run) => push(&run),
+            Entry::Tasks { mut run, job_ids } => job_ids.into_iter().all(|job_id| {
+                run.job_id = job_id;
+                push(&run)
+            }),
+            Entry::Step => {
+                summary.steps_skipped += 1;
+                true
+            }
+            Entry::Rejected(reject) => {
+                summary.rejected += 1;
+                if summary.first_rejects.len() < FIRST_REJECTS {
+                    summary.first_rejects.push(reject.clone());
+                }
+                to.send(Read::Rejected(reject)).is_ok()
+            }
+        };
+        if !is_staged {
+            break;
+        }
+    }
+    summary.runs = batch.pushed;
+    // That nobody takes it has its reason, which the other thread tells.
+    let _ = to.send(Read::Runs(batch.take()));
+    Ok(())
+}
+
+/// Makes the temporary tables and appends to them what comes.
+fn append(db: Connection, from: &Receiver<Read>) -> duckdb::Result<Connection> {
     let columns: Vec<String> = COLUMNS.iter().map(|(name, kind)| format!("\"{name}\" {}", kind.sql_type())).collect();
     db.execute_batch(&format!(
         "CREATE TEMP TABLE incoming ({}, precedence BIGINT NOT NULL);
          CREATE TEMP TABLE refused (line BIGINT, reason VARCHAR NOT NULL, text VARCHAR NOT NULL);",
         columns.join(", ")
-    ))
-    .map_err(failed())?;
-    let appender = |table| db.appender_to_catalog_and_db(table, "temp", "main").map_err(failed());
-    let mut runs = appender("incoming")?;
-    let mut rejects = appender("refused")?;
-    let mut batch = Batch::new();
-    for entry in entries {
-        summary.rows += 1;
-        match entry.map_err(ImportError::Source)? {
-            Entry::Run(run) => batch.push(&run, &mut runs).map_err(failed())?,
-            Entry::Tasks { mut run, job_ids } => {
-                for job_id in job_ids {
-                    run.job_id = job_id;
-                    batch.push(&run, &mut runs).map_err(failed())?;
-                }
-            }
-            Entry::Step => summary.steps_skipped += 1,
-            Entry::Rejected(reject) => {
-                rejects.append_row(params![reject.line, reject.reason, reject.text]).map_err(failed())?;
-                summary.rejected += 1;
-                if summary.first_rejects.len() < FIRST_REJECTS {
-                    summary.first_rejects.push(reject);
-                }
-            }
+    ))?;
+    let appender = |table| db.appender_to_catalog_and_db(table, "temp", "main");
+    let (mut runs, mut rejects) = (appender("incoming")?, appender("refused")?);
+    for read in from {
+        match read {
+            Read::Runs(batch) => runs.append_record_batch(batch)?,
+            Read::Rejected(reject) => rejects.append_row(params![reject.line, reject.reason, reject.text])?,
         }
     }
-    summary.runs = batch.pushed;
-    batch.flush(&mut runs).and_then(|()| runs.flush()).and_then(|()| rejects.flush()).map_err(failed())?;
-    tracing::debug!(source = origin.name, runs = summary.runs, "staged the job records");
-    Ok(())
+    runs.flush()?;
+    rejects.flush()?;
+    drop((runs, rejects));
+    Ok(db)
 }
 
 /// Longest difference between two time zones.
@@ -369,6 +416,7 @@ const COLUMNS: &[(&str, Kind)] = &[
     ("timelimit_seconds", Kind::Amount(|run| run.timelimit)),
     ("exit_code", Kind::Text(|run| run.exit_code.as_deref())),
     ("reservation", Kind::Text(|run| run.reservation.as_deref())),
+    ("raw_job_id", Kind::Text(|run| run.raw_job_id.as_deref())),
 ];
 
 /// Runs on their way into `incoming`, a vector of DuckDB's at a time.
@@ -401,7 +449,8 @@ impl Batch {
         Self { columns: COLUMNS.iter().map(builder).collect(), precedence: Int64Builder::new(), rows: 0, pushed: 0 }
     }
 
-    fn push(&mut self, run: &JobRun, into: &mut Appender<'_>) -> duckdb::Result<()> {
+    /// Adds a run; gives the batch when it is full.
+    fn push(&mut self, run: &JobRun) -> Option<RecordBatch> {
         for ((_, kind), builder) in COLUMNS.iter().zip(&mut self.columns) {
             match (kind, builder) {
                 (Kind::Word(of), Builder::Text(column)) => column.append_value(of(run)),
@@ -415,10 +464,11 @@ impl Batch {
         self.precedence.append_value(stage * STAGE + self.pushed.cast_signed());
         self.pushed += 1;
         self.rows += 1;
-        if self.rows == BATCH_ROWS { self.flush(into) } else { Ok(()) }
+        (self.rows == BATCH_ROWS).then(|| self.take())
     }
 
-    fn flush(&mut self, into: &mut Appender<'_>) -> duckdb::Result<()> {
+    /// What was added since the last time.
+    fn take(&mut self) -> RecordBatch {
         self.rows = 0;
         let finish = |builder: &mut Builder| -> ArrayRef {
             match builder {
@@ -430,9 +480,7 @@ impl Batch {
         let names = COLUMNS.iter().map(|(name, _)| *name).chain(["precedence"]);
         let arrays = self.columns.iter_mut().map(finish).collect::<Vec<_>>();
         let arrays = arrays.into_iter().chain([Arc::new(self.precedence.finish()) as ArrayRef]);
-        let batch =
-            RecordBatch::try_from_iter_with_nullable(names.zip(arrays).map(|(name, array)| (name, array, true)))
-                .expect("columns of one length");
-        into.append_record_batch(batch)
+        RecordBatch::try_from_iter_with_nullable(names.zip(arrays).map(|(name, array)| (name, array, true)))
+            .expect("columns of one length")
     }
 }
