@@ -364,7 +364,7 @@ pub struct Jobs {
     /// Only this user's runs
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Only runs in this state (RUNNING, FAILED, …)
+    /// Only runs in these states, with commas: RUNNING, FAILED, … or R, F, …
     #[arg(long, value_name = "STATE")]
     pub state: Option<String>,
     /// At most so many

@@ -125,6 +125,11 @@ impl Config {
         self.efficiency.validate().context("efficiency")?;
         self.rates.validate().context("rates")?;
         self.budgets.iter().try_for_each(BudgetConfig::validate).context("budgets")?;
+        if self.budgets.iter().any(|budget| budget.money.is_some()) && self.rates.cards.is_empty() {
+            bail!(
+                "budgets: money: expected prices in [[rates.cards]], without which nothing costs anything, found none"
+            );
+        }
         self.policy_windows.iter().try_for_each(PolicyWindow::validate).context("policy_windows")?;
         self.reports.validate().context("reports")?;
         if self.reports.send && !self.email.is_set() {
@@ -196,6 +201,12 @@ fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
             let nearest = quoted.max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
             nearest
                 .map_or_else(|| format!("unknown key {key}"), |near| format!("unknown key {key}; did you mean {near}?"))
+        }
+        _ if message.starts_with("invalid type: map, expected a sequence") => {
+            "expected a list of tables, each under [[…]] instead of […]".to_owned()
+        }
+        _ if message.starts_with("invalid type: map, expected a string") => {
+            "expected a text (a date stands in quotes as well), found a table or a bare date".to_owned()
         }
         _ => message.lines().collect::<Vec<_>>().join(" "),
     };

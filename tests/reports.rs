@@ -109,11 +109,41 @@ fn letters_of_a_month_and_a_credit() {
 }
 
 #[test]
+fn states_are_known_by_name_and_by_slurms_letters() {
+    let takt = takt();
+    for states in ["NF", "node_fail", "R,NF"] {
+        let jobs = takt.run(["jobs", "--state", states, "--format", "csv"]).ok();
+        assert!(jobs.lines().count() == 2 && jobs.contains("\n2,bob,"), "{states}: {jobs}");
+    }
+}
+
+#[test]
+fn a_month_in_which_nothing_ran_says_from_when_to_when_there_are_records() {
+    let takt = takt();
+    let text = takt.run(["report", "cluster", "--month", "2020-02"]).ok();
+    assert!(text.contains("there are records from 2026-09-01 to 2026-10-27"), "{text}");
+    // Nobody has been on this cluster yet.
+    let text = Takt::fresh().run(["report", "cluster"]).ok();
+    assert!(text.contains("There are no job records yet"), "{text}");
+}
+
+#[test]
 fn questions_that_make_no_sense() {
     let takt = takt();
     for (arguments, code, message) in [
         (&["report", "account"][..], 2, "whose sheet? (--account NAME"),
         (&["report", "user", "--user", "nobody"], 1, "no run of the user nobody is recorded"),
+        (&["report", "user", "--user", "alcie"], 1, "before it; did you mean alice?"),
+        (&["report", "account", "--account", "Physics"], 1, "did you mean physics?"),
+        (&["report", "usage", "--user", "alcie"], 1, "no run of the user alcie is recorded; did you mean alice?"),
+        (&["jobs", "--state", "runing"], 2, "jobs have no state 'RUNING'; did you mean RUNNING?"),
+        (&["fairshare", "--user", "alcie"], 2, "no user alcie has shares; did you mean alice?"),
+        (
+            &["fairshare", "--user", "alice", "--plan", "cpus=4"],
+            2,
+            "Slurm counts no 'cpus' (expected cpu=N, gres/gpu=N",
+        ),
+        (&["fairshare", "--user", "alice", "--plan", "cpu=four"], 2, "'cpu=four' is no job"),
         (&["report", "cluster", "--month", "October"], 2, "'October' is no month"),
         (&["report", "cluster", "--month", "2199-01"], 2, "has not begun"),
         (&["report", "waste", "--from", "2026-10-01"], 2, "--to"),

@@ -1,6 +1,6 @@
 //! A usage report as one HTML file: no script, no other file; prints well, light and dark.
 
-use super::{FIGURES, group_cells, heading, hours, key_name, notes};
+use super::{group_cells, heading, hours, key_name, notes, shown};
 use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
 use takt_collector::accounting::{Figures, Row, UsageReport};
@@ -41,14 +41,13 @@ pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::E
         chart("GPU-hours", &report.rows, |figures| figures.gpu_hours.unwrap_or(0.0)),
         chart("CPU-hours", &report.rows, |figures| figures.cpu_hours),
     ];
-    let shown = || FIGURES.iter().filter_map(|figure| Some((figure.name, figure.short?)));
     let heads: Vec<_> = (by.iter().map(|key| (key_name(key).to_owned(), false)))
-        .chain(shown().map(|(name, _)| (name.replace('_', " "), true)))
+        .chain(shown(report).map(|(name, _)| (name.replace('_', " "), true)))
         .map(|(name, number)| context! { name, number })
         .collect();
     let total = (report.rows.len() > 1).then(|| {
         let names = by.iter().enumerate().map(|(at, _)| if at == 0 { "all".into() } else { String::new() });
-        cells(names, &report.totals)
+        cells(report, names, &report.totals)
     });
     templates.get_template("usage.html")?.render(context! {
         heading => heading(report),
@@ -56,32 +55,29 @@ pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::E
         from => report.from,
         to => report.to,
         timezone => report.timezone,
-        sums => sums(&report.totals),
+        sums => sums(report),
         charts => charts.into_iter().flatten().collect::<Vec<_>>(),
         heads,
-        rows => report.rows.iter().map(|row| cells(group_cells(row), &row.figures)).collect::<Vec<_>>(),
+        rows => report.rows.iter().map(|row| cells(report, group_cells(row), &row.figures)).collect::<Vec<_>>(),
         total,
         notes => notes(report),
     })
 }
 
-fn cells(group: impl Iterator<Item = String>, figures: &Figures) -> Vec<Cell> {
-    let numbers =
-        FIGURES.iter().filter_map(|figure| figure.short).map(|write| Cell { text: write(figures), number: true });
+fn cells(report: &UsageReport, group: impl Iterator<Item = String>, figures: &Figures) -> Vec<Cell> {
+    let numbers = shown(report).map(|(_, write)| Cell { text: write(figures), number: true });
     group.map(|text| Cell { text, number: false }).chain(numbers).collect()
 }
 
-fn sums(totals: &Figures) -> Vec<minijinja::Value> {
-    let gpu_hours = totals.gpu_hours.map_or_else(|| "?".into(), hours);
-    [
-        ("GPU-hours", gpu_hours),
+fn sums(report: &UsageReport) -> Vec<minijinja::Value> {
+    let totals = &report.totals;
+    let gpu_hours = shown(report).find(|(name, _)| *name == "gpu_hours").map(|(_, write)| ("GPU-hours", write(totals)));
+    let others = [
         ("CPU-hours", hours(totals.cpu_hours)),
         ("runs started", totals.jobs_started.to_string()),
         ("hours waited, all runs", hours(totals.wait_hours)),
-    ]
-    .into_iter()
-    .map(|(name, value)| context! { name, value })
-    .collect()
+    ];
+    (gpu_hours.into_iter().chain(others)).map(|(name, value)| context! { name, value }).collect()
 }
 
 /// `None` where there is nothing to draw.

@@ -127,12 +127,9 @@ impl Letter<'_> {
 pub fn in_short(sheet: &Sheet) -> String {
     let figures = &sheet.figures;
     let mut lines = vec![format!("*{}, {}*", sheet.cluster, month(&sheet.period))];
-    lines.push(format!(
-        "{} GPU-hours and {} CPU-hours in {} runs",
-        amount(figures.gpu_hours),
-        amount(figures.cpu_hours),
-        count(figures.jobs_started)
-    ));
+    let gpu_hours =
+        if sheet.has_gpus { format!("{} GPU-hours and ", amount(figures.gpu_hours)) } else { String::new() };
+    lines.push(format!("{gpu_hours}{} CPU-hours in {} runs", amount(figures.cpu_hours), count(figures.jobs_started)));
     let (held, wasted) = (figures.split_gpu_hours.held(), figures.split_gpu_hours.wasted());
     if let Some(utilization) = figures.gpu_utilization {
         let share = if held > 0.0 { wasted / held } else { 0.0 };

@@ -93,8 +93,17 @@ fn notes(report: &UsageReport) -> Vec<String> {
     }
 }
 
+/// The figures that people are shown. What nobody had in the whole period (GPUs, or memory that Slurm counts) has no column.
+fn shown(report: &UsageReport) -> impl Iterator<Item = (&'static str, fn(&Figures) -> String)> + use<> {
+    let totals = &report.totals;
+    let no_gpus = totals.gpu_seconds == Some(0) && totals.jobs_gpu_unknown == 0;
+    let no_memory = totals.mem_gib_hours == 0.0;
+    let is_had = move |name: &str| !(name == "gpu_hours" && no_gpus || name == "mem_gib_hours" && no_memory);
+    FIGURES.iter().filter(move |figure| is_had(figure.name)).filter_map(|figure| Some((figure.name, figure.short?)))
+}
+
 fn readable(report: &UsageReport, by: &[String]) -> Listing {
-    let figures = || FIGURES.iter().filter_map(|figure| Some((figure.name, figure.short?)));
+    let figures = || shown(report);
     let columns =
         by.iter().map(|key| Column::Text(key_name(key))).chain(figures().map(|(name, _)| Column::Number(name)));
     let mut listing = Listing::new(&columns.collect::<Vec<_>>());

@@ -25,9 +25,12 @@ pub fn percent(ratio: f64) -> String {
     }
 }
 
-/// `–` where nobody knows.
+/// What stands where nobody knows.
+pub const UNKNOWN: &str = "–";
+
+/// A number, or [`UNKNOWN`].
 pub fn known(value: Option<f64>, write: fn(f64) -> String) -> String {
-    value.map_or_else(|| "–".to_owned(), write)
+    value.map_or_else(|| UNKNOWN.to_owned(), write)
 }
 
 /// `45 s`, `12 min`, `3:05 h`, `2 d 4 h`.

@@ -1,10 +1,11 @@
 //! Who stands where in fair share, and why: computed from job records and what is known of shares and prices.
 
 use super::Problem;
+use super::near::did_you_mean;
 use super::questions::{the_cluster, the_zone};
 use crate::accounting::fairshare::{
     Accumulator, Association, AssociationId, AssociationTree, Decay, DecayTable, Explainer, PlannedJob, Run, ShareRow,
-    ShareSettings, Shares, Ticks, Tres, share_rows,
+    ShareSettings, Shares, Ticks, Tres, is_tres, share_rows,
 };
 use crate::jobs::{CONFIGURED, SharesConfig};
 use crate::store::{ChargedRun, Database, FairsharePoint, Records};
@@ -202,7 +203,8 @@ fn everybody_alike(records: &Records<'_>, cluster: &str) -> Result<ShareSettings
 fn wanted_users(tree: &AssociationTree, question: &FairshareQuestion) -> Result<Vec<AssociationId>, Problem> {
     let refused = |error: String| Err(Problem::usage(io::Error::other(error)));
     if let Some(account) = question.account.as_deref().filter(|account| tree.account(account).is_none()) {
-        return refused(format!("there is no account {account}"));
+        let accounts = tree.top_down().iter().map(|id| tree.get(*id).account.as_str());
+        return refused(format!("there is no account {account}{}", did_you_mean(account, accounts)));
     }
     let Some(user) = &question.user else {
         return match question.explain || question.plan.is_some() {
@@ -215,7 +217,10 @@ fn wanted_users(tree: &AssociationTree, question: &FairshareQuestion) -> Result<
         found.retain(|id| tree.get(*id).account == *account);
     }
     match found.is_empty() {
-        true => refused(format!("no user {user} has shares")),
+        true => {
+            let users = tree.top_down().iter().filter_map(|id| tree.get(*id).user.as_deref());
+            refused(format!("no user {user} has shares{}", did_you_mean(user, users)))
+        }
         false => Ok(found),
     }
 }
@@ -246,6 +251,17 @@ impl<'q> Plan<'q> {
     fn of(question: &'q FairshareQuestion) -> Result<Option<Self>, Problem> {
         let Some(text) = &question.plan else { return Ok(None) };
         let tres = Tres::parse(text).map_err(Problem::usage)?;
+        if let Some((name, _)) = tres.iter().find(|(name, _)| !is_tres(name)) {
+            let near = did_you_mean(name, ["cpu", "gres/gpu", "mem", "node"]);
+            let expected = "expected cpu=N, gres/gpu=N, mem=NG and the like";
+            return Err(Problem::usage(io::Error::other(format!("Slurm counts no '{name}' ({expected}){near}"))));
+        }
+        // An amount that is none leaves its resource out.
+        if tres.iter().count() < text.split(',').count() {
+            return Err(Problem::usage(io::Error::other(format!(
+                "'{text}' is no job: each amount is a number above 0"
+            ))));
+        }
         let hours = question.plan_hours.unwrap_or(1.0);
         if !(0.0..=87_600.0).contains(&hours) {
             return Err(Problem::usage(io::Error::other(format!("a job of {hours} hours cannot be planned"))));

@@ -3,6 +3,7 @@
 mod access;
 mod capacity;
 mod fairshare;
+mod near;
 mod postgres;
 mod problem;
 mod prometheus;

@@ -1,6 +1,7 @@
 //! Questions as people ask them, in words, and how they are answered from the records.
 
 use super::Problem;
+use super::near::did_you_mean;
 use crate::accounting::{GroupBy, Period, Usage, UsageReport};
 use crate::jobs::sacct::{self, Cluster, Reader};
 use crate::jobs::{Entry, JobRun, jobcomp, reasons, time_zone};
@@ -43,7 +44,7 @@ pub struct JobsQuestion {
     pub job_id: Option<String>,
     /// Only this user's.
     pub user: Option<String>,
-    /// Only in these states, with commas.
+    /// Only in these states, with commas; by name or by Slurm's letters (`R`, `PD`).
     pub state: Option<String>,
     /// At most so many, the last submitted first.
     pub limit: usize,
@@ -116,7 +117,15 @@ pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageRepor
             }
         })
         .map_err(Problem::failed)?;
-    Ok(usage.report(&cluster.cluster))
+    let report = usage.report(&cluster.cluster);
+    if let Some(user) = question.user.as_deref().filter(|_| report.rows.is_empty()) {
+        let users = records.names(&cluster.cluster).map_err(Problem::failed)?.users;
+        if !users.iter().any(|known| known == user) {
+            let near = did_you_mean(user, users.iter().map(String::as_str));
+            return Err(Problem::input(io::Error::other(format!("no run of the user {user} is recorded{near}"))));
+        }
+    }
+    Ok(report)
 }
 
 /// A run, and why it waits if it does.
@@ -143,13 +152,46 @@ pub struct WhyWaiting {
     pub expected_start: Option<i64>,
 }
 
+/// A state by its name or, as `squeue` and `sacct` write it, by its letters.
+fn state_of(asked: &str) -> Result<String, Problem> {
+    let asked = asked.trim().to_uppercase();
+    let known = STATES.iter().find(|(letters, name)| *letters == asked || *name == asked);
+    known.map(|(_, name)| (*name).to_owned()).ok_or_else(|| {
+        let near = did_you_mean(&asked, STATES.iter().map(|(_, name)| *name));
+        Problem::usage(io::Error::other(format!("jobs have no state '{asked}'{near}")))
+    })
+}
+
+/// The states of Slurm's jobs.
+const STATES: &[(&str, &str)] = &[
+    ("BF", "BOOT_FAIL"),
+    ("CA", "CANCELLED"),
+    ("CD", "COMPLETED"),
+    ("CF", "CONFIGURING"),
+    ("CG", "COMPLETING"),
+    ("DL", "DEADLINE"),
+    ("F", "FAILED"),
+    ("NF", "NODE_FAIL"),
+    ("OOM", "OUT_OF_MEMORY"),
+    ("PD", "PENDING"),
+    ("PR", "PREEMPTED"),
+    ("R", "RUNNING"),
+    ("RQ", "REQUEUED"),
+    ("RS", "RESIZING"),
+    ("RV", "REVOKED"),
+    ("S", "SUSPENDED"),
+    ("ST", "STOPPED"),
+    ("TO", "TIMEOUT"),
+];
+
 /// Answers a [`JobsQuestion`].
 ///
 /// # Errors
 /// A database that does not answer.
 pub fn jobs(database: &Database, question: &JobsQuestion) -> Result<Vec<ListedRun>, Problem> {
     let records = Records::of(database);
-    let states = question.state.iter().flat_map(|states| states.split(',')).map(str::to_owned).collect();
+    let states = question.state.iter().flat_map(|states| states.split(',')).map(state_of);
+    let states = states.collect::<Result<_, _>>()?;
     let filter = JobFilter {
         job_id: question.job_id.clone(),
         user: question.user.clone(),

@@ -1,11 +1,12 @@
 //! Sheets, credits and assessments: what is asked, and how it is answered from the records.
 
 use super::capacity::{kept, with_reservations};
+use super::near::did_you_mean;
 use super::questions::{the_cluster, the_period, the_zone};
 use super::{Problem, blocking, blocking_store};
 use crate::accounting::capacity::{Amounts, Capacity, CapacityRow, CapacityRun};
 use crate::accounting::efficiency::EfficiencyConfig;
-use crate::accounting::sheet::{Books, Facts, Sheet, Subject, sheet};
+use crate::accounting::sheet::{Books, Entry, Facts, Journal, Sheet, Subject, sheet};
 use crate::accounting::{
     Breach, BudgetConfig, BudgetPeriod, BudgetUse, Credit, Period, PolicyWindow, Rates, RatesConfig, in_force,
 };
@@ -141,29 +142,56 @@ pub fn sheets(database: &Database, question: &SheetQuestion, config: &Accounting
     let subjects = subjects(question, &books);
     let mut made: Vec<Sheet> = subjects.iter().filter_map(|subject| sheet(&facts, subject)).collect();
     if let Some(sheet) = made.iter_mut().find(|sheet| sheet.subject == Subject::Cluster) {
-        sheet.gpu_capacity = gpu_capacity(&records, &cluster.cluster, last, now)?;
+        sheet.notes.extend(nothing_recorded(&records, sheet, &zone)?);
+        [sheet.cpu_capacity, sheet.gpu_capacity] = capacities(&records, &cluster.cluster, last, now)?;
+        sheet.has_gpus |= sheet.gpu_capacity.is_some();
     }
     match (made.is_empty(), subjects.first()) {
-        (true, Some(subject)) => Err(Problem::input(io::Error::other(format!(
-            "no run of the {} {} is recorded in {} or the three periods before it",
-            subject.kind(),
-            subject.name(),
-            last.label()
-        )))),
+        (true, Some(subject)) => {
+            let names = records.names(&cluster.cluster).map_err(Problem::failed)?;
+            let known = if matches!(subject, Subject::User(_)) { &names.users } else { &names.accounts };
+            let is_known = known.iter().any(|name| name == subject.name());
+            let others = known.iter().map(String::as_str);
+            Err(Problem::input(io::Error::other(format!(
+                "no run of the {} {} is recorded in {} or the three periods before it{}",
+                subject.kind(),
+                subject.name(),
+                last.label(),
+                if is_known { String::new() } else { did_you_mean(subject.name(), others) }
+            ))))
+        }
         _ => Ok(made),
     }
 }
 
-/// What became of the cluster's GPUs; `None` where nobody knows what it had. Waiting is the queue's, and not looked at here.
-fn gpu_capacity(
+/// A cluster's sheet on which nothing stands says what there would be.
+fn nothing_recorded(records: &Records<'_>, sheet: &Sheet, zone: &TimeZone) -> Result<Option<String>, Problem> {
+    if sheet.figures.jobs_started + sheet.figures.jobs_ended > 0 || sheet.figures.cpu_hours > 0.0 {
+        return Ok(None);
+    }
+    let day = |at: i64| Timestamp::from_second(at).unwrap_or_default().to_zoned(zone.clone()).strftime("%Y-%m-%d");
+    Ok(Some(match records.extent(&sheet.cluster).map_err(Problem::failed)? {
+        Some((from, to)) => {
+            format!("No run is recorded in this period; there are records from {} to {}.", day(from), day(to))
+        }
+        None => {
+            "There are no job records yet: a server that polls Slurm makes them, `takt import` brings in older ones."
+                .to_owned()
+        }
+    }))
+}
+
+/// What became of the cluster's CPUs and GPUs; `None` where nobody knows what it had. Waiting is the queue's, and not looked
+/// at here.
+fn capacities(
     records: &Records<'_>,
     cluster: &str,
     period: &Period,
     now: Timestamp,
-) -> Result<Option<CapacityRow>, Problem> {
+) -> Result<[Option<CapacityRow>; 2], Problem> {
     let nodes = records.node_capacities(cluster).map_err(Problem::failed)?;
-    if nodes.iter().all(|node| node.amounts.gpus == 0) {
-        return Ok(None);
+    if nodes.is_empty() {
+        return Ok([None, None]);
     }
     let reservations = records.reservations(cluster, period.from()).map_err(Problem::failed)?;
     let spans = records.capacity_spans(cluster, period.from()).map_err(Problem::failed)?;
@@ -183,7 +211,8 @@ fn gpu_capacity(
             });
         })
         .map_err(Problem::failed)?;
-    Ok(capacity.rows().pop().filter(|row| row.reported > 0))
+    let mut rows = capacity.rows().into_iter().map(|row| Some(row).filter(|row| row.reported > 0));
+    Ok(std::array::from_fn(|_| rows.next().flatten()))
 }
 
 fn subjects(question: &SheetQuestion, books: &Books<'_>) -> Vec<Subject> {
@@ -191,11 +220,10 @@ fn subjects(question: &SheetQuestion, books: &Books<'_>) -> Vec<Subject> {
         (Some(user), _) => vec![Subject::User(user.clone())],
         (None, Some(account)) => vec![Subject::Account(account.clone())],
         (None, None) if question.everybody => {
-            let is_used = |entry: &crate::accounting::sheet::Entry| {
+            let is_used = |(_, entry): &(&str, &Entry)| {
                 entry.periods.last().is_some_and(|tally| tally.cpu_seconds > 0.0 || tally.gpu_seconds > 0.0)
             };
-            let users = books.users().into_iter().filter(|(_, entry)| is_used(entry));
-            let accounts = books.accounts().into_iter().filter(|(_, entry)| is_used(entry));
+            let (users, accounts) = (books.users().filter(is_used), books.accounts().filter(is_used));
             users
                 .map(|(name, _)| Subject::User(name.to_owned()))
                 .chain(accounts.map(|(name, _)| Subject::Account(name.to_owned())))
@@ -224,11 +252,11 @@ fn books<'p>(
     rates: &'p Rates,
     now: Timestamp,
 ) -> Result<Books<'p>, Problem> {
-    let mut books = Books::new(periods, rates, now.as_second());
+    let mut journal = Journal::new(periods, rates, now.as_second());
     if let (Some(first), Some(last)) = (periods.first(), periods.last()) {
-        records.held_runs(cluster, first.from(), last.to(), |run| books.add(run)).map_err(Problem::failed)?;
+        records.held_runs(cluster, first.from(), last.to(), |run| journal.add(run)).map_err(Problem::failed)?;
     }
-    Ok(books)
+    Ok(journal.close())
 }
 
 /// How far every budget is used in the current month and year.
@@ -562,9 +590,22 @@ mod tests {
         );
         let question =
             SheetQuestion { month: Some("2026-10".into()), user: Some("eve".into()), ..SheetQuestion::default() };
-        assert_eq!(
-            sheets(&database, &question, &AccountingConfig::default()).unwrap_err().to_string(),
-            "no run of the user eve is recorded in 2026-10 or the three periods before it"
+        let refused = |question: &SheetQuestion| {
+            sheets(&database, question, &AccountingConfig::default()).unwrap_err().to_string()
+        };
+        assert_eq!(refused(&question), "no run of the user eve is recorded in 2026-10 or the three periods before it");
+        let nearly = SheetQuestion { user: Some("anna".into()), ..question.clone() };
+        assert!(refused(&nearly).ends_with("before it; did you mean ann?"), "{}", refused(&nearly));
+        let nearly = SheetQuestion { user: None, account: Some("Phsyics".into()), ..question.clone() };
+        assert!(refused(&nearly).ends_with("; did you mean physics?"), "{}", refused(&nearly));
+        let long_ago = SheetQuestion { month: Some("2020-01".into()), user: Some("ann".into()), ..question };
+        assert!(refused(&long_ago).ends_with("before it"), "known, but not then: {}", refused(&long_ago));
+        let whole = SheetQuestion { month: Some("2020-01".into()), ..SheetQuestion::default() };
+        let sheet = &sheets(&database, &whole, &AccountingConfig::default()).unwrap()[0];
+        assert!(
+            sheet.notes.iter().any(|note| note.ends_with("there are records from 2026-10-02 to 2026-10-02.")),
+            "{:?}",
+            sheet.notes
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use super::View;
 use crate::output::{Column, Listing};
-use crate::report::words::{amount, count, duration, known, money, month, percent};
+use crate::report::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
 use takt_collector::accounting::BudgetPeriod;
 use takt_collector::accounting::efficiency::Split;
 use takt_collector::accounting::sheet::{Figures, Member, RunRow, Sheet};
@@ -42,7 +42,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
             blocks.push(network(sheet));
         }
         View::Waste => {
-            blocks.push(Some(causes(sheet)));
+            blocks.push(Some(causes(sheet)).filter(|_| sheet.has_gpus));
             blocks.push(wasters(sheet));
             blocks.extend(fixes(sheet).into_iter().map(Some));
             blocks.push(runs(sheet));
@@ -51,7 +51,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
         View::Cluster | View::Account | View::User => {
             blocks.push(Some(summary(sheet)));
             blocks.push(trend(sheet));
-            blocks.push(gpu_capacity(sheet));
+            blocks.push(capacity_table(sheet));
             blocks.push(Some(causes(sheet)).filter(|_| sheet.figures.split_gpu_hours.held() > 0.0));
             blocks.extend(fixes(sheet).into_iter().map(Some));
             blocks.push(budgets(sheet));
@@ -70,10 +70,11 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
 /// The figures of the period, in words; also what HTML shows as tiles.
 pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     let Sheet { figures, currency, .. } = sheet;
-    let mut facts = vec![
-        ("GPU-hours", amount(figures.gpu_hours), change(sheet, |figures| figures.gpu_hours)),
-        ("CPU-hours", amount(figures.cpu_hours), change(sheet, |figures| figures.cpu_hours)),
-    ];
+    let mut facts = Vec::new();
+    if sheet.has_gpus {
+        facts.push(("GPU-hours", amount(figures.gpu_hours), change(sheet, |figures| figures.gpu_hours)));
+    }
+    facts.push(("CPU-hours", amount(figures.cpu_hours), change(sheet, |figures| figures.cpu_hours)));
     if let Some(share) = sheet.share.and_then(|share| share.gpu.or(share.cpu)) {
         let rank = sheet.rank.as_ref().map(|rank| format!("place {} of {}", rank.place, rank.of));
         facts.push(("of the cluster's", percent(share), rank.unwrap_or_default()));
@@ -82,9 +83,12 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
         let coverage = format!("{} of {} runs measured", figures.runs_measured, figures.runs_assessed);
         facts.push(("GPU utilization", percent(utilization), coverage));
     }
+    if let Some(ratio) = figures.cpu_ratio.filter(|_| !sheet.has_gpus) {
+        facts.push(("of the CPU time used", percent(ratio), String::new()));
+    }
     let (split, wasted) = (&figures.split_gpu_hours, figures.split_gpu_hours.wasted());
     if split.held() > 0.0 {
-        let share = format!("{} of {} that were judged", percent(wasted / split.held()), amount(split.held()));
+        let share = format!("{} of those judged", percent(wasted / split.held()));
         let cost = currency.as_ref().map(|currency| money(figures.split_money.wasted(), currency));
         facts.push(("GPU-hours wasted", amount(wasted), cost.unwrap_or(share)));
     }
@@ -96,12 +100,12 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
         facts.push(("kWh of the GPUs", amount(figures.kwh), co2.unwrap_or_default()));
     }
     if let Some(waiting) = sheet.waiting {
-        let others = format!("nine of ten under {}", duration(waiting.p90_seconds as f64 + 0.5));
+        let others = format!("9 of 10 under {}", duration(waiting.p90_seconds as f64 + 0.5));
         facts.push(("median wait", duration(waiting.median_seconds as f64), others));
     }
     let failed = match figures.jobs_failed {
         0 => String::new(),
-        failed => format!("{failed} of {} that ended failed", figures.jobs_ended),
+        failed => format!("{} of {} failed", count(failed), count(figures.jobs_ended)),
     };
     facts.push(("runs started", count(figures.jobs_started), failed));
     if figures.credited_gpu_hours > 0.0 {
@@ -133,17 +137,27 @@ fn summary(sheet: &Sheet) -> Block {
 /// What stands in a column, by row.
 type Cell<T> = fn(&T) -> String;
 
-/// A table; none where there are no rows.
+/// Columns that say something only where there are GPUs.
+const OF_GPUS: &[&str] =
+    &["gpu_hours", "gpu_utilization", "gpus", "gpu_util", "p95", "gpu_mem", "kwh", "wasted", "cause"];
+
+/// A table; none where there are no rows. A column in which nobody knows anything only takes room.
 fn table<'a, T: 'a>(
+    sheet: &Sheet,
     title: &'static str,
     rows: impl IntoIterator<Item = &'a T>,
     columns: &[(Column, Cell<T>)],
 ) -> Option<Block> {
-    let mut rows = rows.into_iter().peekable();
-    rows.peek()?;
-    let mut listing = Listing::new(&columns.iter().map(|(column, _)| *column).collect::<Vec<_>>());
-    rows.for_each(|row| listing.push(columns.iter().map(|(_, cell)| cell(row)).collect()));
-    Some(Block::Listing(title, listing))
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|row| columns.iter().map(|(_, cell)| cell(row)).collect()).collect();
+    let says_something = |at: &usize| {
+        (sheet.has_gpus || !OF_GPUS.contains(&columns[*at].0.name()))
+            && (*at == 0 || rows.iter().any(|row| !["", UNKNOWN].contains(&row[*at].as_str())))
+    };
+    let shown: Vec<usize> = (0..columns.len()).filter(says_something).collect();
+    let mut listing = Listing::new(&shown.iter().map(|at| columns[*at].0).collect::<Vec<_>>());
+    rows.iter().for_each(|row| listing.push(shown.iter().map(|at| row[*at].clone()).collect()));
+    (!rows.is_empty()).then_some(Block::Listing(title, listing))
 }
 
 fn trend(sheet: &Sheet) -> Option<Block> {
@@ -151,23 +165,33 @@ fn trend(sheet: &Sheet) -> Option<Block> {
         return None;
     }
     table(
+        sheet,
         "Trend",
         sheet.before.iter().chain([&sheet.figures]),
         &[
             (Column::Text("month"), |figures| figures.period.clone()),
             (Column::Number("gpu_hours"), |figures| amount(figures.gpu_hours)),
             (Column::Number("cpu_hours"), |figures| amount(figures.cpu_hours)),
-            (Column::Number("runs"), |figures| figures.jobs_started.to_string()),
+            (Column::Number("runs"), |figures| count(figures.jobs_started)),
             (Column::Number("gpu_utilization"), |figures| known(figures.gpu_utilization, percent)),
-            (Column::Number("wasted"), |figures| amount(figures.split_gpu_hours.wasted())),
+            (Column::Number("wasted"), |figures| known(judged_waste(figures), amount)),
         ],
     )
 }
 
-/// What became of all the GPU-hours that there were: what, how many, and their share; none where nobody knows what there
-/// was.
-pub(super) fn gpu_time(sheet: &Sheet) -> Vec<[String; 3]> {
-    let Some(row) = sheet.gpu_capacity.as_ref() else { return Vec::new() };
+/// GPU-hours wasted; where no run was judged nobody knows.
+pub(super) fn judged_waste(figures: &Figures) -> Option<f64> {
+    (figures.split_gpu_hours.held() > 0.0).then(|| figures.split_gpu_hours.wasted())
+}
+
+/// What became of all the GPU-hours that there were, on a cluster without GPUs of all the CPU-hours: what, how many, and
+/// their share; with the word for the resource. None where nobody knows what there was.
+pub(super) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)> {
+    let (resource, row) = match (&sheet.gpu_capacity, &sheet.cpu_capacity) {
+        (Some(row), _) => ("GPU", row),
+        (None, Some(row)) if !sheet.has_gpus => ("CPU", row),
+        _ => return None,
+    };
     let parts = [
         ("held by runs", row.allocated - row.reserved_idle),
         ("reserved, used by nobody", row.reserved_idle),
@@ -179,16 +203,22 @@ pub(super) fn gpu_time(sheet: &Sheet) -> Vec<[String; 3]> {
     let part = |(name, seconds): (&str, u64)| {
         [name.to_owned(), amount(seconds as f64 / 3600.0), percent(seconds as f64 / row.reported as f64)]
     };
-    parts.into_iter().filter(|(_, seconds)| *seconds > 0).map(part).collect()
+    Some((resource, parts.into_iter().filter(|(_, seconds)| *seconds > 0).map(part).collect()))
 }
 
-fn gpu_capacity(sheet: &Sheet) -> Option<Block> {
+fn capacity_table(sheet: &Sheet) -> Option<Block> {
+    let (resource, rows) = capacity(sheet)?;
+    let (title, of, hours) = match resource {
+        "GPU" => ("What became of the GPUs' time", "the_gpus", "gpu_hours"),
+        _ => ("What became of the CPUs' time", "the_cpus", "cpu_hours"),
+    };
     table(
-        "What became of the GPUs' time",
-        &gpu_time(sheet),
+        sheet,
+        title,
+        &rows,
         &[
-            (Column::Text("the_gpus"), |[name, ..]| name.clone()),
-            (Column::Number("gpu_hours"), |[_, hours, _]| hours.clone()),
+            (Column::Text(of), |[name, ..]| name.clone()),
+            (Column::Number(hours), |[_, hours, _]| hours.clone()),
             (Column::Number("share"), |[.., share]| share.clone()),
         ],
     )
@@ -259,6 +289,7 @@ fn wasters(sheet: &Sheet) -> Option<Block> {
     let wasted = |member: &Member| member.figures.split_gpu_hours.wasted();
     members.sort_by(|a, b| wasted(b).total_cmp(&wasted(a)));
     table(
+        sheet,
         "Who could spare the most GPU-hours",
         members.into_iter().take(20),
         &[
@@ -301,6 +332,7 @@ pub(super) fn fix_words(sheet: &Sheet, fix: &takt_collector::accounting::sheet::
 
 fn budgets(sheet: &Sheet) -> Option<Block> {
     table(
+        sheet,
         "Budgets",
         &sheet.budgets,
         &[
@@ -319,17 +351,18 @@ fn budgets(sheet: &Sheet) -> Option<Block> {
     )
 }
 
-fn people(title: &'static str, name: &'static str, members: &[Member]) -> Option<Block> {
+fn people(sheet: &Sheet, title: &'static str, name: &'static str, members: &[Member]) -> Option<Block> {
     table(
+        sheet,
         title,
         members,
         &[
             (Column::Text(name), |member| member.name.clone()),
             (Column::Number("gpu_hours"), |member| amount(member.figures.gpu_hours)),
             (Column::Number("cpu_hours"), |member| amount(member.figures.cpu_hours)),
-            (Column::Number("runs"), |member| member.figures.jobs_started.to_string()),
+            (Column::Number("runs"), |member| count(member.figures.jobs_started)),
             (Column::Number("gpu_utilization"), |member| known(member.figures.gpu_utilization, percent)),
-            (Column::Number("wasted"), |member| amount(member.figures.split_gpu_hours.wasted())),
+            (Column::Number("wasted"), |member| known(judged_waste(&member.figures), amount)),
             (Column::Number("wait"), |member| {
                 member.wait_mean_hours.map_or_else(String::new, |hours| duration(hours * 3600.0))
             }),
@@ -340,18 +373,19 @@ fn people(title: &'static str, name: &'static str, members: &[Member]) -> Option
 fn members(sheet: &Sheet) -> Option<Block> {
     match sheet.subject.kind() {
         "user" if sheet.members.len() < 2 => None,
-        "user" => people("By account", "account", &sheet.members),
-        _ => people("By user", "user", &sheet.members),
+        "user" => people(sheet, "By account", "account", &sheet.members),
+        _ => people(sheet, "By user", "user", &sheet.members),
     }
 }
 
 fn accounts(sheet: &Sheet) -> Option<Block> {
-    people("By account", "account", &sheet.accounts)
+    people(sheet, "By account", "account", &sheet.accounts)
 }
 
 fn runs(sheet: &Sheet) -> Option<Block> {
     table(
-        "Runs, the most wasted first",
+        sheet,
+        if sheet.has_gpus { "Runs, the most wasted first" } else { "Runs" },
         &sheet.runs,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
@@ -375,6 +409,7 @@ fn runs(sheet: &Sheet) -> Option<Block> {
 
 fn network(sheet: &Sheet) -> Option<Block> {
     table(
+        sheet,
         "Runs whose GPUs waited for the network",
         &sheet.network_bound,
         &[
@@ -390,7 +425,8 @@ fn network(sheet: &Sheet) -> Option<Block> {
 
 fn lost(sheet: &Sheet) -> Option<Block> {
     table(
-        "Lost to faults of nodes and GPUs",
+        sheet,
+        if sheet.has_gpus { "Lost to faults of nodes and GPUs" } else { "Lost to faults of nodes" },
         &sheet.lost,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
@@ -406,6 +442,7 @@ fn lost(sheet: &Sheet) -> Option<Block> {
 
 fn breaches(sheet: &Sheet) -> Option<Block> {
     table(
+        sheet,
         "Ran where it may not at that hour",
         &sheet.breaches,
         &[

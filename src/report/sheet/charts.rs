@@ -195,12 +195,12 @@ fn scale(most: f64) -> Option<(f64, Vec<f64>)> {
     Some((lines * step, (1..=lines as u32).map(|line| f64::from(line) * step).collect()))
 }
 
-/// A round number in the room that is left of the axis: five digits.
+/// A round number in the room that is left of the axis: four digits.
 fn beside_axis(value: f64) -> String {
     match value {
         value if value >= 1e9 => format!("{} G", value / 1e9),
         value if value >= 1e6 => format!("{} M", value / 1e6),
-        value if value >= 1e5 => format!("{} k", value / 1e3),
+        value if value >= 1e4 => format!("{} k", value / 1e3),
         value => value.to_string(),
     }
 }
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn numbers_fit_beside_the_axis() {
         let names = [0.25, 15_000.0, 200_000.0, 2_500_000.0, 1e10].map(beside_axis);
-        assert_eq!(names, ["0.25", "15000", "200 k", "2.5 M", "10 G"]);
+        assert_eq!(names, ["0.25", "15 k", "200 k", "2.5 M", "10 G"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::View;
 use super::blocks::{self, CAUSES};
 use super::charts;
-use crate::report::words::{amount, duration, known, money, month, percent};
+use crate::report::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
 use minijinja::{AutoEscape, Environment, Value, context};
 use std::sync::LazyLock;
 use takt_collector::accounting::BudgetPeriod;
@@ -27,6 +27,7 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
     let split = charts::split(&sheet.figures.split_gpu_hours);
     let (days_unit, days) = charts::days(sheet).filter(|_| is_sheet).unzip();
     let (months_unit, months) = charts::months(sheet).filter(|_| is_sheet).unzip();
+    let capacity = blocks::capacity(sheet).filter(|_| is_sheet);
     let rank = sheet.rank.as_ref().filter(|_| is_sheet);
     let rank_chart = rank.and_then(|rank| {
         charts::names(rank.rows.iter().map(|row| {
@@ -49,7 +50,8 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
             .map(|(name, value, note)| context! { name, value, note }).collect::<Vec<_>>(),
         split,
         causes => causes(sheet),
-        gpu_time => if is_sheet { blocks::gpu_time(sheet) } else { Vec::new() },
+        capacity_of => capacity.as_ref().map(|(resource, _)| *resource),
+        capacity => capacity.map(|(_, rows)| rows),
         days_unit,
         days,
         months_unit,
@@ -64,6 +66,8 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
         members_name => if sheet.subject.kind() == "user" { "account" } else { "user" },
         accounts => if is_sheet { people(sheet, &sheet.accounts) } else { Vec::new() },
         has_money => sheet.currency.is_some(),
+        has_gpus => sheet.has_gpus,
+        was_judged => sheet.has_gpus && sheet.figures.split_gpu_hours.held() > 0.0,
         // A column in which nobody knows anything only takes room.
         has_memory => sheet.runs.iter().any(|run| run.gpu_memory_peak_ratio.is_some()),
         has_cpu => sheet.runs.iter().any(|run| run.cpu_ratio.is_some() || run.memory_ratio.is_some()),
@@ -150,20 +154,22 @@ fn budgets(sheet: &Sheet) -> Vec<Value> {
 }
 
 fn people(sheet: &Sheet, members: &[Member]) -> Vec<Value> {
-    let most = members.iter().map(|member| member.figures.gpu_hours).fold(0.0, f64::max);
+    // The bars are of what the cluster is about.
+    let hours = |member: &Member| if sheet.has_gpus { member.figures.gpu_hours } else { member.figures.cpu_hours };
+    let most = members.iter().map(hours).fold(0.0, f64::max);
     let row = |member: &Member| {
         let split = &member.figures.split_gpu_hours;
         context! {
             name => member.name,
             gpu_hours => amount(member.figures.gpu_hours),
-            width => if most > 0.0 { (member.figures.gpu_hours / most * 1000.0).round() / 10.0 } else { 0.0 },
+            width => if most > 0.0 { (hours(member) / most * 1000.0).round() / 10.0 } else { 0.0 },
             cpu_hours => amount(member.figures.cpu_hours),
-            runs => member.figures.jobs_started,
-            failed => member.figures.jobs_failed,
+            runs => count(member.figures.jobs_started),
+            failed => count(member.figures.jobs_failed),
             utilization => known(member.figures.gpu_utilization, percent),
-            wasted => amount(split.wasted()),
+            wasted => known(blocks::judged_waste(&member.figures), amount),
             wasted_share => if split.held() > 0.0 { percent(split.wasted() / split.held()) } else { String::new() },
-            wait => member.wait_mean_hours.map_or_else(|| "–".to_owned(), |hours| duration(hours * 3600.0)),
+            wait => member.wait_mean_hours.map_or_else(|| UNKNOWN.to_owned(), |hours| duration(hours * 3600.0)),
             money => sheet.currency.as_ref().map(|currency| money(member.figures.money, currency)),
         }
     };
@@ -184,7 +190,7 @@ fn run(run: &RunRow) -> Value {
         coverage => percent(run.coverage),
         utilization => known(run.gpu_utilization, percent),
         utilization_width => bar(run.gpu_utilization),
-        idle => run.idle_longest_hours.map_or_else(|| "–".to_owned(), |hours| duration(hours * 3600.0)),
+        idle => run.idle_longest_hours.map_or_else(|| UNKNOWN.to_owned(), |hours| duration(hours * 3600.0)),
         gpu_memory => known(run.gpu_memory_peak_ratio, percent),
         cpu => known(run.cpu_ratio, percent),
         memory => known(run.memory_ratio, percent),

@@ -32,6 +32,7 @@ fn sheet() -> Sheet {
         is_open: false,
         currency: Some("EUR".into()),
         has_co2: false,
+        has_gpus: true,
         before: vec![before],
         days: vec![Day { date: "2026-10-25".into(), gpu_hours: 25.0, cpu_hours: 25.0 }],
         gpu_models: Vec::new(),
@@ -40,6 +41,7 @@ fn sheet() -> Sheet {
         members: vec![Member { name: NAME.into(), figures: figures.clone(), wait_mean_hours: Some(0.5) }],
         accounts: Vec::new(),
         gpu_capacity: None,
+        cpu_capacity: None,
         waiting: None,
         fixes: vec![FixRow {
             job: NAME.into(),
@@ -127,6 +129,51 @@ fn what_a_terminal_shows() {
     }
     let text = words(View::Account);
     assert!(text.contains("+20 % on the 1 before") && text.contains("9 of 10 runs measured"), "{text}");
+}
+
+/// A cluster without GPUs: nothing is said of them where people read; what programs read keeps its columns.
+#[test]
+fn what_the_cluster_does_not_have_is_left_out() {
+    let split = Split::default();
+    let figures = Figures { gpu_hours: 0.0, gpu_utilization: None, split_gpu_hours: split, ..sheet().figures };
+    let member = Member { name: "ann".into(), figures: figures.clone(), wait_mean_hours: None };
+    let run = RunRow {
+        gpus: Some(0),
+        gpu_utilization: None,
+        gpu_utilization_p95: None,
+        idle_longest_hours: None,
+        split_gpu_hours: split,
+        cause: String::new(),
+        cpu_ratio: Some(0.4),
+        ..sheet().runs.remove(0)
+    };
+    let before = Figures { gpu_hours: 0.0, ..sheet().before.remove(0) };
+    let (fixes, lost) = (Vec::new(), sheet().lost);
+    let plain = Sheet {
+        has_gpus: false,
+        figures,
+        before: vec![before],
+        members: vec![member.clone()],
+        accounts: vec![member],
+        runs: vec![run],
+        fixes,
+        lost,
+        days: vec![Day { gpu_hours: 0.0, ..sheet().days.remove(0) }],
+        ..sheet()
+    };
+    for view in VIEWS {
+        for format in [ReportFormat::Table, ReportFormat::Md, ReportFormat::Html] {
+            let mut out = Vec::new();
+            write_sheet(&plain, view, format, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let body = text.split_once("<h1>").map_or(text.as_str(), |(_, body)| body).to_lowercase();
+            assert!(!body.contains("gpu") && !body.contains("wasted"), "{view:?} {format:?}\n{text}");
+            assert!(view == View::Waste || body.contains("cpu"), "{view:?} {format:?}\n{text}");
+        }
+    }
+    let mut out = Vec::new();
+    write_sheet(&plain, View::Cluster, ReportFormat::Csv, &mut out).unwrap();
+    assert!(String::from_utf8(out).unwrap().starts_with("user,gpu_hours,cpu_hours,"));
 }
 
 #[test]

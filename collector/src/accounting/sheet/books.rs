@@ -42,9 +42,9 @@ pub struct Entry {
     pub waits: Vec<u32>,
 }
 
-/// Everybody's entries.
+/// The books while runs are entered. Each run is entered once, under its user and account; sums are drawn at the end.
 #[derive(Debug)]
-pub struct Books<'p> {
+pub struct Journal<'p> {
     periods: &'p [Period],
     bounds: Vec<(i64, i64)>,
     /// Midnights of the last period, its end included.
@@ -52,14 +52,20 @@ pub struct Books<'p> {
     rates: &'p Rates,
     now: i64,
     entries: Vec<Entry>,
-    /// Subjects by their name: users, accounts, and who used which account.
-    users: HashMap<Box<str>, usize>,
-    accounts: HashMap<Box<str>, usize>,
-    members: HashMap<(usize, usize), usize>,
+    /// Entries by user and account.
+    members: HashMap<String, HashMap<String, usize>>,
 }
 
-/// The entry of everybody together.
-const ALL: usize = 0;
+/// Everybody's entries.
+#[derive(Debug)]
+pub struct Books<'p> {
+    periods: &'p [Period],
+    rates: &'p Rates,
+    all: Entry,
+    users: BTreeMap<String, Entry>,
+    accounts: BTreeMap<String, Entry>,
+    members: BTreeMap<(String, String), Entry>,
+}
 
 /// States in which a run ended without having done its work.
 const FAILURES: &[&str] = &["FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "PREEMPTED"];
@@ -76,42 +82,29 @@ struct Part {
     failed: bool,
 }
 
-impl<'p> Books<'p> {
-    /// Empty books of these periods, the last of which is the one that is reported. A run that goes on counts up to
-    /// `now` (UTC seconds).
+impl<'p> Journal<'p> {
+    /// Of these periods, the last of which is the one that is reported. A run that goes on counts up to `now` (UTC
+    /// seconds).
     pub fn new(periods: &'p [Period], rates: &'p Rates, now: i64) -> Self {
-        let mut books = Self {
+        Self {
             periods,
             bounds: periods.iter().map(|period| (period.from(), period.to())).collect(),
             midnights: periods.last().map(Period::midnights).unwrap_or_default(),
             rates,
             now,
             entries: Vec::new(),
-            users: HashMap::new(),
-            accounts: HashMap::new(),
             members: HashMap::new(),
-        };
-        books.open();
-        books
-    }
-
-    fn open(&mut self) -> usize {
-        self.entries.push(Entry {
-            periods: vec![Tally::default(); self.periods.len()],
-            days: vec![(0.0, 0.0); self.midnights.len().saturating_sub(1)],
-            ..Entry::default()
-        });
-        self.entries.len() - 1
+        }
     }
 
     /// Enters a run.
     pub fn add(&mut self, run: &HeldRun<'_>) {
         let Some(start) = run.start else { return };
         let end = run.end.unwrap_or(self.now);
-        let mut subjects = None;
+        let mut member = None;
         for at in 0..self.bounds.len() {
             let Some(part) = part(run, start, end, self.bounds[at]) else { continue };
-            let subjects = *subjects.get_or_insert_with(|| self.subjects(run));
+            let member = *member.get_or_insert_with(|| self.member(run));
             let held = Held {
                 gpus: run.gpus.unwrap_or(0),
                 cpus: run.cpus.unwrap_or(0),
@@ -122,116 +115,139 @@ impl<'p> Books<'p> {
                 true => self.rates.cost(&held, run.gpu_model, part.from, part.to),
                 false => Cost::default(),
             };
-            for subject in subjects {
-                let tally = &mut self.entries[subject].periods[at];
-                tally.jobs_started += u64::from(part.started);
-                tally.jobs_ended += u64::from(part.ended);
-                tally.jobs_failed += u64::from(part.failed);
-                tally.jobs_gpu_unknown += u64::from(run.gpus.is_none());
-                let seconds = part.seconds as f64;
-                tally.gpu_seconds += held.gpus as f64 * seconds;
-                tally.cpu_seconds += held.cpus as f64 * seconds;
-                tally.gib_seconds += held.mem_bytes as f64 / GIB * seconds;
-                tally.cost.add(&cost);
-            }
+            let entry = &mut self.entries[member];
+            let seconds = part.seconds as f64;
+            entry.periods[at].add(&Tally {
+                jobs_started: u64::from(part.started),
+                jobs_ended: u64::from(part.ended),
+                jobs_failed: u64::from(part.failed),
+                jobs_gpu_unknown: u64::from(run.gpus.is_none()),
+                gpu_seconds: held.gpus as f64 * seconds,
+                cpu_seconds: held.cpus as f64 * seconds,
+                gib_seconds: held.mem_bytes as f64 / GIB * seconds,
+                cost,
+            });
             if at + 1 == self.bounds.len() {
-                self.add_to_last(run, &part, &held, start, &subjects);
+                let waited = u32::try_from(start.saturating_sub(run.submit).max(0)).unwrap_or(u32::MAX);
+                entry.add_to_last(run.gpu_model, &part, &held, waited, &self.midnights);
             }
         }
     }
 
-    fn add_to_last(&mut self, run: &HeldRun<'_>, part: &Part, held: &Held, start: i64, subjects: &[usize]) {
-        let waited = u32::try_from(start.saturating_sub(run.submit).max(0)).unwrap_or(u32::MAX);
-        let first = self.midnights.partition_point(|midnight| *midnight <= part.from).saturating_sub(1);
-        for &subject in subjects {
-            let entry = &mut self.entries[subject];
-            if part.started {
-                entry.waits.push(waited);
-            }
-            if part.seconds == 0 {
-                continue;
-            }
-            if held.gpus > 0 {
-                let (model, gpu_seconds) = (run.gpu_model.unwrap_or_default(), held.gpus as f64 * part.seconds as f64);
-                match entry.models.get_mut(model) {
-                    Some(sum) => *sum += gpu_seconds,
-                    None => {
-                        entry.models.insert(model.to_owned(), gpu_seconds);
-                    }
+    /// The entry of the run's user under its account.
+    fn member(&mut self, run: &HeldRun<'_>) -> usize {
+        let accounts = self.members.entry_ref(run.user).or_default();
+        *accounts.entry_ref(run.account).or_insert_with(|| {
+            self.entries.push(Entry::new(self.periods.len(), self.midnights.len().saturating_sub(1)));
+            self.entries.len() - 1
+        })
+    }
+
+    /// Draws the sums.
+    pub fn close(self) -> Books<'p> {
+        let new = || Entry::new(self.periods.len(), self.midnights.len().saturating_sub(1));
+        let (mut all, mut users, mut accounts) = (new(), BTreeMap::new(), BTreeMap::new());
+        let mut entries: Vec<Option<Entry>> = self.entries.into_iter().map(Some).collect();
+        let pairs = self
+            .members
+            .into_iter()
+            .flat_map(|(user, accounts)| accounts.into_iter().map(move |(account, at)| ((user.clone(), account), at)));
+        let members: BTreeMap<_, _> = pairs.filter_map(|(pair, at)| Some((pair, entries[at].take()?))).collect();
+        // In the order of their names, so that the same runs make the same sums to the last digit.
+        for ((user, account), entry) in &members {
+            all.absorb(entry);
+            users.entry(user.clone()).or_insert_with(new).absorb(entry);
+            accounts.entry(account.clone()).or_insert_with(new).absorb(entry);
+        }
+        Books { periods: self.periods, rates: self.rates, all, users, accounts, members }
+    }
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.jobs_started += other.jobs_started;
+        self.jobs_ended += other.jobs_ended;
+        self.jobs_failed += other.jobs_failed;
+        self.jobs_gpu_unknown += other.jobs_gpu_unknown;
+        self.gpu_seconds += other.gpu_seconds;
+        self.cpu_seconds += other.cpu_seconds;
+        self.gib_seconds += other.gib_seconds;
+        self.cost.add(&other.cost);
+    }
+}
+
+impl Entry {
+    fn new(periods: usize, days: usize) -> Self {
+        Self { periods: vec![Tally::default(); periods], days: vec![(0.0, 0.0); days], ..Self::default() }
+    }
+
+    fn add_to_last(&mut self, model: Option<&str>, part: &Part, held: &Held, waited: u32, midnights: &[i64]) {
+        if part.started {
+            self.waits.push(waited);
+        }
+        if part.seconds == 0 {
+            return;
+        }
+        if held.gpus > 0 {
+            let (model, gpu_seconds) = (model.unwrap_or_default(), held.gpus as f64 * part.seconds as f64);
+            match self.models.get_mut(model) {
+                Some(sum) => *sum += gpu_seconds,
+                None => {
+                    self.models.insert(model.to_owned(), gpu_seconds);
                 }
             }
-            let days = self.midnights.windows(2).zip(&mut entry.days).skip(first);
-            for (day, sums) in days.take_while(|(day, _)| day[0] < part.to) {
-                let seconds = (part.to.min(day[1]) - part.from.max(day[0])) as f64;
-                sums.0 += held.gpus as f64 * seconds;
-                sums.1 += held.cpus as f64 * seconds;
-            }
+        }
+        let first = midnights.partition_point(|midnight| *midnight <= part.from).saturating_sub(1);
+        let days = midnights.windows(2).zip(&mut self.days).skip(first);
+        for (day, sums) in days.take_while(|(day, _)| day[0] < part.to) {
+            let seconds = (part.to.min(day[1]) - part.from.max(day[0])) as f64;
+            sums.0 += held.gpus as f64 * seconds;
+            sums.1 += held.cpus as f64 * seconds;
         }
     }
 
-    /// Everybody, the run's user, its account, and this user in this account.
-    fn subjects(&mut self, run: &HeldRun<'_>) -> [usize; 4] {
-        let user = match self.users.get(run.user) {
-            Some(&known) => known,
-            None => {
-                let new = self.open();
-                self.users.insert(run.user.into(), new);
-                new
-            }
-        };
-        let account = match self.accounts.get(run.account) {
-            Some(&known) => known,
-            None => {
-                let new = self.open();
-                self.accounts.insert(run.account.into(), new);
-                new
-            }
-        };
-        let member = match self.members.get(&(user, account)) {
-            Some(&known) => known,
-            None => {
-                let new = self.open();
-                self.members.insert((user, account), new);
-                new
-            }
-        };
-        [ALL, user, account, member]
+    /// Adds what another held in the same periods.
+    fn absorb(&mut self, other: &Self) {
+        self.periods.iter_mut().zip(&other.periods).for_each(|(sum, tally)| sum.add(tally));
+        for (sum, day) in self.days.iter_mut().zip(&other.days) {
+            *sum = (sum.0 + day.0, sum.1 + day.1);
+        }
+        for (model, seconds) in &other.models {
+            *self.models.entry(model.clone()).or_default() += seconds;
+        }
+        self.waits.extend_from_slice(&other.waits);
     }
+}
 
+impl<'p> Books<'p> {
     /// Everybody's.
     pub fn all(&self) -> &Entry {
-        &self.entries[ALL]
+        &self.all
     }
 
     /// A user's.
     pub fn user(&self, name: &str) -> Option<&Entry> {
-        self.users.get(name).map(|&at| &self.entries[at])
+        self.users.get(name)
     }
 
     /// An account's.
     pub fn account(&self, name: &str) -> Option<&Entry> {
-        self.accounts.get(name).map(|&at| &self.entries[at])
+        self.accounts.get(name)
     }
 
     /// Every user's, by name.
-    pub fn users(&self) -> Vec<(&str, &Entry)> {
-        named(&self.users, &self.entries)
+    pub fn users(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.users.iter().map(|(name, entry)| (name.as_str(), entry))
     }
 
     /// Every account's, by name.
-    pub fn accounts(&self) -> Vec<(&str, &Entry)> {
-        named(&self.accounts, &self.entries)
+    pub fn accounts(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.accounts.iter().map(|(name, entry)| (name.as_str(), entry))
     }
 
     /// Users, accounts and what the one held under the other, by user and account.
-    pub fn members(&self) -> Vec<(&str, &str, &Entry)> {
-        let users: HashMap<usize, &str> = self.users.iter().map(|(name, &at)| (at, name.as_ref())).collect();
-        let accounts: HashMap<usize, &str> = self.accounts.iter().map(|(name, &at)| (at, name.as_ref())).collect();
-        let pairs =
-            self.members.iter().map(|(&(user, account), &at)| (users[&user], accounts[&account], &self.entries[at]));
-        let mut members: Vec<_> = pairs.collect();
-        members.sort_by_key(|(user, account, _)| (*user, *account));
-        members
+    pub fn members(&self) -> impl Iterator<Item = (&str, &str, &Entry)> {
+        self.members.iter().map(|((user, account), entry)| (user.as_str(), account.as_str(), entry))
     }
 
     /// The periods.
@@ -243,12 +259,6 @@ impl<'p> Books<'p> {
     pub fn rates(&self) -> &'p Rates {
         self.rates
     }
-}
-
-fn named<'b>(names: &'b HashMap<Box<str>, usize>, entries: &'b [Entry]) -> Vec<(&'b str, &'b Entry)> {
-    let mut found: Vec<_> = names.iter().map(|(name, &at)| (name.as_ref(), &entries[at])).collect();
-    found.sort_by_key(|(name, _)| *name);
-    found
 }
 
 /// What of a run lies in a period; `None` if nothing does.

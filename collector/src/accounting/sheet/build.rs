@@ -87,15 +87,14 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
     let mut months: Vec<Figures> = (0..books.periods().len()).map(|at| figures(facts, entry, &all, at)).collect();
     let mut figures = months.pop()?;
     figures.credited_gpu_hours = credited(facts, subject, period);
-    let pairs = books.members();
     let members = match subject {
         Subject::User(user) => {
-            let own = pairs.iter().filter(|(of, ..)| of == user).map(|(_, account, entry)| (*account, *entry));
-            table(facts, &seen, own.collect(), |run| &run.account)
+            let own = books.members().filter(|(of, ..)| of == user).map(|(_, account, entry)| (account, entry));
+            table(facts, &seen, own, |run| &run.account)
         }
         Subject::Account(account) => {
-            let own = pairs.iter().filter(|(_, of, _)| of == account).map(|(user, _, entry)| (*user, *entry));
-            table(facts, &seen, own.collect(), |run| &run.user)
+            let own = books.members().filter(|(_, of, _)| of == account).map(|(user, _, entry)| (user, entry));
+            table(facts, &seen, own, |run| &run.user)
         }
         Subject::Cluster => table(facts, &seen, books.users(), |run| &run.user),
     };
@@ -114,6 +113,7 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         is_open: facts.now < period.to(),
         currency: facts.currency.filter(|_| books.rates().has_prices()).map(str::to_owned),
         has_co2: books.rates().has_co2(),
+        has_gpus: books.all().periods.iter().any(|tally| tally.gpu_seconds > 0.0 || tally.jobs_gpu_unknown > 0),
         before: months,
         days: days(period, entry),
         gpu_models: models(entry),
@@ -122,6 +122,7 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         members,
         accounts,
         gpu_capacity: None,
+        cpu_capacity: None,
         waiting: waiting(&entry.waits),
         fixes: fixes(facts, &seen),
         runs,
@@ -242,10 +243,10 @@ fn credited(facts: &Facts<'_>, subject: &Subject, period: &Period) -> f64 {
 }
 
 /// Those who used anything in the last period, the most first.
-fn table(
+fn table<'e>(
     facts: &Facts<'_>,
     seen: &[Seen<'_>],
-    entries: Vec<(&str, &Entry)>,
+    entries: impl Iterator<Item = (&'e str, &'e Entry)>,
     key: fn(&JobRun) -> &String,
 ) -> Vec<Member> {
     let at = facts.books.periods().len() - 1;
@@ -258,7 +259,7 @@ fn table(
         figures: figures(facts, entry, by_name.get(name).map(Vec::as_slice).unwrap_or_default(), at),
         wait_mean_hours: wait_mean(&entry.waits).map(|seconds| seconds / HOUR),
     };
-    let mut members: Vec<Member> = entries.into_iter().filter(|(_, entry)| is_used(last(entry))).map(member).collect();
+    let mut members: Vec<Member> = entries.filter(|(_, entry)| is_used(last(entry))).map(member).collect();
     members.sort_by(|a, b| {
         let order = |member: &Member| (member.figures.gpu_hours, member.figures.cpu_hours);
         let (a_used, b_used) = (order(a), order(b));
@@ -298,8 +299,7 @@ fn rank(facts: &Facts<'_>, subject: &Subject) -> Option<Rank> {
     let Subject::User(own) = subject else { return None };
     let by_gpu = last(facts.books.all()).gpu_seconds > 0.0;
     let used = |entry: &Entry| if by_gpu { last(entry).gpu_seconds } else { last(entry).cpu_seconds } / HOUR;
-    let mut users = facts.books.users();
-    users.retain(|(_, entry)| used(entry) > 0.0);
+    let mut users: Vec<(&str, &Entry)> = facts.books.users().filter(|(_, entry)| used(entry) > 0.0).collect();
     users.sort_by(|(a_name, a), (b_name, b)| used(b).total_cmp(&used(a)).then_with(|| a_name.cmp(b_name)));
     let place = users.iter().position(|(name, _)| name == own)? + 1;
     let row = |(at, (name, entry)): (usize, &(&str, &Entry))| RankRow {

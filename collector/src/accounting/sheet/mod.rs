@@ -6,7 +6,7 @@
 mod books;
 mod build;
 
-pub use books::{Books, Entry, Tally};
+pub use books::{Books, Entry, Journal, Tally};
 pub use build::{Facts, sheet};
 
 use super::capacity::CapacityRow;
@@ -66,6 +66,9 @@ pub struct Sheet {
     pub currency: Option<String>,
     /// Whether CO2 is known.
     pub has_co2: bool,
+    /// Whether the cluster has GPUs, or anybody may have used some: else nothing of a sheet that is about them is shown.
+    #[serde(default = "yes")]
+    pub has_gpus: bool,
     /// The figures of the period.
     pub figures: Figures,
     /// Those of the periods before it, the oldest first.
@@ -85,6 +88,9 @@ pub struct Sheet {
     /// What became of the cluster's GPUs, where that is known.
     #[serde(default)]
     pub gpu_capacity: Option<CapacityRow>,
+    /// What became of its CPUs, where that is known.
+    #[serde(default)]
+    pub cpu_capacity: Option<CapacityRow>,
     /// How long its runs waited.
     pub waiting: Option<Waiting>,
     /// What to change, the most spared first.
@@ -101,6 +107,10 @@ pub struct Sheet {
     pub breaches: Vec<Breach>,
     /// What a reader must know to read the numbers right.
     pub notes: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What a subject used in a period.

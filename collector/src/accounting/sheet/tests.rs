@@ -74,8 +74,9 @@ impl World {
 
     fn sheet(&self, subject: Subject) -> Option<Sheet> {
         let (periods, rates) = (periods(), rates());
-        let mut books = Books::new(&periods, &rates, NOVEMBER + 1000);
-        self.runs.iter().for_each(|run| books.add(&run.held()));
+        let mut journal = Journal::new(&periods, &rates, NOVEMBER + 1000);
+        self.runs.iter().for_each(|run| journal.add(&run.held()));
+        let books = journal.close();
         let budget = BudgetConfig { user: Some("ann".into()), gpu_hours: Some(40.0), ..BudgetConfig::default() };
         let facts = Facts {
             cluster: "lab",
