@@ -596,3 +596,41 @@ pub enum ReportFormat {
     Json,
     Md,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::collections::BTreeSet;
+
+    /// What clap itself checks only where debug assertions are compiled, of every command.
+    #[test]
+    fn no_two_flags_are_taken_for_one_another() {
+        let mut command = Cli::command();
+        command.clone().debug_assert();
+        command.build();
+        check(&command, "takt");
+    }
+
+    fn check(command: &clap::Command, path: &str) {
+        let (mut ids, mut words) = (BTreeSet::new(), BTreeSet::new());
+        for argument in command.get_arguments() {
+            let id = argument.get_id();
+            assert!(ids.insert(id.to_string()), "{path}: {id} comes twice");
+            let long = argument.get_long().into_iter().chain(argument.get_all_aliases().into_iter().flatten());
+            let short = argument.get_short().into_iter().chain(argument.get_all_short_aliases().into_iter().flatten());
+            for word in long.map(|word| format!("--{word}")).chain(short.map(|word| format!("-{word}"))) {
+                assert!(words.insert(word.clone()), "{path}: {word} comes twice");
+            }
+            // Panics where it is said to exclude one that is not there.
+            command.get_arg_conflicts_with(argument);
+        }
+        let mut names = BTreeSet::new();
+        for command in command.get_subcommands() {
+            for name in std::iter::once(command.get_name()).chain(command.get_all_aliases()) {
+                assert!(names.insert(name.to_owned()), "{path} {name} comes twice");
+            }
+            check(command, &format!("{path} {}", command.get_name()));
+        }
+    }
+}

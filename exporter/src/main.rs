@@ -3,8 +3,7 @@
 use clap::Parser;
 use std::error::Error;
 use std::process::ExitCode;
-use takt_exporter::Options;
-use tracing::level_filters::LevelFilter;
+use takt_exporter::{LogOptions, Options};
 
 /// The node's exporter: kernel, GPUs, links, NFS.
 #[derive(Debug, Parser)]
@@ -12,17 +11,14 @@ use tracing::level_filters::LevelFilter;
 struct Cli {
     #[command(flatten)]
     options: Options,
-    /// What is logged to standard error: off, error, warn, info, debug or trace.
-    #[arg(long = "log.level", value_name = "LEVEL", default_value = "info")]
-    log_level: LevelFilter,
-    /// How it is logged: only logfmt, which node_exporter also calls so.
-    #[arg(long = "log.format", value_name = "FORMAT", default_value = "logfmt", value_parser = ["logfmt"], hide = true)]
-    _log_format: String,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 fn main() -> ExitCode {
+    keep_memory_small();
     let cli = Cli::parse();
-    tracing_subscriber::fmt().with_max_level(cli.log_level).with_writer(std::io::stderr).with_ansi(false).init();
+    cli.log.init();
     // One thread answers; the collectors that may block have their own.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -31,6 +27,21 @@ fn main() -> ExitCode {
     match runtime.block_on(takt_exporter::run(cli.options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
+    }
+}
+
+/// Some forty threads each allocate a little, at nearly the same moment. glibc would give most of them a heap of their
+/// own, and keep in its heaps what a page took while nobody asks for one: half a megabyte of a dozen.
+fn keep_memory_small() {
+    #[cfg(target_env = "gnu")]
+    for (option, value) in [
+        (libc::M_ARENA_MAX, 1),
+        (libc::M_MMAP_THRESHOLD, 128 << 10),
+        (libc::M_TRIM_THRESHOLD, 64 << 10),
+        (libc::M_TOP_PAD, 16 << 10),
+    ] {
+        // SAFETY: it takes any numbers, and no other thread runs yet.
+        unsafe { libc::mallopt(option, value) };
     }
 }
 

@@ -217,18 +217,31 @@ fn address(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::LogOptions;
 
     fn parse(flags: &[&str]) -> Result<Options, clap::Error> {
         let command = Options::augment_args(Command::new("takt-exporter").no_binary_name(true));
         command.try_get_matches_from(flags).and_then(|matches| Options::from_arg_matches(&matches))
     }
 
+    /// What clap itself checks only where debug assertions are compiled.
     #[test]
     fn no_two_flags_are_taken_for_one_another() {
-        let command = Options::augment_args(Command::new("takt-exporter"));
-        let mut names = BTreeSet::new();
-        for flag in command.get_arguments() {
-            assert!(names.insert(flag.get_id().to_string()), "{} comes twice", flag.get_id());
+        let mut command = LogOptions::augment_args(Options::augment_args(Command::new("takt-exporter")));
+        command.clone().debug_assert();
+        command.build();
+        let path = "takt-exporter";
+        let (mut ids, mut words) = (BTreeSet::new(), BTreeSet::new());
+        for argument in command.get_arguments() {
+            let id = argument.get_id();
+            assert!(ids.insert(id.to_string()), "{path}: {id} comes twice");
+            let long = argument.get_long().into_iter().chain(argument.get_all_aliases().into_iter().flatten());
+            let short = argument.get_short().into_iter().chain(argument.get_all_short_aliases().into_iter().flatten());
+            for word in long.map(|word| format!("--{word}")).chain(short.map(|word| format!("-{word}"))) {
+                assert!(words.insert(word.clone()), "{path}: {word} comes twice");
+            }
+            // Panics where it is said to exclude one that is not there.
+            command.get_arg_conflicts_with(argument);
         }
     }
 
@@ -247,6 +260,7 @@ mod tests {
             "--collector.hwmon.chip-include=nvme",
             "--collector.hwmon.sensor-exclude=fan",
             "--collector.netclass.netlink",
+            "--collector.netdev.enable-detailed-metrics",
             "--no-collector.netdev.netlink",
             "--collector.netdev.device-blacklist=^lo$",
             "--collector.systemd.unit-whitelist=slurm.+",

@@ -28,9 +28,11 @@ impl Samples {
         Self::default()
     }
 
-    /// Forgets the samples and keeps the memory.
+    /// Forgets the samples and keeps the memory, but for that of metrics which the last reading did not have: where names
+    /// come and go, it would grow for ever.
     pub fn clear(&mut self) {
         self.last = 0;
+        self.groups.retain(|group| !group.lines.is_empty());
         self.groups.iter_mut().for_each(|group| group.lines.clear());
     }
 
@@ -109,4 +111,27 @@ fn render<V: AsRef<str>>(group: &mut Group, names: &[&str], values: &[V], value:
     out.push(' ');
     push_value(out, value);
     out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_come_and_go_leave_nothing_behind() {
+        let mut samples = Samples::new();
+        for number in 0..100 {
+            samples.clear();
+            samples.push_foreign("stays", Kind::Gauge, "There each time.", &[], 1.0);
+            samples.push_foreign(&format!("comes_{number}"), Kind::Gauge, "There once.", &[], 1.0);
+        }
+        assert_eq!(
+            (samples.len(), samples.groups.len()),
+            (2, 3),
+            "the last reading's, and what the one before had more"
+        );
+        samples.clear();
+        samples.clear();
+        assert_eq!((samples.len(), samples.groups.len()), (0, 0));
+    }
 }
