@@ -228,9 +228,19 @@ fn a_geforce_shows_what_it_has_and_nothing_else() {
     assert_eq!(one("recovery_action", ""), Some(0.0));
     assert_eq!(one("bar1_total_bytes", ""), Some(32_768.0 * 1_048_576.0));
     // Data-centre GPUs have these; on a GeForce they must not be 0.
-    for name in
-        ["ecc_", "row_remap", "retired", "nvlink", "mig", "activity", "sram", "temperature_margin", "module_power"]
-    {
+    for name in [
+        "ecc_",
+        "row_remap",
+        "retired",
+        "nvlink",
+        "mig",
+        "activity",
+        "sram",
+        "temperature_margin",
+        "module_power",
+        "vgpu",
+        "fabric",
+    ] {
         assert!(node.series(&format!("takt_gpu_{name}")).is_empty(), "{name}: {:?}", node.series(name));
     }
     assert_eq!(one("temperature_limit_celsius", "memory_max"), None);
@@ -284,6 +294,56 @@ fn an_older_data_centre_gpu_has_its_own_ways() {
     assert_eq!(one("nvlink_errors_total", r#"link="11",type="crc_data""#), Some(5.0));
     assert_eq!(one("nvlink_errors_total", r#"link="2",type="recovery""#), Some(1.0));
     assert!(node.series("activity").is_empty() && node.series("sram").is_empty());
+}
+
+#[test]
+fn nvlink_5_has_figures_of_its_own() {
+    use nvml_wrapper_sys::bindings::field_id::*;
+    let node = Node::new(&format!(
+        "profile b200\ngpu 0 uuid {A}\ngpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS} 17 5\n\
+         gpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS} 3 2\n\
+         gpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER} 4 {}\ngpu 0 nvlink 9 down\ngpu 0 fabric degraded\n",
+        3 << 8 | 12
+    ));
+    let one = |name: &str, labels: &str| value(&node, name, A, labels);
+    assert_eq!(one("nvlink_errors_total", r#"link="17",type="receive""#), Some(5.0));
+    assert_eq!(one("nvlink_errors_total", r#"link="16",type="receive""#), Some(0.0));
+    assert_eq!(one("nvlink_errors_total", r#"link="3",type="recovery""#), Some(2.0));
+    assert_eq!(one("nvlink_errors_total", r#"type="crc""#), None, "which NVLink 5 does not count");
+    assert!(
+        one("nvlink_bit_error_ratio", r#"link="4",type="effective""#)
+            .is_some_and(|ratio| (ratio - 3e-12).abs() < 1e-20)
+    );
+    assert_eq!(one("nvlink_speed_bytes_per_second", r#"link="0""#), Some(53.125e9));
+    assert_eq!(one("nvlink_up", r#"link="9""#), Some(0.0));
+    assert!(one("nvlink_bytes_total", "tx").is_some(), "the sum of its links");
+    assert_eq!((one("fabric_ready", ""), one("fabric_degraded", "")), (Some(1.0), Some(1.0)));
+    assert_eq!(one("temperature_margin_limit_celsius", "shutdown"), Some(-5.0));
+    assert_eq!(node.series("call_errors"), BTreeMap::new());
+    node.becomes(&format!("profile b200\ngpu 0 uuid {A}\ngpu 0 fabric joining\n"));
+    node.wait_for("not in the fabric yet", &format!("takt_gpu_fabric_ready{{uuid=\"{A}\"}} 0\n"));
+}
+
+#[test]
+fn virtual_machines_are_told_by_host_and_guest() {
+    let host = Node::new(&format!(
+        "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-host\ngpu 0 vgpu vm-7 2GiB GRID A100-10C\n\
+         gpu 0 vgpu vm-8 0 GRID A100-20C\n"
+    ));
+    let one = |name: &str, labels: &str| value(&host, name, A, labels);
+    assert_eq!(one("virtualization_info", r#"mode="vgpu_host""#), Some(1.0));
+    assert_eq!(one("vgpus", ""), Some(2.0));
+    assert_eq!(one("vgpu_info", r#"vm="vm-7",type="GRID A100-10C""#), Some(1.0));
+    assert_eq!(one("vgpu_memory_used_bytes", "VGPU-vm-7-"), Some(2_147_483_648.0));
+    assert_eq!(one("vgpu_licensed", ""), None);
+    let script =
+        |licence| format!("profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-guest\ngpu 0 licence {licence}\n");
+    let guest = Node::with(&script("missing"), &["--gpu.dcgm-names", "--path.kmsg=/nonexistent"]);
+    assert_eq!(value(&guest, "vgpu_licensed", A, ""), Some(0.0));
+    assert_eq!(value(&guest, "vgpus", A, ""), None);
+    guest.becomes(&script("there"));
+    guest.wait_for("the licence", &format!("takt_gpu_vgpu_licensed{{uuid=\"{A}\"}} 1\n"));
+    assert!(guest.exporter.page("").contains("DCGM_FI_DEV_VGPU_LICENSE_STATUS{"));
 }
 
 #[test]
@@ -412,7 +472,7 @@ fn what_fails_is_counted_by_call() {
 fn dcgm_names_have_dcgms_labels_and_units() {
     let script = format!(
         "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 58 10\ngpu 0 power 431.5\ngpu 0 energy 1000\ngpu 0 clocks 1755 2619\n\
-         gpu 0 memory-used 1GiB\ngpu 0 pci 00000000:1B:00.0\ngpu 0 nvlink-errors 3 replay 2\ngpu 0 nvlink-errors 4 replay 5\n"
+         gpu 0 memory-used 1GiB\ngpu 0 throttle 0x84\ngpu 0 pci 00000000:1B:00.0\ngpu 0 nvlink-errors 3 replay 2\ngpu 0 nvlink-errors 4 replay 5\n"
     );
     let node = Node::with(&script, &["--gpu.dcgm-names", "--path.kmsg=/nonexistent"]);
     let page = node.wait_for("activity", "DCGM_FI_PROF_GR_ENGINE_ACTIVE");
@@ -432,11 +492,19 @@ fn dcgm_names_have_dcgms_labels_and_units() {
         ("DCGM_FI_DEV_FB_USED", "1024"),
         ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "7"),
         ("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0"),
+        ("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX", "640"),
+        ("DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX", "700"),
+        ("DCGM_FI_DEV_SHUTDOWN_TEMP", "92"),
+        ("DCGM_FI_DEV_MAX_SM_CLOCK", "1980"),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "132"),
+        ("DCGM_FI_DEV_XID_ERRORS", "0"),
     ] {
         assert!(page.contains(&format!("{name}{{{labels}}} {value}\n")), "{name} {value}:\n{page}");
     }
     assert!(page.contains("# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n"));
     assert!(!page.contains("DCGM_FI_DEV_RETIRED_SBE"), "not supported there");
+    node.becomes(&format!("{script}xid 0 48\n"));
+    node.wait_for("the last XID", &format!("DCGM_FI_DEV_XID_ERRORS{{{labels}}} 48\n"));
     // In OpenMetrics, where counters end in _total, the page can be read too.
     let (_, open) =
         node.exporter.get("/metrics?collect[]=nvml", "Accept: application/openmetrics-text;version=1.0.0\r\n");

@@ -306,6 +306,13 @@ impl Events {
         self.0.gpus.uuids()
     }
 
+    /// The last XID of a GPU since the start; 0 where there was none.
+    pub(crate) fn last_xid(&self, uuid: &str) -> u32 {
+        let shown = self.shown();
+        let of_gpu = shown.xids.iter().filter(|((gpu, _), count)| gpu == uuid && count.total > 0);
+        of_gpu.max_by_key(|(_, count)| count.last).map_or(0, |((_, xid), _)| *xid)
+    }
+
     pub(crate) fn listeners(&self) -> usize {
         self.0.newest.receiver_count()
     }
@@ -451,7 +458,10 @@ fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
                 }
             }
             Ok(Next::Nothing) => {}
-            Ok(Next::Overrun) => events.shown().log.overruns += 1,
+            Ok(Next::Overrun) => {
+                tracing::warn!("the kernel overwrote lines of its log before they were read: events may be missing");
+                events.shown().log.overruns += 1;
+            }
             Ok(Next::Restarted) => {
                 identity = log.identity();
                 let mut writer = events.writer();

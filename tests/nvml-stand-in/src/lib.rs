@@ -19,7 +19,7 @@
 //!
 //! | statement | meaning |
 //! |---|---|
-//! | `profile MODEL [COUNT]` | adds GPUs: `rtx5090`, `h100`, `a100` (MIG-capable). May be repeated: GPUs number on. |
+//! | `profile MODEL [COUNT]` | adds GPUs: `rtx5090`, `h100`, `a100` (MIG-capable), `b200` (NVLink 5). May be repeated: GPUs number on. |
 //! | `driver VERSION` | driver version, `580.95.05` unless told. Decides the numbering of field ids 251 to 273. |
 //! | `init CODE` | initialisation fails so: 9 no driver, 18 versions differ, … |
 //! | `hide FUNCTION` | the symbol is missing, as in an older driver. Read only when the library is loaded. |
@@ -36,6 +36,7 @@
 //! | `fail FUNCTION CODE`, `sleep FUNCTION MILLISECONDS` | as above, for calls on this GPU |
 //! | `unsupported FUNCTION` | short for `fail FUNCTION 3` |
 //! | `field ID CODE` | a field value (in the numbering before 580.82) fails with its own return code |
+//! | `field-value ID SCOPE VALUE` | a field value (in the same numbering) of that scope; for those that have no statement of their own |
 //! | `name TEXT…`, `uuid TEXT`, `serial TEXT`, `pci BUSID`, `minor N` | identity |
 //! | `utilization GPU MEMORY` | percent |
 //! | `encoder PERCENT`, `decoder PERCENT`, `jpeg PERCENT`, `optical-flow PERCENT` | |
@@ -53,6 +54,10 @@
 //! | `nvlink LINK up\|down`, `nvlink-errors LINK replay\|recovery\|crc\|crc-data COUNT` | |
 //! | `retired SINGLE DOUBLE PENDING` | pages retired for single and double bit errors, and a flag 0 or 1, as GPUs up to Volta have them |
 //! | `sram-threshold kept\|exceeded` | whether there were too many uncorrectable errors in SRAM (from Hopper on) |
+//! | `virtualization none\|passthrough\|vgpu-guest\|vgpu-host\|vsga-host` | which side of a virtual machine this is |
+//! | `licence missing\|there` | of a vGPU's guest |
+//! | `vgpu VM USED TYPE…` | a virtual machine that has a part of the GPU (on a host) |
+//! | `fabric joining\|ready\|degraded\|failed` | the GPU's place in the fabric of NVSwitches; it has none unless told |
 //! | `part GI CI PROFILE SIZE USED` | a part (MIG device): GPU and compute instance, profile (`1g.5gb`), memory; turns MIG on |
 //! | `process PID SIZE\|unknown compute\|graphics\|both [SM]` | a process, its GPU memory (which counts as used), its share of the SMs in percent |
 //! | `instance PID GI` | the GPU instance (MIG) on which a process above runs |
@@ -69,7 +74,7 @@
 //!
 //! # Known limits
 //!
-//! vGPU, units and everything that sets something are absent: such a symbol is missing. Parts (MIG) know their identity,
+//! Units, most of vGPU and everything that sets something are absent: such a symbol is missing. Parts (MIG) know their identity,
 //! memory and activity; other questions about them are answered for the whole GPU.
 
 mod gpu;

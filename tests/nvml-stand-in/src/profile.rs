@@ -39,6 +39,8 @@ pub struct Profile {
     pub gpm: bool,
     pub nvlinks: u32,
     pub nvlink_version: u32,
+    /// Whether its NVLinks have the counters of NVLink 5 in place of those before.
+    pub nvlink5: bool,
 }
 
 /// Watts.
@@ -61,7 +63,7 @@ pub struct Thresholds {
     pub target: Option<(u32, u32, u32)>,
 }
 
-pub const ALL: &[&Profile] = &[&RTX5090, &H100, &A100];
+pub const ALL: &[&Profile] = &[&RTX5090, &H100, &A100, &B200];
 
 pub fn by_name(word: &str) -> Option<&'static Profile> {
     ALL.iter().copied().find(|p| p.word == word)
@@ -94,6 +96,7 @@ pub static RTX5090: Profile = Profile {
     gpm: false,
     nvlinks: 0,
     nvlink_version: 0,
+    nvlink5: false,
 };
 
 pub static H100: Profile = Profile {
@@ -123,6 +126,7 @@ pub static H100: Profile = Profile {
     gpm: true,
     nvlinks: 18,
     nvlink_version: 7,
+    nvlink5: false,
 };
 
 pub static A100: Profile = Profile {
@@ -152,4 +156,36 @@ pub static A100: Profile = Profile {
     gpm: false,
     nvlinks: 12,
     nvlink_version: 5,
+    nvlink5: false,
+};
+
+/// Published figures; what NVML supports on it follows NVIDIA's header.
+pub static B200: Profile = Profile {
+    word: "b200",
+    name: "NVIDIA B200",
+    uuid_group: 0x0200,
+    brand: nvml::nvmlBrandType_enum_NVML_BRAND_NVIDIA,
+    architecture: nvml::NVML_DEVICE_ARCH_BLACKWELL,
+    compute_capability: (10, 0),
+    cores: 18_944,
+    memory_bus_bits: 8192,
+    memory_mib: 183_359,
+    memory_reserved_mib: 752,
+    bar1_mib: 262_144,
+    pci_device_id: 0x2901_10de,
+    pci_subsystem_id: 0x1999_10de,
+    pcie_generation: 5,
+    pcie_width: 16,
+    vbios: "97.00.82.00.01",
+    power: Power { idle: 140.0, min: 200.0, default: 1000.0, max: 1000.0 },
+    clocks_max: [1965, 3996, 1965],
+    clocks_idle: [120, 3996, 600],
+    thresholds: Thresholds { shutdown: 92, slowdown: 89, memory_max: Some(95), gpu_max: 87, target: None },
+    fans: 0,
+    data_centre: true,
+    mig: true,
+    gpm: true,
+    nvlinks: 18,
+    nvlink_version: 8,
+    nvlink5: true,
 };

@@ -26,6 +26,8 @@ pub struct GpuScript {
     pub faults: Faults,
     /// Field id (in the numbering before 580.82) → return code.
     pub field_faults: BTreeMap<u32, u32>,
+    /// Field id (in the same numbering) and scope → value.
+    pub field_values: BTreeMap<(u32, u32), u64>,
     pub name: Option<String>,
     pub uuid: Option<String>,
     pub serial: Option<String>,
@@ -59,6 +61,12 @@ pub struct GpuScript {
     /// Pages retired for single and double bit errors, and whether more will be. Only older GPUs have such.
     pub retired: Option<(u32, u32, bool)>,
     pub sram_threshold_exceeded: bool,
+    /// NVML's number of the virtualization mode.
+    pub virtualization: u32,
+    /// Whether a guest has its licence.
+    pub licensed: bool,
+    pub vgpus: Vec<Vgpu>,
+    pub fabric: Option<Fabric>,
     /// The parts (MIG), by place.
     pub parts: Vec<Part>,
     pub processes: Vec<Process>,
@@ -76,6 +84,24 @@ pub struct Part {
     pub profile: String,
     pub memory: u64,
     pub used: u64,
+}
+
+/// A part of the GPU that a virtual machine has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vgpu {
+    pub vm: String,
+    /// `GRID A100-10C`
+    pub kind: String,
+    pub used: u64,
+}
+
+/// The GPU's place in the fabric of NVSwitches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fabric {
+    Joining,
+    Ready,
+    Degraded,
+    Failed,
 }
 
 /// ECC error counts, [corrected, uncorrected].
@@ -230,6 +256,7 @@ impl GpuScript {
             gone: false,
             faults: Faults::default(),
             field_faults: BTreeMap::new(),
+            field_values: BTreeMap::new(),
             name: None,
             uuid: None,
             serial: None,
@@ -261,6 +288,10 @@ impl GpuScript {
             nvlink_errors: BTreeMap::new(),
             retired: None,
             sram_threshold_exceeded: false,
+            virtualization: 0,
+            licensed: false,
+            vgpus: Vec::new(),
+            fabric: None,
             parts: Vec::new(),
             processes: Vec::new(),
         }
@@ -275,6 +306,10 @@ impl GpuScript {
             "unsupported" => self.faults.fail.push((words.pattern()?, code::NOT_SUPPORTED)),
             "field" => {
                 self.field_faults.insert(words.number("a field id")?, words.number("a return code")?);
+            }
+            "field-value" => {
+                let place = (words.number("a field id")?, words.number("a scope")?);
+                self.field_values.insert(place, words.number("a value")?);
             }
             "name" => self.name = Some(words.rest("a name")?),
             "uuid" => self.uuid = Some(words.text("a UUID")?.to_owned()),
@@ -336,6 +371,19 @@ impl GpuScript {
                 self.retired = Some((single, double, words.choice(&["0", "1"])? == 1));
             }
             "sram-threshold" => self.sram_threshold_exceeded = words.choice(&["kept", "exceeded"])? == 1,
+            "virtualization" => {
+                let modes = ["none", "passthrough", "vgpu-guest", "vgpu-host", "vsga-host"];
+                self.virtualization = words.choice(&modes)? as u32;
+            }
+            "licence" => self.licensed = words.choice(&["missing", "there"])? == 1,
+            "vgpu" => {
+                let (vm, used) = (words.text("a virtual machine")?.to_owned(), words.size()?);
+                self.vgpus.push(Vgpu { vm, used, kind: words.rest("a type")? });
+            }
+            "fabric" => {
+                const STATES: [Fabric; 4] = [Fabric::Joining, Fabric::Ready, Fabric::Degraded, Fabric::Failed];
+                self.fabric = Some(STATES[words.choice(&["joining", "ready", "degraded", "failed"])?]);
+            }
             "part" => {
                 self.mig = true;
                 self.parts.push(Part {
@@ -480,7 +528,7 @@ mod tests {
     fn a_mistake_names_its_line() {
         let cases = [
             ("profil rtx5090", "no statement `profil`"),
-            ("profile rtx4090", "no model `rtx4090`; there are rtx5090, h100, a100"),
+            ("profile rtx4090", "no model `rtx4090`; there are rtx5090, h100, a100, b200"),
             ("gpu 1 lost", "no GPU 1; the profiles above make 1"),
             ("gpu 0 utilization 97", "percent is missing"),
             ("gpu 0 utilization 197 1", "197 is more than 100 percent"),

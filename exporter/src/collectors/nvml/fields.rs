@@ -3,6 +3,7 @@
 //! The wrapper's own function knows no scopes (one NVLink of many, the module in place of the GPU), so this calls NVML.
 
 use super::metrics::*;
+use super::nvlink;
 use super::reading::Fixed;
 use super::values::{Asking, Values};
 use nvml_wrapper::Device;
@@ -64,6 +65,10 @@ static FIELDS: &[Field] = &[
     field(NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, &THROTTLE_SECONDS, &["hw_power_brake"], NANO, Always),
     field(NVML_FI_DEV_PCIE_COUNT_TX_BYTES, &PCIE_BYTES, &["tx"], 1.0, In64Bits),
     field(NVML_FI_DEV_PCIE_COUNT_RX_BYTES, &PCIE_BYTES, &["rx"], 1.0, In64Bits),
+    field(NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, &TEMPERATURE_MARGIN_LIMIT, &["shutdown"], 1.0, Always),
+    field(NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, &TEMPERATURE_MARGIN_LIMIT, &["slowdown"], 1.0, Always),
+    field(NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, &TEMPERATURE_MARGIN_LIMIT, &["memory_max"], 1.0, Always),
+    field(NVML_FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, &TEMPERATURE_MARGIN_LIMIT, &["gpu_max"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_REPLAY_COUNTER, &PCIE_REPLAYS, &[], 1.0, Always),
     field(NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS, &PCIE_ERRORS, &["correctable"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_COUNT_NAKS_RECEIVED, &PCIE_ERRORS, &["nak_received"], 1.0, Always),
@@ -76,6 +81,7 @@ static FIELDS: &[Field] = &[
     field(NVML_FI_DEV_PCIE_COUNT_UNSUPPORTED_REQ, &PCIE_ERRORS, &["unsupported_request"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_COUNT_LCRC_ERROR, &PCIE_ERRORS, &["lcrc"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_COUNT_LANE_ERROR, &PCIE_ERRORS, &["lane"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_L0_TO_RECOVERY_COUNTER, &PCIE_ERRORS, &["l0_to_recovery"], 1.0, Always),
     field(NVML_FI_DEV_ECC_SBE_VOL_TOTAL, &ECC_ERRORS, &["corrected", "volatile"], 1.0, WithEcc),
     field(NVML_FI_DEV_ECC_DBE_VOL_TOTAL, &ECC_ERRORS, &["uncorrected", "volatile"], 1.0, WithEcc),
     field(NVML_FI_DEV_ECC_SBE_AGG_TOTAL, &ECC_ERRORS, &["corrected", "aggregate"], 1.0, WithEcc),
@@ -91,35 +97,6 @@ static FIELDS: &[Field] = &[
     Field { id: NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scope: ALL_LINKS, metric: &NVLINK_BYTES, label: &["tx"], unit: KIB, only: Always },
     Field { id: NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scope: ALL_LINKS, metric: &NVLINK_BYTES, label: &["rx"], unit: KIB, only: Always },
 ];
-
-/// A type of errors of one NVLink.
-struct LinkErrors {
-    kind: &'static str,
-    /// The field of those GPUs that take the link as its scope.
-    id: Option<u32>,
-    /// The fields of the links 0 and 6 of the older ones, that have a field for each link; their last link is number 11.
-    ids: Option<[u32; 2]>,
-}
-
-#[rustfmt::skip]
-const NVLINK_FIELDS: [LinkErrors; 5] = [
-    LinkErrors { kind: "replay", id: Some(NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY), ids: Some([NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L6]) },
-    LinkErrors { kind: "recovery", id: Some(NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY), ids: Some([NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L6]) },
-    LinkErrors { kind: "crc", id: Some(NVML_FI_DEV_NVLINK_ERROR_DL_CRC), ids: None },
-    LinkErrors { kind: "crc_flit", id: None, ids: Some([NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L6]) },
-    LinkErrors { kind: "crc_data", id: None, ids: Some([NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L6]) },
-];
-const OLD_LINKS: u32 = 12;
-
-/// The most NVLinks that NVML can speak of.
-const MAX_NVLINKS: u32 = sys::NVML_NVLINK_MAX_LINKS;
-
-/// How many NVLinks the GPU has.
-pub(super) fn nvlinks(device: &Device<'_>, ask: &mut Asking<'_>) -> Result<u32, NvmlError> {
-    let count = get(device, &mut [request(NVML_FI_DEV_NVLINK_LINK_COUNT, 0)], ask)?;
-    let count = count.and_then(|values| values.first().copied().flatten());
-    Ok(count.map_or(0, |count| (count.value as u32).min(MAX_NVLINKS)))
-}
 
 pub(super) fn read(
     device: &Device<'_>,
@@ -140,53 +117,24 @@ pub(super) fn read(
         let value = counts.then_some(found.value * field.unit);
         values.tabled(field.metric, field.label, value);
     }
-    match fixed.nvlinks {
-        0 => Ok(()),
-        links => nvlink_errors(device, links, ask, values),
-    }
-}
-
-fn nvlink_errors(device: &Device<'_>, links: u32, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
-    let newer = |link: u32, id: Option<u32>| id.map(|id| (id, link));
-    let older = |link: u32, ids: Option<[u32; 2]>| {
-        let [first, seventh] = ids?;
-        (link < OLD_LINKS).then(|| (if link < 6 { first + link } else { seventh + link - 6 }, 0))
-    };
-    let asked = (0..links).flat_map(|link| {
-        let ways = NVLINK_FIELDS.into_iter().flat_map(move |LinkErrors { kind, id, ids }| {
-            [newer(link, id), older(link, ids)].into_iter().flatten().map(move |way| (link, kind, way))
-        });
-        ways.collect::<Vec<_>>()
-    });
-    let asked: Vec<_> = asked.collect();
-    let mut requests: Vec<_> = asked.iter().map(|(_, _, (id, scope))| request(*id, *scope)).collect();
-    let Some(found) = get(device, &mut requests, ask)? else { return Ok(()) };
-    let mut last = None;
-    for ((link, kind, _), found) in asked.iter().zip(found) {
-        // Where a GPU knows both ways, the first has told.
-        if found.is_some() && last != Some((link, kind)) {
-            last = Some((link, kind));
-            values.labelled(&NVLINK_ERRORS, [link.to_string(), (*kind).to_owned()], found.map(|found| found.value));
-        }
-    }
-    Ok(())
+    nvlink::read(device, &fixed.nvlinks, ask, values)
 }
 
 /// A field's value as NVML gave it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Found {
-    value: f64,
-    is_wide: bool,
+pub(super) struct Found {
+    pub value: f64,
+    pub is_wide: bool,
 }
 
-fn request(id: u32, scope: u32) -> sys::nvmlFieldValue_t {
+pub(super) fn request(id: u32, scope: u32) -> sys::nvmlFieldValue_t {
     // SAFETY: a struct of numbers may be all zeros.
     let zeros: sys::nvmlFieldValue_t = unsafe { std::mem::zeroed() };
     sys::nvmlFieldValue_t { fieldId: id, scopeId: scope, ..zeros }
 }
 
 /// `None` for each field that the GPU does not have, and for all where the call fails.
-fn get(
+pub(super) fn get(
     device: &Device<'_>,
     requests: &mut [sys::nvmlFieldValue_t],
     ask: &mut Asking<'_>,
@@ -201,7 +149,7 @@ fn get(
     Ok(ask.value("GetFieldValues", code)?.map(|()| requests.iter().map(found).collect()))
 }
 
-fn found(field: &sys::nvmlFieldValue_t) -> Option<Found> {
+pub(super) fn found(field: &sys::nvmlFieldValue_t) -> Option<Found> {
     nvml_try(field.nvmlReturn).ok()?;
     // SAFETY: the type says which of the union's members NVML has written.
     let (value, is_wide) = unsafe {

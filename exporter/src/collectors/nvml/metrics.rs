@@ -59,6 +59,8 @@ metrics! {
     gauge TEMPERATURE_LIMIT "takt_gpu_temperature_limit_celsius" "Temperature at which something happens: shutdown, \
         slowdown (by hardware), gpu_max and memory_max (the highest to work at), target (which the fans aim at)." ["limit"];
     gauge TEMPERATURE_MARGIN "takt_gpu_temperature_margin_celsius" "Degrees left until the GPU slows down for heat.";
+    gauge TEMPERATURE_MARGIN_LIMIT "takt_gpu_temperature_margin_limit_celsius" "The margin at which something happens: \
+        takt_gpu_temperature_margin_celsius falls to it, and the GPU slows down or shuts down." ["limit"];
     gauge FAN "takt_gpu_fan_ratio" "Speed that the fan is told to have, as a share of its full speed; more than 1 where it \
         may exceed that." ["fan"];
 
@@ -99,9 +101,26 @@ metrics! {
         nothing, 1 reset it, 2 reboot the node, 3 drain and restart its peers, 4 drain and reset it.";
 
     gauge NVLINK_UP "takt_gpu_nvlink_up" "Whether the NVLink is active." ["link"];
+    gauge NVLINK_SPEED "takt_gpu_nvlink_speed_bytes_per_second" "What the NVLink can carry in each direction, as it was set \
+        up." ["link"];
     counter NVLINK_ERRORS "takt_gpu_nvlink_errors_total" "Errors of the NVLink: replay (sent again), recovery (the link \
-        was set up again), crc, crc_flit, crc_data." ["link", "type"];
+        was set up again), crc, crc_flit, crc_data; of NVLink 5 also recovery_failed, malformed_packet, buffer_overrun, \
+        receive, receive_remote, receive_general, local_integrity, transmit_discard, effective (left after correction), \
+        symbol." ["link", "type"];
+    gauge NVLINK_BER "takt_gpu_nvlink_bit_error_ratio" "Share of the bits that came wrong (NVLink 5): raw, effective (left \
+        after correction), symbol." ["link", "type"];
     counter NVLINK_BYTES "takt_gpu_nvlink_bytes_total" "Bytes of data sent (tx) and received (rx) over all NVLinks." ["direction"];
+    gauge FABRIC_READY "takt_gpu_fabric_ready" "Whether the GPU has been taken into the fabric of its NVSwitches; until then \
+        CUDA does not start. No series: it has no such fabric.";
+    gauge FABRIC_DEGRADED "takt_gpu_fabric_degraded" "Whether the fabric gives the GPU less bandwidth than it could.";
+
+    gauge VIRTUALIZATION "takt_gpu_virtualization_info" "How the GPU is shared with virtual machines, always 1: none, \
+        passthrough (this is a guest that has it whole), vgpu_guest (this is a guest that has a part), vgpu_host, vsga_host." ["mode"];
+    gauge VGPU_LICENSED "takt_gpu_vgpu_licensed" "Whether this guest has the licence that its part of a GPU needs; without it \
+        the GPU slows down.";
+    gauge VGPUS "takt_gpu_vgpus" "Virtual machines that have a part of the GPU.";
+    gauge VGPU_INFO "takt_gpu_vgpu_info" "A part of the GPU that a virtual machine has; always 1." ["vgpu_uuid", "vm", "type"];
+    gauge VGPU_MEMORY "takt_gpu_vgpu_memory_used_bytes" "Memory of the part that the virtual machine uses." ["vgpu_uuid"];
 
     gauge MIG_ENABLED "takt_gpu_mig_enabled" "Whether the GPU is divided into parts (MIG). No series: it cannot be.";
     gauge MIG_INFO "takt_gpu_mig_info" "A part of the GPU (MIG); always 1." ["mig_uuid", "gpu_instance", "compute_instance", "profile"];

@@ -10,10 +10,12 @@ mod gpm;
 mod library;
 mod metrics;
 mod mig;
+mod nvlink;
 mod pci;
 mod reading;
 mod seen;
 mod values;
+mod virtualization;
 mod worker;
 mod xid;
 
@@ -116,7 +118,7 @@ enum Silence {
 /// GPUs of one node, gone ones included.
 const MAX_GPUS: usize = 64;
 /// Of one GPU: NVLinks, fans and parts have several series each.
-const MAX_SERIES: usize = 512;
+const MAX_SERIES: usize = 1024;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     Box::new(Nvml {
@@ -160,7 +162,8 @@ impl Collector for Nvml {
         for gpu in gpus {
             gpu.push(out);
             if let (Some(hostname), Ok(reading)) = (&self.hostname, &gpu.reading) {
-                dcgm::push(gpu, reading, hostname, out);
+                let last_xid = self.events.last_xid(&gpu.identity.uuid);
+                dcgm::push(gpu, reading, hostname, last_xid, out);
             }
         }
         let silence = read.as_ref().map_or_else(Trouble::silence, |_| Silence::NotEnumerated);

@@ -4,7 +4,9 @@
 
 use super::fields;
 use super::metrics::*;
+use super::nvlink::{self, Nvlinks};
 use super::values::{Asking, Values};
+use super::virtualization::{self, Virtualization};
 use crate::gpus::GpuProcess;
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold};
@@ -16,7 +18,7 @@ const CLOCKS: [(&str, Clock); 4] =
     [("graphics", Clock::Graphics), ("sm", Clock::SM), ("memory", Clock::Memory), ("video", Clock::Video)];
 
 /// By their bits; NVML's `nvmlClocksEventReason*`.
-const REASONS: [&str; 9] = [
+pub(super) const REASONS: [&str; 9] = [
     "idle",
     "app_clocks",
     "sw_power_cap",
@@ -33,7 +35,8 @@ const REASONS: [&str; 9] = [
 pub(super) struct Fixed {
     pub values: Values,
     pub has_ecc: bool,
-    pub nvlinks: u32,
+    pub nvlinks: Nvlinks,
+    pub virtualization: Virtualization,
     pub has_gpm: bool,
     /// Bits of the reasons that this GPU knows.
     reasons: u64,
@@ -75,7 +78,8 @@ impl Fixed {
         values.one(&ECC_ENABLED, ecc.as_ref().map(|ecc| flag(ecc.currently_enabled)));
         (fixed.pcie_generation_max, fixed.pcie_width_max) = (generation, width);
         fixed.has_ecc = ecc.is_some();
-        fixed.nvlinks = fields::nvlinks(device, ask)?;
+        fixed.nvlinks = Nvlinks::of(device, ask)?;
+        fixed.virtualization = Virtualization::of(device, ask, &mut fixed.values)?;
         fixed.has_gpm = ask.value("GpmQueryDeviceSupport", device.gpm_support())?.unwrap_or(false);
         let reasons = ask.value("GetSupportedClocksEventReasons", device.supported_throttle_reasons())?;
         fixed.reasons = reasons.map_or(0, |reasons| reasons.bits());
@@ -96,10 +100,8 @@ pub(super) fn read(device: &Device<'_>, fixed: &Fixed, ask: &mut Asking<'_>) -> 
     if fixed.has_ecc {
         memory_repairs(device, ask, &mut values)?;
     }
-    for link in 0..fixed.nvlinks {
-        let active = ask.value("GetNvLinkState", device.link_wrapper_for(link).is_active())?;
-        values.labelled(&NVLINK_UP, [link.to_string()], active.map(flag));
-    }
+    nvlink::fabric(device, ask, &mut values)?;
+    virtualization::read(device, fixed.virtualization, ask, &mut values)?;
     Ok(values)
 }
 
@@ -265,6 +267,6 @@ fn mega(megahertz: u32) -> f64 {
     f64::from(megahertz) * 1e6
 }
 
-fn flag(is_so: bool) -> f64 {
+pub(super) fn flag(is_so: bool) -> f64 {
     f64::from(u8::from(is_so))
 }

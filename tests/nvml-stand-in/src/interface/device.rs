@@ -358,7 +358,6 @@ device_calls! {
     fn nvmlDeviceGetAccountingMode(_gpu, mode: *mut nvmlEnableState_t) { put(mode, 0) }
     fn nvmlDeviceGetAccountingBufferSize(_gpu, size: *mut c_uint) { put(size, 4000) }
     fn nvmlDeviceGetAccountingPids(_gpu, count: *mut c_uint, pids: *mut c_uint) { put_list(pids, count, &[]) }
-    fn nvmlDeviceGetVirtualizationMode(_gpu, mode: *mut nvmlGpuVirtualizationMode_t) { put(mode, 0) }
 }
 
 /// Places for parts on one GPU.

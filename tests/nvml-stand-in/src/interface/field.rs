@@ -43,7 +43,10 @@ pub unsafe extern "C" fn nvmlDeviceGetFieldValues(
             let id = if renumbers(&driver) { older_id(field.fieldId) } else { field.fieldId };
             let value = match gpu.script.field_faults.get(&id) {
                 Some(&code) => Err(code),
-                None => value(gpu, id, field.scopeId),
+                None => match gpu.script.field_values.get(&(id, field.scopeId)) {
+                    Some(&value) => Ok(U64(value)),
+                    None => value(gpu, id, field.scopeId),
+                },
             };
             field.timestamp = (gpu.now * 1e6) as i64;
             field.latencyUsec = 0;
@@ -81,6 +84,9 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
         NVML_FI_DEV_PCIE_REPLAY_COUNTER => U32(gpu.script.pcie_replays),
         NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER => U32(0),
         // KiB, of all links together or of the one in the scope.
+        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX..=NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX if gpu.profile().nvlink5 => {
+            return Err(code::NOT_SUPPORTED);
+        }
         NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
         | NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
         | NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_TX
@@ -89,8 +95,23 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
             gpu.nvlink_active(if scope == u32::MAX { 0 } else { scope })?;
             U64((gpu.counters().nvlink_bytes * links / 1024.0) as u64)
         }
+        NVML_FI_DEV_NVLINK_GET_SPEED if has_scopes(gpu) => {
+            gpu.nvlink_active(scope)?;
+            U32(if gpu.profile().nvlink5 { 53_125 } else { 26_562 })
+        }
+        // NVLink 5 counts by link, and has its own kinds of errors.
+        NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES | NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES if gpu.profile().nvlink5 => {
+            gpu.nvlink_active(scope)?;
+            U64(gpu.counters().nvlink_bytes as u64)
+        }
+        NVML_FI_DEV_NVLINK_COUNT_VL15_DROPPED..=NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER if gpu.profile().nvlink5 => {
+            gpu.nvlink_active(scope)?;
+            U64(0)
+        }
         NVML_FI_DEV_NVLINK_GET_STATE => U32(gpu.nvlink_active(scope)?.into()),
-        NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY..=NVML_FI_DEV_NVLINK_ERROR_DL_CRC if has_scopes(gpu) => {
+        NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY..=NVML_FI_DEV_NVLINK_ERROR_DL_CRC
+            if has_scopes(gpu) && !gpu.profile().nvlink5 =>
+        {
             U64(nvlink_errors(gpu, scope, (id - NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY) as usize)?)
         }
         _ if !has_scopes(gpu) && nvlink_of(id).is_some() => {

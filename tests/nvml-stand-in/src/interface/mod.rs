@@ -7,6 +7,7 @@ mod field;
 mod gpm;
 mod process;
 mod system;
+mod virtualization;
 
 use std::ffi::{c_char, c_uint};
 
