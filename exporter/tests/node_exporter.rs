@@ -201,6 +201,24 @@ fn nfs_mounts() {
     assert_eq!(difference(&theirs, &page(&ours), &theirs), BTreeSet::new());
 }
 
+#[test]
+fn detailed_network_errors() {
+    let flags = ["--collector.disable-defaults", "--collector.netdev", "--collector.netdev.enable-detailed-metrics"];
+    let Some(theirs) = Running::node_exporter(&[&flags[..], &["--collector.netdev.device-exclude="]].concat()) else {
+        return;
+    };
+    let ours = Running::takt(&flags, &[]);
+    let page = |exporter: &Running| {
+        let mut series = exporter.series("");
+        series.retain(|series, _| series.starts_with("node_network_"));
+        series
+    };
+    let look = || difference(&page(&theirs), &page(&ours), &page(&theirs));
+    assert!(page(&theirs).len() > 20);
+    let left = (1..LOOKS).fold(look(), |left, _| &left & &look());
+    assert_eq!(left, BTreeSet::new());
+}
+
 /// A bus of the test's own, with something on it that answers as systemd and logind do.
 #[test]
 fn systemd_and_logind() {

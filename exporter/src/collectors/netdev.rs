@@ -33,6 +33,10 @@ pub struct NetdevOptions {
     /// Give each device's alias as a label, ifalias.
     #[arg(long = "collector.netdev.label-ifalias")]
     pub label_ifalias: bool,
+    /// Names of its own for each kind of error, as the kernel has them; those that node_exporter has otherwise are then
+    /// missing.
+    #[arg(id = "netdev-detailed", long = "collector.netdev.enable-detailed-metrics")]
+    pub detailed: bool,
     /// Of node_exporter, which may read the same from two places.
     #[arg(
         id = "netdev-netlink",
@@ -50,6 +54,7 @@ struct Netdev {
     class_net: PathBuf,
     address_info: bool,
     label_ifalias: bool,
+    detailed: bool,
 }
 
 macro_rules! counters {
@@ -83,11 +88,41 @@ const COUNTERS: &[Metric] = counters![
     "receive_nohandler"
 ];
 const COLUMNS: usize = 16;
-const METRICS: &[Metric; COUNTERS.len() + 1] = &{
-    let mut metrics = [ADDRESS; COUNTERS.len() + 1];
+/// On request in place of those above that tell of errors, drops, collisions and multicasts.
+const DETAILED: &[Metric] = counters![
+    "receive_errors",
+    "transmit_errors",
+    "receive_dropped",
+    "transmit_dropped",
+    "multicast",
+    "collisions",
+    "receive_length_errors",
+    "receive_over_errors",
+    "receive_crc_errors",
+    "receive_frame_errors",
+    "receive_fifo_errors",
+    "receive_missed_errors",
+    "transmit_aborted_errors",
+    "transmit_carrier_errors",
+    "transmit_fifo_errors",
+    "transmit_heartbeat_errors",
+    "transmit_window_errors"
+];
+/// Those that mean the same in both.
+const COMMON: [&str; 7] = [
+    "receive_bytes",
+    "receive_packets",
+    "receive_compressed",
+    "transmit_bytes",
+    "transmit_packets",
+    "transmit_compressed",
+    "receive_nohandler",
+];
+const METRICS: &[Metric; COUNTERS.len() + DETAILED.len() + 1] = &{
+    let mut metrics = [ADDRESS; COUNTERS.len() + DETAILED.len() + 1];
     let mut at = 0;
-    while at < COUNTERS.len() {
-        metrics[at] = COUNTERS[at];
+    while at < COUNTERS.len() + DETAILED.len() {
+        metrics[at] = if at < COUNTERS.len() { COUNTERS[at] } else { DETAILED[at - COUNTERS.len()] };
         at += 1;
     }
     metrics
@@ -101,7 +136,8 @@ const ADDRESS: Metric = Metric::gauge(
 const MAX_ADDRESSES: usize = 16;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let NetdevOptions { device_include, device_exclude, address_info, label_ifalias, .. } = options.netdev.clone();
+    let NetdevOptions { device_include, device_exclude, address_info, label_ifalias, detailed, .. } =
+        options.netdev.clone();
     let class_net = options.paths.sysfs.join("class/net");
     Box::new(Netdev {
         dev: File::new(options.paths.procfs.join("net/dev")),
@@ -110,6 +146,7 @@ pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
         class_net,
         address_info,
         label_ifalias,
+        detailed,
     })
 }
 
@@ -123,7 +160,7 @@ impl Collector for Netdev {
     }
 
     fn max_series(&self) -> usize {
-        MAX_DEVICES * (COUNTERS.len() + MAX_ADDRESSES)
+        MAX_DEVICES * (METRICS.len() + MAX_ADDRESSES)
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -143,6 +180,10 @@ impl Collector for Netdev {
                         out.push_foreign(metric.name, metric.kind, metric.help, &labels, count);
                     }
                 };
+                if self.detailed {
+                    detailed(&self.class_net.join(device).join("statistics"), push);
+                    return Ok(());
+                }
                 COUNTERS.iter().zip(counts).for_each(|(metric, count)| push(metric, count));
                 self.nohandler.read(device).into_iter().for_each(|count| push(&COUNTERS[COLUMNS], count));
                 Ok(())
@@ -151,6 +192,18 @@ impl Collector for Netdev {
         match self.address_info {
             true => addresses::push(&ADDRESS, out).map_err(|error| CollectError::read("netlink".as_ref(), error)),
             false => Ok(()),
+        }
+    }
+}
+
+/// Each counter from its file.
+fn detailed(statistics: &Path, mut push: impl FnMut(&Metric, f64)) {
+    let field = |metric: &Metric| metric.name.trim_start_matches("node_network_").trim_end_matches("_total");
+    let common = COUNTERS.iter().filter(|metric| COMMON.contains(&field(metric)));
+    for metric in common.chain(DETAILED) {
+        let file = field(metric).replacen("receive_", "rx_", 1).replacen("transmit_", "tx_", 1);
+        if let Some(count) = sysfs::number::<u64>(&statistics.join(file)) {
+            push(metric, count as f64);
         }
     }
 }
@@ -227,6 +280,24 @@ mod tests {
             [("lo", 1.0), ("eth0", 100.0), ("eth0:1", 1.0)]
         );
         assert_eq!(lines[0].1[15], 16.0);
+    }
+
+    #[test]
+    fn each_kind_of_error_has_a_name() {
+        let statistics = tempfile::tempdir().unwrap();
+        for (file, count) in
+            [("rx_bytes", "7\n"), ("tx_carrier_errors", "2\n"), ("multicast", "3\n"), ("rx_crc_errors", "?")]
+        {
+            std::fs::write(statistics.path().join(file), count).unwrap();
+        }
+        let mut told = Vec::new();
+        detailed(statistics.path(), |metric, count| told.push((metric.name, count)));
+        let expected = [
+            ("node_network_receive_bytes_total", 7.0),
+            ("node_network_multicast_total", 3.0),
+            ("node_network_transmit_carrier_errors_total", 2.0),
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]

@@ -74,7 +74,16 @@ impl History {
     ///
     /// [`shorten`]: History::shorten
     pub fn append(&mut self, mark: Option<&Mark>, event: Option<&Event>) {
-        let result = line(mark, event).and_then(|line| self.file.write_all(&line));
+        let mut text = Vec::new();
+        if self.is_failing {
+            // The line before may have been cut off. And some may be missing: all that is kept is to be written anew.
+            text.push(b'\n');
+            self.lines = MAX_LINES + 1;
+        }
+        let result = line(mark, event).and_then(|line| {
+            text.extend(line);
+            self.file.write_all(&text)
+        });
         self.lines += 1;
         self.told(result);
     }
@@ -148,6 +157,7 @@ fn write_anew(path: &Path, found: &Found) -> io::Result<(File, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use takt_model::{EventKind, Labels, Timestamp};
 
     fn event(id: u64) -> Event {
@@ -190,6 +200,57 @@ mod tests {
         bytes.truncate(whole + 20);
         let found = read(&bytes);
         assert_eq!((found.events.len(), found.mark), (2, Some(mark(4))));
+    }
+
+    #[test]
+    fn what_a_full_disk_did_not_take_is_written_when_it_has_room_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut history, _) = History::open(directory.path()).unwrap();
+        history.append(Some(&mark(1)), Some(&event(1)));
+        let file = std::mem::replace(&mut history.file, File::options().write(true).open("/dev/full").unwrap());
+        history.append(Some(&mark(2)), Some(&event(2)));
+        assert!(history.is_failing);
+        // It got half of a line.
+        history.file = file;
+        history.file.write_all(b"{\"mark\":{\"lo").unwrap();
+        history.append(Some(&mark(3)), Some(&event(3)));
+        assert!(!history.is_failing);
+        let ids = |found: &Found| found.events.iter().map(|event| event.id).collect::<Vec<_>>();
+        let found = read(&std::fs::read(directory.path().join("events.jsonl")).unwrap());
+        assert_eq!(ids(&found), [1, 3], "a torn line costs itself alone");
+        let kept = || Found { events: [1, 2, 3].map(|id| Arc::new(event(id))).into(), mark: Some(mark(3)) };
+        history.shorten(kept).unwrap();
+        drop(history);
+        let (_history, found) = History::open(directory.path()).unwrap();
+        assert_eq!((ids(&found), found.mark), (vec![1, 2, 3], Some(mark(3))));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_used_is_told_of() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(History::open(&file).is_err(), "a file");
+        std::fs::create_dir_all(directory.path().join("state/events.jsonl")).unwrap();
+        assert!(History::open(&directory.path().join("state")).is_err(), "nothing that can be read");
+        // For root, /proc is the directory that takes no file.
+        assert!(History::open(Path::new("/proc/takt")).is_err());
+    }
+
+    proptest! {
+        /// Whatever a disk made of it: what is whole between the damage is found.
+        #[test]
+        fn damage_costs_the_lines_that_it_hit(damage in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 5)) {
+            let mut bytes = Vec::new();
+            for (id, damage) in (1..).zip(&damage) {
+                bytes.extend(damage.iter().filter(|byte| **byte != b'\n'));
+                bytes.push(b'\n');
+                bytes.extend(line(Some(&mark(id)), Some(&event(id))).unwrap());
+            }
+            let found = read(&bytes);
+            prop_assert_eq!(found.events.iter().map(|event| event.id).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+            prop_assert_eq!(found.mark, Some(mark(5)));
+        }
     }
 
     #[test]

@@ -99,8 +99,9 @@ impl Judge {
         let (left, since) = self.allowance.entry(kind).or_insert((BURST, at));
         if at > *since {
             *left = (*left + apart(*since, at).as_secs_f64()).min(BURST);
-            *since = at;
         }
+        // Also where the clock was set back: it may take years to come to where it was.
+        *since = at;
         let allows = *left >= 1.0;
         if allows {
             *left -= 1.0;
@@ -163,5 +164,19 @@ mod tests {
         assert_eq!(corrected(1100), News, "one a second");
         assert_eq!(corrected(1200), Flood);
         assert_eq!(xid(judge, Kernel, "79", 1), News);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_silences_nothing() {
+        let judge = &mut Judge::default();
+        let mut told =
+            |seconds| judge.verdict(Kernel, EventKind::OomKill, &Labels::new(), Timestamp::from_seconds(seconds));
+        let year = 365 * 86_400;
+        assert!((0..100).all(|_| told(year) == News));
+        assert_eq!(told(year), Flood);
+        // A year back, and on from there.
+        assert_eq!(told(0), Flood);
+        assert!((1..200).all(|second| told(second) == News), "one a second");
+        assert!((0..50).all(|second| told(5 * year + second) == News), "far ahead");
     }
 }

@@ -102,24 +102,35 @@ impl Device {
     }
 
     fn next(&mut self, timeout: Duration) -> io::Result<Next> {
-        loop {
-            match read(&self.handle, &mut self.buffer[..]) {
-                Ok(length) => {
-                    let text = String::from_utf8_lossy(&self.buffer[..length]);
-                    // What user space wrote there is no word of the kernel's.
-                    if let Some(record) = parse_record(&text, &Clock::now()) {
-                        return Ok(Next::Record(record));
-                    }
+        let handle = &self.handle;
+        next_record(&mut self.buffer[..], |buffer| read(handle, buffer), || wait(handle, timeout))
+    }
+}
+
+/// The next record, as `/dev/kmsg` gives it; `wait` tells whether there is something to read.
+fn next_record(
+    buffer: &mut [u8],
+    mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+    mut wait: impl FnMut() -> io::Result<bool>,
+) -> io::Result<Next> {
+    loop {
+        match read(buffer) {
+            Ok(length) => {
+                let text = String::from_utf8_lossy(&buffer[..length]);
+                // What user space wrote there is no word of the kernel's.
+                if let Some(record) = parse_record(&text, &Clock::now()) {
+                    return Ok(Next::Record(record));
                 }
-                Err(Errno::AGAIN) => {
-                    if !wait(&self.handle, timeout)? {
-                        return Ok(Next::Nothing);
-                    }
-                }
-                Err(Errno::PIPE) => return Ok(Next::Overrun),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
             }
+            Err(Errno::AGAIN) => {
+                if !wait()? {
+                    return Ok(Next::Nothing);
+                }
+            }
+            // The next read goes on with the oldest record that is left.
+            Err(Errno::PIPE) => return Ok(Next::Overrun),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -300,6 +311,7 @@ fn open_file(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::io::Write;
 
     const SOON: Duration = Duration::from_millis(10);
@@ -325,6 +337,62 @@ mod tests {
             assert_eq!(parse(text), None, "{text}");
         }
         assert_eq!(unescape("a\\x5cx\\xzz\\x4"), "a\\x\\xzz\\x4");
+    }
+
+    /// What the device says when its reader is slow, interrupted, or finds what a program wrote.
+    #[test]
+    fn a_device_that_overran_is_read_on() {
+        let record = |text: &'static str| Ok(text);
+        let mut answers = [
+            record("6,1,1,-;one"),
+            Err(Errno::PIPE),
+            Err(Errno::INTR),
+            record("30,7,2,-;systemd[1]: Link is Down"),
+            record("\u{fffd};garbage"),
+            Err(Errno::AGAIN),
+            record("6,9,3,-;two"),
+            Err(Errno::AGAIN),
+            Err(Errno::NODEV),
+        ]
+        .into_iter();
+        let mut read = |buffer: &mut [u8]| {
+            let text: &str = answers.next().unwrap()?;
+            buffer[..text.len()].copy_from_slice(text.as_bytes());
+            Ok(text.len())
+        };
+        let mut waits = [true, false].into_iter();
+        let mut next = || next_record(&mut [0; 100], &mut read, || Ok(waits.next().unwrap()));
+        assert!(matches!(next().unwrap(), Next::Record(record) if record.message == "one"));
+        assert_eq!(next().unwrap(), Next::Overrun);
+        assert!(matches!(next().unwrap(), Next::Record(record) if record.message == "two"));
+        assert_eq!(next().unwrap(), Next::Nothing);
+        assert!(next().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_record_ends_the_reader(text in "\\PC{0,80}|[0-9,;\\\\x-]{0,60}") {
+            let clock = Clock { wall: SystemTime::now(), since_start: Duration::from_secs(30) };
+            let _ = parse_record(&text, &clock);
+        }
+
+        #[test]
+        fn any_bytes_are_lines_of_a_file(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..6)) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("kern.log");
+            std::fs::write(&path, "").unwrap();
+            let mut log = KernelLog::open(&path).unwrap();
+            let mut file = File::options().append(true).open(&path).unwrap();
+            let (mut read, mut wrote) = (0, 0);
+            for piece in &pieces {
+                file.write_all(piece).unwrap();
+                wrote += piece.iter().filter(|byte| **byte == b'\n').count();
+                while let Next::Record(_) = log.next(Duration::ZERO).unwrap() {
+                    read += 1;
+                }
+            }
+            prop_assert_eq!(read, wrote);
+        }
     }
 
     #[test]
