@@ -11,6 +11,7 @@ use takt_alerts::rules::{RecordingRule, Rule, RuleFile};
 pub const SHIPPED: &[(&str, &str)] = &[
     ("gpu.events.yml", include_str!("../../dashboards/rules/gpu.events.yml")),
     ("gpu.rules.yml", include_str!("../../dashboards/rules/gpu.rules.yml")),
+    ("learned.rules.yml", include_str!("../../dashboards/rules/learned.rules.yml")),
     ("node.events.yml", include_str!("../../dashboards/rules/node.events.yml")),
     ("node.rules.yml", include_str!("../../dashboards/rules/node.rules.yml")),
     ("slurm.rules.yml", include_str!("../../dashboards/rules/slurm.rules.yml")),

@@ -5,7 +5,7 @@ use crate::query::promql::budget::{Budget, Limits};
 use crate::query::promql::column::{Column, settle_names};
 use crate::query::promql::error::Error;
 use crate::query::promql::functions::{self, Body, Date, Function, Whole};
-use crate::query::promql::plan::{Context, Node, Type, Window};
+use crate::query::promql::plan::{Context, Node, Operator, Type, Window};
 use crate::query::promql::source::{Point, Source};
 use crate::query::promql::value::{Answer, Sample, Series, Value};
 use crate::query::promql::{aggregate, binary, matching, syntax};
@@ -23,6 +23,10 @@ pub struct Options {
     /// Whether the name of a metric of which something was computed stands until the query's end, so that `by`, `on` and
     /// `label_replace` still see it (Prometheus' feature `promql-delayed-name-removal`).
     pub delayed_names: bool,
+    /// Whether the right side of `and` and `unless` is left alone where the left one has nothing: nothing comes of it
+    /// then, but a mistake in it goes unnoticed until the left side has something. For rules, whose left sides mostly
+    /// have nothing.
+    pub lazy: bool,
     /// Bounds of this query.
     pub limits: Limits,
 }
@@ -30,7 +34,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let limits = Limits::default();
-        Self { lookback_ms: 300_000, subquery_step_ms: 60_000, experimental: false, delayed_names: false, limits }
+        let (experimental, delayed_names, lazy) = (false, false, false);
+        Self { lookback_ms: 300_000, subquery_step_ms: 60_000, experimental, delayed_names, lazy, limits }
     }
 }
 
@@ -247,7 +252,11 @@ impl Evaluator<'_> {
         };
         let (place, scalar, vector) = match (lhs.kind(), rhs.kind()) {
             (Type::Vector, Type::Vector) => {
-                let (lhs, rhs) = (self.vector(lhs, grid)?, self.vector(rhs, grid)?);
+                let lhs = self.vector(lhs, grid)?;
+                if self.options.lazy && lhs.is_empty() && matches!(op, Operator::And | Operator::Unless) {
+                    return Ok(lhs);
+                }
+                let rhs = self.vector(rhs, grid)?;
                 let columns = matching::vectors(*op, lhs, rhs, matching, *return_bool, grid.steps, self.budget)?;
                 return if self.options.delayed_names { Ok(columns) } else { settle_names(columns) };
             }
@@ -396,4 +405,31 @@ fn window_of(node: Option<&Node>) -> Result<&Window, Error> {
 /// The plan checks types, so this is not reached; an error is still better than a panic.
 fn wrong_type(node: &Node, wanted: Type) -> Error {
     Error::Parse(format!("expected type {wanted}, got {}", node.kind()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::promql::Memory;
+
+    #[test]
+    fn a_lazy_query_leaves_alone_what_nothing_can_come_of() {
+        // Evaluating the right side is a mistake: two elements for one.
+        let wrong = "(vector(1) * on () {__name__=~\"a|b\"})";
+        let mut source = Memory::new();
+        for name in ["a", "b"] {
+            source.add([("__name__", name)].into_iter().collect(), [(0, Some(1.0))]);
+        }
+        let evaluates = |query: &str, lazy| {
+            let options = Options { lazy, ..Options::default() };
+            instant(&source, query, 0, &options).is_ok()
+        };
+        for (left, op, fails) in
+            [("nothing", "and", false), ("nothing", "unless", false), ("nothing", "or", true), ("a", "and", true)]
+        {
+            let query = format!("{left} {op} {wrong}");
+            assert!(!evaluates(&query, false), "{query}");
+            assert_eq!(!evaluates(&query, true), fails, "{query}");
+        }
+    }
 }
