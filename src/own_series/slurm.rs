@@ -32,6 +32,7 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
             row.push((named("takt_slurm_jobs_pending", &labels), *jobs as f64));
         }
     }
+    row.extend(maintenance(now));
     row.extend(failures(now, at));
     row
 }
@@ -73,6 +74,18 @@ fn nodes(now: &SchedulerNow) -> Row {
     row
 }
 
+/// Planned long before, so it holds while slurmctld is away too.
+fn maintenance(now: &SchedulerNow) -> Row {
+    let mut row = Row::new();
+    for kept in &now.maintenance {
+        for node in kept.nodes() {
+            let labels = [("node", node.as_str()), ("reservation", &kept.name)];
+            row.push((named("takt_slurm_node_maintenance", &labels), 1.0));
+        }
+    }
+    row
+}
+
 fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
     let mut by_node: BTreeMap<String, u64> = BTreeMap::new();
     let mut row = Row::new();
@@ -95,6 +108,7 @@ fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_collector::accounting::reservation::Reservation;
     use takt_collector::store::LostJob;
 
     fn shown(state: PollState, pending: Option<Vec<Pending>>) -> Vec<String> {
@@ -116,6 +130,11 @@ mod tests {
             ],
             last_start: Some(100),
             lost_jobs: vec![lost("7", "g[1-2]", 9_000), lost("8", "g2", 100)],
+            maintenance: vec![Reservation {
+                name: "firmware".to_owned(),
+                node_list: Some("g[4-5]".to_owned()),
+                ..Reservation::default()
+            }],
         };
         let status = PollStatus { state, pending, ..PollStatus::default() };
         let row = series(&now, &status, Timestamp::from_seconds(10_000));
@@ -137,6 +156,8 @@ mod tests {
                 r#"takt_slurm_nodes{state="unavailable"} 1"#,
                 "takt_slurm_last_start_timestamp_seconds 100",
                 r#"takt_slurm_jobs_pending{partition="gpu", reason="Resources"} 3"#,
+                r#"takt_slurm_node_maintenance{node="g4", reservation="firmware"} 1"#,
+                r#"takt_slurm_node_maintenance{node="g5", reservation="firmware"} 1"#,
                 r#"takt_slurm_job_node_failure{jobid="7", node="g[1-2]", user="ada"} 1"#,
                 r#"takt_slurm_node_failures_1d{node="g1"} 1"#,
                 r#"takt_slurm_node_failures_1d{node="g2"} 2"#,

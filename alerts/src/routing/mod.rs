@@ -5,6 +5,7 @@ pub mod dedup;
 pub mod group;
 pub mod inhibit;
 pub mod interval;
+pub mod maintenance;
 pub mod matcher;
 pub mod plan;
 mod router;

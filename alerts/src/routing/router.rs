@@ -4,6 +4,7 @@ use super::config::{Config, Integration, Receiver, Route};
 use super::dedup::{LogEntry, Reason, Told};
 use super::group::{Arrival, GroupId, Groups};
 use super::inhibit::Inhibitor;
+use super::maintenance::Maintenance;
 use super::matcher::Matchers;
 use super::plan::{Member, plan};
 use super::silence::Silences;
@@ -59,7 +60,7 @@ pub struct Suppressed {
     pub silenced_by: Vec<String>,
     /// The alert that explains it.
     pub inhibited_by: Option<Fingerprint>,
-    /// Times in which its routes are mute.
+    /// Times in which its routes are mute, and the maintenance that its node is in.
     pub muted_by: Vec<String>,
 }
 
@@ -72,6 +73,8 @@ pub struct Router {
     groups: Groups,
     /// All silences.
     pub silences: Silences,
+    /// Nodes that are, or will be, worked on.
+    pub maintenance: Vec<Maintenance>,
     log: BTreeMap<LogKey, LogEntry>,
 }
 
@@ -84,6 +87,7 @@ impl Router {
             alerts: AlertBook::default(),
             groups: Groups::default(),
             silences: Silences::default(),
+            maintenance: Vec::new(),
             log: BTreeMap::new(),
         }
     }
@@ -185,10 +189,12 @@ impl Router {
         move |alert| {
             let routes = self.config.routes.matching(&alert.labels);
             let muted = routes.into_iter().flat_map(|at| self.muting_intervals(self.config.routes.get(at), now));
+            let work = self.maintenance.iter().filter(|work| work.covers(&alert.labels, now));
+            let work = work.map(|work| format!("reservation {}", work.name));
             Suppressed {
                 silenced_by: self.silences.covering(&alert.labels, now).map(|silence| silence.id.clone()).collect(),
                 inhibited_by: inhibitor.muted_by(&alert.labels),
-                muted_by: muted.map(str::to_owned).collect(),
+                muted_by: muted.map(str::to_owned).chain(work).collect(),
             }
         }
     }
@@ -217,7 +223,8 @@ impl Router {
             .map(|(fingerprint, alert)| {
                 let is_muted = is_mute
                     || inhibitor.muted_by(&alert.labels).is_some()
-                    || self.silences.covering(&alert.labels, now).next().is_some();
+                    || self.silences.covering(&alert.labels, now).next().is_some()
+                    || self.maintenance.iter().any(|work| work.covers(&alert.labels, now));
                 Member { fingerprint, alert, is_muted }
             })
             .collect();

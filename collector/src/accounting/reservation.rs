@@ -51,21 +51,33 @@ pub struct ReservedRun<'r> {
 }
 
 impl Reservation {
+    /// Whether its nodes are kept to be worked on.
+    pub fn is_maintenance(&self) -> bool {
+        self.says("MAINT")
+    }
+
     /// What it does to the cluster's capacity; `None` where it only marks nodes on which jobs go on.
     pub fn effect(&self) -> Option<Effect> {
-        let says = |flag: &str| self.flags.split(',').any(|word| word == flag);
-        match (says("IGNORE_JOBS"), says("MAINT")) {
+        match (self.says("IGNORE_JOBS"), self.is_maintenance()) {
             (true, _) => None,
             (false, true) => Some(Effect::PlannedDown),
             (false, false) => Some(Effect::Reserved),
         }
     }
 
+    fn says(&self, flag: &str) -> bool {
+        self.flags.split(',').any(|word| word == flag)
+    }
+
+    /// The names of its nodes; none where Slurm's list cannot be read.
+    pub fn nodes(&self) -> Vec<String> {
+        self.node_list.as_deref().and_then(|list| nodelist::expand(list).ok()).unwrap_or_default()
+    }
+
     /// What it keeps: its GPUs are those that Slurm names, else all of its nodes if all of their CPUs are kept.
     pub fn amounts(&self, nodes: &HashMap<&str, Amounts>) -> Amounts {
         let gpus = self.gpus.unwrap_or_else(|| {
-            let names = self.node_list.as_deref().and_then(|list| nodelist::expand(list).ok()).unwrap_or_default();
-            let known: Option<Vec<&Amounts>> = names.iter().map(|name| nodes.get(name.as_str())).collect();
+            let known: Option<Vec<&Amounts>> = self.nodes().iter().map(|name| nodes.get(name.as_str())).collect();
             let known = known.unwrap_or_default();
             let cpus: u64 = known.iter().map(|node| node.cpus).sum();
             if cpus == self.cpus { known.iter().map(|node| node.gpus).sum() } else { 0 }

@@ -1,6 +1,7 @@
 //! What the records say of the scheduler at this moment, for the series that the server exports.
 
 use super::{Records, micros};
+use crate::accounting::reservation::Reservation;
 use crate::store::StoreError;
 
 /// The scheduler at one moment.
@@ -12,6 +13,8 @@ pub struct SchedulerNow {
     pub last_start: Option<i64>,
     /// Jobs that ended within the last day because a node failed or did not boot.
     pub lost_jobs: Vec<LostJob>,
+    /// Reservations for maintenance that have begun and are not over.
+    pub maintenance: Vec<Reservation>,
 }
 
 /// A job that ended because a node failed.
@@ -55,6 +58,8 @@ impl Records<'_> {
             vec![cluster.to_owned().into(), micros(now - 86_400).into()],
             |row| Ok(LostJob { job_id: row.get(0)?, user: row.get(1)?, node_list: row.get(2)?, end: row.get(3)? }),
         )?;
-        Ok(SchedulerNow { nodes, last_start: last_start.into_iter().flatten().next(), lost_jobs })
+        let mut maintenance = self.reservations(cluster, now)?;
+        maintenance.retain(|kept| kept.is_maintenance() && kept.from <= now);
+        Ok(SchedulerNow { nodes, last_start: last_start.into_iter().flatten().next(), lost_jobs, maintenance })
     }
 }
