@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 use support::channels::Channel;
 use support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
+use support::slurm::{Mode, SlurmLab};
 use support::takt::Takt;
 use support::{Needed, need, or_skip};
 
@@ -72,9 +73,13 @@ struct Lab {
 impl Lab {
     /// `channels` are those of the receiver `ops`; `SLACK` stands for the stand-in's address, `BOT` for a bot's settings.
     fn start(channels: &str) -> Option<Self> {
+        Self::start_with(Takt::fresh(), channels, |config| config)
+    }
+
+    /// The same, with a change to `takt.toml`.
+    fn start_with(takt: Takt, channels: &str, change: impl FnOnce(String) -> String) -> Option<Self> {
         let slack = or_skip(Channel::slack())?;
         let smtp = or_skip(Channel::smtp())?;
-        let takt = Takt::fresh();
         let kmsg = takt.file("kmsg", "");
         let textfiles = takt.directory().join("textfiles");
         fs::create_dir(&textfiles).unwrap();
@@ -94,7 +99,7 @@ impl Lab {
             smtp.port,
             slack.url(),
         );
-        takt.file("takt.toml", config);
+        takt.file("takt.toml", change(config));
         takt.file("token", "0123456789abcdef-test\n");
         let mut lab = Self { takt, slack, smtp, address, server: None, exporter: None, node, kmsg, textfiles };
         lab.export();
@@ -139,7 +144,7 @@ impl Lab {
         server.wait_until("serving", SOON, || http_get(&page).ok().filter(|page| page.status == 200));
         // Listening to events begins with the exporter's greeting.
         server.wait_until("seeing the exporter", SOON, || {
-            let up = http_get(&format!("http://{}/api/v1/query?query=up%7Bnode%3D%22g01%22%7D", self.address)).ok()?;
+            let up = http_get(&format!("http://{}/api/v1/query?query=up%7Bnode%21%3D%22%22%7D", self.address)).ok()?;
             up.body.contains(",\"1\"]").then_some(())
         });
         self.server = Some(server);
@@ -615,4 +620,147 @@ fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
     lab.fault(79);
     let hook = lab.slack.wait("/hook", 1);
     assert!(hook[0]["body"].to_string().contains("XID 79 on g01"), "{hook:?}");
+}
+
+/// What Slurm keeps for maintenance wakes nobody, from the reservation's beginning to its end.
+#[test]
+fn on_nodes_that_slurm_keeps_for_maintenance_nothing_is_told() {
+    for mode in [Mode::WithDbd, Mode::WithoutDbd] {
+        let Some(slurm) = or_skip(SlurmLab::start(mode)) else { return };
+        let takt = Takt::fresh().with_environment(slurm.environment());
+        let polls = |config: String| {
+            let config = config.replace("cluster = 'lab'\n", "").replace("node = 'g01'", "node = 'node0'");
+            config.replace("jobs.poll = false", "jobs = {interval_seconds = 1, history_days = 1}")
+        };
+        let Some(lab) = Lab::start_with(takt, "  webhook_configs: [{url: 'SLACK/hook'}]\n", polls) else { return };
+        lab.wait_for_listener();
+        lab.heat(Some(95.0));
+        assert_eq!(lab.slack.wait("/hook", 1)[0]["body"]["status"], "firing");
+        let kept = ["reservationname=firmware", "flags=maint,ignore_jobs", "nodes=node0", "users=root"];
+        slurm.run(&[&["scontrol", "create", "reservation", "starttime=now", "duration=60"][..], &kept].concat());
+        let why = || lab.get("/api/v2/alerts")[0]["status"]["mutedBy"].clone();
+        wait_for("the reservation", SOON, || (why() == json!(["reservation firmware"])).then_some(()));
+        assert!(lab.takt(&["alerts", "list"]).ok().contains("reservation firmware"));
+        lab.wait_for_series("takt_slurm_node_maintenance{reservation=\"firmware\"}", "\"node0\"");
+        // A fault while somebody works on the node, and the end of what was told before.
+        lab.fault(79);
+        wait_for("the fault", SOON, || lab.get("/api/v2/alerts").to_string().contains("XID 79 on node0").then_some(()));
+        lab.heat(Some(20.0));
+        wait_for("both ends", SOON, || lab.get("/api/v2/alerts").as_array()?.is_empty().then_some(()));
+        assert_eq!(lab.slack.on("/hook").len(), 1, "{:?}", lab.slack.on("/hook"));
+        slurm.run(&["scontrol", "delete", "reservation=firmware"]);
+        let hook = lab.slack.wait("/hook", 2);
+        assert_eq!((&hook[1]["body"]["status"], hook.len()), (&json!("resolved"), 2));
+        assert!(!hook[1]["body"].to_string().contains("XID 79"), "{hook:?}");
+        // After it the node is as any other.
+        lab.fault(48);
+        assert!(lab.slack.wait("/hook", 3)[2]["body"].to_string().contains("XID 48 on node0"));
+    }
+}
+
+/// Slack takes a message and Takt ends before it hears of that: the message is found again, and not told twice.
+#[test]
+fn a_message_that_slack_took_without_an_answer_is_not_told_twice() {
+    let channels =
+        "  slack_configs: [{channel: C1, app_url: 'SLACK/api', app_token: xoxb-test, send_resolved: true}]\n";
+    let Some(mut lab) = Lab::start(channels) else { return };
+    lab.wait_for_listener();
+    lab.slack.script("/api/chat.postMessage", json!([{"take": true}]));
+    lab.fault(79);
+    lab.slack.wait("/api/chat.postMessage", 1);
+    lab.kill();
+    lab.serve();
+    lab.slack.wait("/api/conversations.history", 1);
+    // Its end is told by a change of the message that was found.
+    let updated = lab.slack.wait("/api/chat.update", 1);
+    assert!(updated[0]["body"]["text"].as_str().unwrap().starts_with("[RESOLVED]"), "{updated:?}");
+    assert_eq!(lab.slack.on("/api/chat.postMessage").len(), 1);
+}
+
+/// A channel that takes nothing is reported by the others, a rule that fails by all of them.
+#[test]
+fn what_is_wrong_with_alerting_is_told_by_what_still_works() {
+    let channels = "  slack_configs: [{BOT, send_resolved: true}]\n  email_configs: [{to: ann@lab.example}]\n";
+    let soon = |config: String| config.replace("heartbeat_seconds = 5", "heartbeat_seconds = 5\npatience_seconds = 5");
+    let Some(lab) = Lab::start_with(Takt::fresh(), channels, soon) else { return };
+    lab.wait_for_listener();
+    lab.slack.script("/api", json!([{"status": 503, "forever": true}]));
+    lab.fault(79);
+    let says = |words: &str| {
+        let mails = lab.smtp.taken().into_iter().map(|mail| mail["content"].as_str().unwrap().to_owned());
+        mails.filter(|mail| mail.contains(words)).collect::<Vec<_>>()
+    };
+    let mail = wait_for("a mail about Slack", SOON, || says("TaktDeliveryFailing").pop());
+    // Quoted-printable breaks lines where it likes.
+    let mail = mail.replace("=\r\n", "");
+    assert!(mail.contains("ops/slack/0") && mail.contains("HTTP 503"), "{mail}");
+
+    lab.heat(Some(50.0));
+    let failing = SAMPLE_RULES.replace("lab:heat > 90", "lab:heat * on (node) {__name__=~\"heat|up\"}");
+    lab.takt.file("rules/test.rules.yml", failing);
+    assert_eq!(lab.reload().0, 200);
+    let mail = wait_for("a mail about the rule", SOON, || says("TaktRuleFailing").pop()).replace("=\r\n", "");
+    assert!(mail.contains("test.rules.yml:test/Hot"), "{mail}");
+    assert!(lab.takt(&["alerts", "list"]).ok().contains("TaktRuleFailing"));
+
+    // The channel is back: it gets what it missed.
+    lab.slack.script("/api", json!([]));
+    wait_for("what Slack missed", SOON, || {
+        lab.slack.on("/api/chat.postMessage").iter().any(|one| one["body"].to_string().contains("XID 79")).then_some(())
+    });
+}
+
+#[test]
+fn silences_that_cover_most_of_what_fires_are_told_of() {
+    let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else { return };
+    lab.takt(&["alerts", "silence", "alertname=Hot", "--comment", "too wide"]).ok();
+    let heat: String = (0..12).map(|n| format!("heat{{rack=\"{n}\"}} 95\n")).collect();
+    fs::write(lab.textfiles.join("heat.prom"), heat).unwrap();
+    lab.takt.file("rules/test.rules.yml", SAMPLE_RULES.replace("sum by (node)", "sum by (node, rack)"));
+    assert_eq!(lab.reload().0, 200);
+    let hook = lab.slack.wait("/hook", 1);
+    let alert = &hook[0]["body"]["alerts"][0];
+    assert_eq!(alert["labels"]["alertname"], "TaktSilencesTooMuch");
+    assert_eq!(alert["annotations"]["summary"], "12 of 12 alerts that fire are silenced");
+}
+
+/// An outside service learns that Takt is gone by hearing nothing more.
+#[test]
+fn the_heartbeat_goes_on_until_the_server_is_gone() {
+    let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else { return };
+    lab.slack.wait("/heartbeat", 3);
+    // One that fails is none to stop for.
+    lab.slack.script("/heartbeat", json!([{"status": 500}]));
+    let failed = |lab: &Lab| {
+        let page = http_get(&format!("http://{}/metrics", lab.address)).unwrap().body;
+        page.lines().any(|line| line.starts_with("takt_alerts_heartbeat_failures") && line.ends_with(" 1"))
+    };
+    wait_for("a heartbeat that failed", SOON, || failed(&lab).then_some(()));
+    let heard = lab.slack.on("/heartbeat").len();
+    lab.slack.wait("/heartbeat", heard + 1);
+    lab.kill();
+    let heard = lab.slack.on("/heartbeat").len();
+    std::thread::sleep(Duration::from_secs(11));
+    assert_eq!(lab.slack.on("/heartbeat").len(), heard);
+    lab.serve();
+    lab.slack.wait("/heartbeat", heard + 1);
+}
+
+/// Samples that cannot be stored are still seen by rules, so that somebody hears of it: by the shipped rule.
+#[test]
+fn samples_that_wait_for_the_disk_are_told_of() {
+    let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else { return };
+    lab.stop();
+    let rules = include_str!("../dashboards/rules/takt.rules.yml");
+    lab.takt.file("rules/takt.rules.yml", rules.replace("for: 1m", "for: 2s").replace("interval: 15s", "interval: 1s"));
+    lab.takt.file("rules/thresholds.rules.yml", include_str!("../dashboards/rules/thresholds.rules.yml"));
+    let config = fs::read_to_string(lab.takt.directory().join("takt.toml")).unwrap();
+    let config = config.replace("heartbeat_url", "thresholds = {collector_lag_seconds = 3}\nheartbeat_url");
+    lab.takt.file("takt.toml", format!("{config}[store]\nmin_free_bytes = {}\n", i64::MAX));
+    lab.serve();
+    let said = wait_for("word of it", SOON, || {
+        let all = lab.slack.on("/hook").iter().map(|one| one["body"].to_string()).collect::<String>();
+        all.contains("CollectorLag").then_some(all)
+    });
+    assert!(said.contains("to be stored"), "{said}");
 }

@@ -56,6 +56,8 @@ pub struct AlertsConfig {
     pub heartbeat_url: Option<String>,
     /// Seconds between two of these.
     pub heartbeat_seconds: u64,
+    /// Seconds that a channel may take no message, or a rule fail, before that is told as an alert of its own.
+    pub patience_seconds: u64,
 }
 
 impl Default for AlertsConfig {
@@ -81,6 +83,7 @@ impl Default for AlertsConfig {
             external_url: None,
             heartbeat_url: None,
             heartbeat_seconds: 60,
+            patience_seconds: 300,
         }
     }
 }
@@ -136,6 +139,9 @@ impl AlertsConfig {
         }
         if !(5..=86_400).contains(&self.heartbeat_seconds) {
             return wrong("heartbeat_seconds", "5 to 86400", &self.heartbeat_seconds.to_string());
+        }
+        if !(5..=86_400).contains(&self.patience_seconds) {
+            return wrong("patience_seconds", "5 to 86400", &self.patience_seconds.to_string());
         }
         Ok(())
     }

@@ -19,9 +19,6 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// How many messages may follow one another in a channel that wants to be paced.
 pub const BURST: usize = 4;
 
-/// A row older than this is trouble to report over another channel.
-pub const LATE_AFTER: Duration = Duration::from_secs(300);
-
 /// One message on its way to one channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -46,6 +43,9 @@ pub struct Row {
     /// What the channel calls the message, if later ones of its group go below it.
     #[serde(default)]
     pub handle: Option<String>,
+    /// Whether it was handed to the channel and no answer came: the channel may have it already.
+    #[serde(default)]
+    pub is_in_doubt: bool,
 }
 
 /// Where a row stands.
@@ -80,6 +80,11 @@ pub enum Outcome {
     TryAgain {
         /// Its `Retry-After`.
         after: Option<Duration>,
+        /// Why.
+        error: String,
+    },
+    /// It may have it or not: the connection was lost, or Takt ended, before it answered.
+    NoAnswer {
         /// Why.
         error: String,
     },
@@ -120,7 +125,8 @@ impl Outbox {
             outbox.next_id = outbox.next_id.max(row.id + 1);
             outbox.threads.extend(row.handle.clone().map(|handle| (thread_key(&row), handle)));
             if !row.state.is_final() {
-                outbox.rows.insert(row.id, Row { state: RowState::Queued, ..row });
+                let is_in_doubt = row.is_in_doubt || row.state == RowState::Sending;
+                outbox.rows.insert(row.id, Row { state: RowState::Queued, is_in_doubt, ..row });
             }
         }
         outbox
@@ -203,6 +209,10 @@ impl Outbox {
                     None => {}
                 }
             }
+            Outcome::NoAnswer { error } => {
+                (row.state, row.is_in_doubt, row.error) = (RowState::Queued, true, Some(error.clone()));
+                row.next_at = now.plus(backoff(row.attempts, row.id));
+            }
             Outcome::TryAgain { after, error } => {
                 row.state = RowState::Queued;
                 row.error = Some(error.clone());
@@ -237,11 +247,11 @@ impl Outbox {
         vec![changed]
     }
 
-    /// Channels whose oldest row waits for too long, with that row: to be reported over another channel.
-    pub fn late(&self, now: Timestamp) -> Vec<&Row> {
+    /// Channels whose oldest row was decided before `since`, with that row: to be reported over another channel.
+    pub fn late(&self, since: Timestamp) -> Vec<&Row> {
         let mut seen = BTreeSet::new();
         let oldest = self.rows.values().filter(|row| seen.insert(row.channel.as_str()));
-        oldest.filter(|row| row.created_at.plus(LATE_AFTER) < now).collect()
+        oldest.filter(|row| row.created_at < since).collect()
     }
 
     /// The rows that are not final.
@@ -264,6 +274,7 @@ impl Outbox {
             next_at: now,
             error: None,
             handle: None,
+            is_in_doubt: false,
         };
         self.rows.insert(id, row.clone());
         row
@@ -391,7 +402,7 @@ mod tests {
         let changed = outbox.answered(8, &give_up, &to_slack, at(2));
         assert_eq!((changed.len(), changed[0].state), (1, RowState::Queued));
         assert_eq!(outbox.next_due(), Some(at(302)));
-        assert_eq!(outbox.late(at(302)).len(), 1);
+        assert_eq!(outbox.late(at(2)).len(), 1);
     }
 
     #[test]

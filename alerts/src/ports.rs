@@ -22,6 +22,18 @@ pub trait Query {
     /// # Errors
     /// Where it cannot be, with the place in the expression.
     fn check(&self, expr: &str) -> Result<(), QueryError>;
+
+    /// What a message about an alert says besides its rule's words, as annotations: whose jobs were there when it began,
+    /// and what `expr`, if it has a rule, has measured within the last hour.
+    fn context(
+        &self,
+        _expr: Option<&str>,
+        _labels: &Labels,
+        _since: Timestamp,
+        _at: Timestamp,
+    ) -> Vec<(String, String)> {
+        Vec::new()
+    }
 }
 
 /// One sample that a rule writes: of `ALERTS`, of `ALERTS_FOR_STATE` or of a recording rule.

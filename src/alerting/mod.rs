@@ -1,6 +1,7 @@
 //! The alert engine in the server: its configuration read, its traits implemented over the store, exporters' events
 //! brought to it.
 
+mod context;
 mod outside;
 mod pack;
 mod rows;
@@ -30,7 +31,7 @@ use takt_alerts::notify::owner::Addresses;
 use takt_alerts::routing::Settings;
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
-use takt_alerts::run::{AlertMetrics, Alerting, Ask, Exporter, Handle, Heartbeat, listen};
+use takt_alerts::run::{AlertMetrics, Alerting, Ask, Exporter, Handle, Heartbeat, Vigil, listen};
 use takt_collector::scrape::{ScrapeManager, TargetAccess};
 use takt_collector::store::Store;
 use takt_model::{Labels, error_chain};
@@ -98,7 +99,7 @@ impl Reload {
     pub async fn follow(&self, config: &Config, loaded: Loaded) -> anyhow::Result<()> {
         let Loaded { rules, routing, channels } = loaded;
         let server = server(config, &self.cluster, self.address);
-        self.handle.use_channels(channels, heartbeat(config))?;
+        self.handle.use_channels(channels, vigil(config))?;
         let change = self.handle.change(move |engine, now| {
             engine.is_served_by(server);
             ((), engine.reload(&rules.files, &rules.events, XidTable::shipped().clone(), routing, now))
@@ -127,9 +128,9 @@ impl Alerts {
             XidTable::shipped().clone(),
             routing,
         );
-        let outside = OverStore::new(Arc::clone(store), SystemTime::now().into())?;
+        let outside = OverStore::new(Arc::clone(store), cluster, SystemTime::now().into())?;
         let metrics = AlertMetrics::register(registry);
-        let alerting = Alerting::start(engine, outside, channels, heartbeat(config), metrics)?;
+        let alerting = Alerting::start(engine, outside, channels, vigil(config), metrics)?;
         let handle = alerting.handle();
         let listening = tokio::spawn(listen_to_all(Arc::clone(scrape), handle.clone()));
         let api = Api { handle: handle.clone(), started: jiff::Timestamp::now() };
@@ -166,9 +167,10 @@ impl Alerts {
     }
 }
 
-fn heartbeat(config: &Config) -> Option<Heartbeat> {
-    let url = config.alerts.heartbeat_url.clone()?;
-    Some(Heartbeat { url, interval: Duration::from_secs(config.alerts.heartbeat_seconds) })
+fn vigil(config: &Config) -> Vigil {
+    let interval = Duration::from_secs(config.alerts.heartbeat_seconds);
+    let heartbeat = config.alerts.heartbeat_url.clone().map(|url| Heartbeat { url, interval });
+    Vigil { heartbeat, patience: Duration::from_secs(config.alerts.patience_seconds) }
 }
 
 fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {

@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use takt_alerts::ports::{AlertStore, Query, QueryError, Sample, SampleSink, StoreError};
+use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::Outside;
 use takt_alerts::{Batch, Snapshot};
+use takt_collector::accounting::reservation::Reservation;
 use takt_collector::query::promql::{self, Limits, Options, Value};
-use takt_collector::store::{self, AlertRecords, Group, Store};
-use takt_model::{Event, Labels, Timestamp};
+use takt_collector::store::{self, AlertRecords, Group, Records, Store};
+use takt_model::{Event, Labels, Timestamp, error_chain};
 
-use super::rows;
+use super::{context, rows};
 
 /// An expression of a rule that takes longer is an error.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,6 +22,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct OverStore {
     store: Arc<Store>,
     records: AlertRecords,
+    cluster: String,
     written: RefCell<Writer>,
 }
 
@@ -71,18 +74,27 @@ impl Writer {
 }
 
 impl OverStore {
-    /// Opens the tables.
-    pub fn new(store: Arc<Store>, now: Timestamp) -> Result<Self, store::StoreError> {
+    /// Opens the tables. The scheduler's records are those of `cluster`.
+    pub fn new(store: Arc<Store>, cluster: &str, now: Timestamp) -> Result<Self, store::StoreError> {
         let records = AlertRecords::open(store.database(), now.0)?;
         let written = RefCell::new(Writer::new(&store));
-        Ok(Self { store, records, written })
+        Ok(Self { store, records, cluster: cluster.to_owned(), written })
     }
 }
 
 /// Evaluates over any source of series: the store's, or those of a test.
 pub fn instant(source: &dyn promql::Source, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
+    evaluate(source, expr, at, true)
+}
+
+fn evaluate(
+    source: &dyn promql::Source,
+    expr: &str,
+    at: Timestamp,
+    lazy: bool,
+) -> Result<Vec<(Labels, f64)>, QueryError> {
     let limits = Limits { deadline: Some(Instant::now() + QUERY_TIMEOUT), ..Limits::default() };
-    let options = Options { limits, ..Options::default() };
+    let options = Options { limits, lazy, ..Options::default() };
     let answer = promql::instant(source, expr, at.0, &options).map_err(|error| QueryError(error.to_string()))?;
     match answer.value {
         Value::Vector(samples) => Ok(samples.into_iter().map(|sample| (sample.labels, sample.point.value)).collect()),
@@ -93,7 +105,7 @@ pub fn instant(source: &dyn promql::Source, expr: &str, at: Timestamp) -> Result
 
 /// Whether an expression can be evaluated at all, and gives what a rule can use.
 pub fn check(expr: &str) -> Result<(), QueryError> {
-    instant(&promql::Memory::new(), expr, Timestamp(0)).map(drop)
+    evaluate(&promql::Memory::new(), expr, Timestamp(0), false).map(drop)
 }
 
 impl Query for OverStore {
@@ -103,6 +115,10 @@ impl Query for OverStore {
 
     fn check(&self, expr: &str) -> Result<(), QueryError> {
         check(expr)
+    }
+
+    fn context(&self, expr: Option<&str>, labels: &Labels, since: Timestamp, at: Timestamp) -> Vec<(String, String)> {
+        context::context(&*self.store, expr, labels, since, at)
     }
 }
 
@@ -138,6 +154,19 @@ impl Outside for OverStore {
             (None, Some(node)) => nodes.contains(node),
             (None, None) => false,
         })
+    }
+
+    fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>> {
+        let kept = Records::of(self.store.database()).reservations(&self.cluster, now.whole_seconds());
+        let kept = kept.inspect_err(|error| tracing::warn!(error = error_chain(error), "cannot look up reservations"));
+        let work = kept.ok()?.into_iter().filter(Reservation::is_maintenance).map(|kept| Maintenance {
+            nodes: kept.nodes().into_iter().collect(),
+            name: kept.name,
+            cluster: self.cluster.clone(),
+            from: Timestamp::from_seconds(kept.from),
+            to: Timestamp::from_seconds(kept.to),
+        });
+        Some(work.collect())
     }
 
     /// The job and the user that held the GPU when it happened, or whose job it was.

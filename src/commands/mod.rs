@@ -9,7 +9,7 @@ mod fairshare;
 mod gpus;
 mod import;
 mod jobs;
-mod plot;
+pub mod plot;
 mod promqltest;
 mod query;
 mod reconcile;

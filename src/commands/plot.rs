@@ -114,9 +114,16 @@ fn dot(x: usize, y: usize) -> u8 {
     BITS[x][y]
 }
 
+/// A bar for each value between `least` and `most`, a gap where there is none.
+pub fn bars(values: impl IntoIterator<Item = Option<f64>>, least: f64, most: f64) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let share = |value: f64| if most > least { (value - least) / (most - least) } else { 0.5 };
+    let bar = |value: f64| BARS[((share(value) * 8.0) as usize).min(7)];
+    values.into_iter().map(|value| value.map_or(' ', bar)).collect()
+}
+
 /// A line each, all on one scale, with the least, the greatest and the last value.
 fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
-    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let all = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
     let (least, most) = bounds(all).unwrap_or((0.0, 0.0));
     let names = lines.iter().take(MOST).map(|line| line.name.chars().count()).max().unwrap_or(0).min(width / 2);
@@ -124,13 +131,7 @@ fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
     out.push_str(&format!("{:names$} {:bars$} {:>10} {:>10} {:>10}\n", "", "", "min", "max", "last"));
     for line in lines.iter().take(MOST) {
         let name: String = line.name.chars().take(names).collect();
-        let picture: String = columns(line, from, to, bars)
-            .into_iter()
-            .map(|value| {
-                let share = |value: f64| if most > least { (value - least) / (most - least) } else { 0.5 };
-                value.map_or(' ', |value| BARS[((share(value) * 8.0) as usize).min(7)])
-            })
-            .collect();
+        let picture = self::bars(columns(line, from, to, bars), least, most);
         let (low, high) = bounds(line.points.iter().map(|point| point.1)).unwrap_or((f64::NAN, f64::NAN));
         let last = line.points.last().map_or(f64::NAN, |point| point.1);
         let [low, high, last] = [low, high, last].map(number);
@@ -142,7 +143,7 @@ fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
 }
 
 /// Four digits are what a picture shows.
-fn number(x: f64) -> String {
+pub fn number(x: f64) -> String {
     match x.abs() {
         0.0 => "0".to_owned(),
         a if (1e-3..1e6).contains(&a) => {

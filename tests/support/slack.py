@@ -4,19 +4,21 @@
 Each request becomes one line of JSON in FILE: `at` (seconds), `path`, `status`, `answer`, `body`. The port is printed
 once it listens.
 
-/api/chat.postMessage and /api/chat.update speak the Web API: a token, a channel that exists, a message that is known,
-and at most one message a second in a channel with bursts of --burst; beyond that 429 with Retry-After. /services/... is
+/api/chat.postMessage, chat.update, conversations.history and .replies speak the Web API: a token, a channel that exists, a
+message that is known, and at most one message a second in a channel with bursts of --burst; beyond that 429 with
+Retry-After. /services/... is
 an incoming webhook: `ok`, or `invalid_payload`. All other paths take anything.
 
 POST /script gives answers for the next requests whose path begins with `path`, oldest first:
 {"path": "/api", "answers": [{"status": 503}, {"status": 429, "retry_after": 1}, {"error": "channel_not_found"}]}
-An answer with "forever": true stays; {"path": …, "answers": []} takes back what was given.
+{"take": true} takes the request as it should and never answers it. An answer with "forever": true stays; {"path": …, "answers": []} takes back what was given.
 """
 
 import argparse
 import json
 import threading
 import time
+import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 LOCK = threading.Lock()
@@ -47,10 +49,13 @@ class Handler(BaseHTTPRequestHandler):
                 SCRIPT[asked["path"]] = asked["answers"]
             return self.reply(200, {}, "ok")
         with LOCK:
-            status, headers, answer = scripted(self.path) or answer_to(self.path, self.headers, body)
+            given = scripted(self.path)
+            status, headers, answer = given if given and given != "take" else answer_to(self.path, self.headers, body)
             line = {"at": at, "path": self.path, "status": status, "answer": answer, "body": body}
             self.server.file.write(json.dumps(line) + "\n")
             self.server.file.flush()
+        if given == "take":
+            time.sleep(3600)
         self.reply(status, headers, answer)
 
     def reply(self, status, headers, answer):
@@ -68,6 +73,8 @@ def scripted(path):
         if path.startswith(prefix) and answers:
             given = answers[0] if answers[0].get("forever") else answers.pop(0)
             headers = {"Retry-After": str(given["retry_after"])} if "retry_after" in given else {}
+            if "take" in given:
+                return "take"
             if "error" in given:
                 return 200, headers, json.dumps({"ok": False, "error": given["error"]})
             return given["status"], headers, given.get("body", "")
@@ -91,6 +98,8 @@ def web_api(path, headers, body):
 
     if headers.get("Authorization") != f"Bearer {TOKEN}":
         return no("invalid_auth")
+    if path.startswith("/api/conversations."):
+        return told_before(path, dict(urllib.parse.parse_qsl(body)), no)
     try:
         asked = json.loads(body)
     except ValueError:
@@ -119,6 +128,22 @@ def web_api(path, headers, body):
         MESSAGES[asked["ts"]] = asked
         return 200, {}, json.dumps({"ok": True, "channel": "C1", "ts": asked["ts"], "text": asked.get("text")})
     return no("unknown_method")
+
+
+def told_before(path, asked, no):
+    """Newest first, below a message with that message; metadata only where it is asked for."""
+    if asked.get("channel") != "C1":
+        return no("channel_not_found")
+    thread = asked.get("ts")
+    def belongs(ts, message):
+        if path.endswith(".replies"):
+            return thread in (ts, message.get("thread_ts"))
+        return "thread_ts" not in message or message.get("reply_broadcast")
+    found = [{"ts": ts, "text": message.get("text"), "metadata": message.get("metadata")}
+             for ts, message in MESSAGES.items() if belongs(ts, message)]
+    if asked.get("include_all_metadata") != "true":
+        found = [{name: value for name, value in one.items() if name != "metadata"} for one in found]
+    return 200, {}, json.dumps({"ok": True, "messages": found[::-1][: int(asked.get("limit", 100))]})
 
 
 parser = argparse.ArgumentParser()

@@ -8,10 +8,12 @@ use crate::events::{EventFile, EventInstance, EventRun, xid::XidTable};
 use crate::fingerprint::Fingerprint;
 use crate::flapping::{Flapping, Verdict};
 use crate::group::{Defaults, Evaluation, GroupRun};
+use crate::message::{Message, Status};
 use crate::outbox::{Fallback, Outbox, Outcome, Row};
 use crate::ports::{Query, SampleSink};
 use crate::routing::config::Config;
 use crate::routing::dedup::LogEntry;
+use crate::routing::maintenance::Maintenance;
 use crate::routing::silence::{Silence, SilenceError, Silences};
 use crate::routing::{Changes, LogKey, Logged, Router, Settings};
 use crate::rules::RuleFile;
@@ -22,6 +24,9 @@ use takt_model::{Event, Labels, Timestamp};
 
 /// The label of the alert that says of another alert that it comes and goes.
 pub const FLAPPING_LABEL: &str = "flapping";
+
+/// For how many alerts that are told at one time a reader gets more than their rules' words.
+const CONTEXT_MAX: usize = 5;
 
 /// What is committed together. Lists are upserts by identity; `forgotten_*` are deletions of what may not be there.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -345,12 +350,43 @@ impl Engine {
         Ok(Batch { silences: changed.into_iter().collect(), ..Batch::default() })
     }
 
+    /// The nodes that are, or will be, worked on.
+    pub fn set_maintenance(&mut self, maintenance: Vec<Maintenance>) {
+        self.router.maintenance = maintenance;
+    }
+
     /// Looks at the groups that are due and puts what has to be told into the outbox.
-    pub fn flush(&mut self, now: Timestamp) -> Batch {
-        let changes = self.router.flush(now);
+    pub fn flush(&mut self, query: &dyn Query, now: Timestamp) -> Batch {
+        let mut changes = self.router.flush(now);
+        self.add_context(&mut changes.messages, query, now);
         let mut batch = self.told(changes, now);
         batch.forgotten_silences = self.router.silences.forget_old(now);
         batch
+    }
+
+    /// Adds what a reader of a few alerts wants to know besides. Of many at once they want to know how many.
+    fn add_context(&self, messages: &mut [Message], query: &dyn Query, now: Timestamp) {
+        let mut known: BTreeMap<Fingerprint, Vec<(String, String)>> = BTreeMap::new();
+        for message in messages.iter_mut().filter(|message| message.status == Status::Firing) {
+            let firing = message.alerts.iter_mut().filter(|alert| alert.status == Status::Firing);
+            for alert in firing.take(CONTEXT_MAX) {
+                if known.len() == CONTEXT_MAX && !known.contains_key(&alert.fingerprint) {
+                    continue;
+                }
+                let words = known.entry(alert.fingerprint).or_insert_with(|| {
+                    query.context(self.expr_of(alert.fingerprint), &alert.labels, alert.starts_at, now)
+                });
+                for (name, text) in words {
+                    alert.annotations.entry(name.clone()).or_insert_with(|| text.clone());
+                }
+            }
+        }
+    }
+
+    /// The expression of the rule that raised an alert.
+    fn expr_of(&self, fingerprint: Fingerprint) -> Option<&str> {
+        let mut views = self.groups.iter().flat_map(GroupRun::views);
+        views.find(|view| view.instances.get(fingerprint).is_some()).map(|view| view.rule.expr())
     }
 
     /// The messages to hand to their channels now, once the batch is committed that marks them as being sent.

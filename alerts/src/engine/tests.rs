@@ -1,10 +1,10 @@
 //! The engine as a whole, over a store in memory that can lose the process at any moment.
 
 use super::*;
-use crate::message::Status;
 use crate::outbox::RowState;
 use crate::ports::{AlertStore, StoreError};
 use crate::routing::dedup::Reason;
+use crate::routing::maintenance::Maintenance;
 use crate::routing::matcher::{Matchers, parse_matchers};
 use crate::testing::{Memory, parse_series};
 use proptest::prelude::*;
@@ -194,7 +194,7 @@ impl Takt {
         for step in 0..4 {
             let batch = match step {
                 0 => self.engine.evaluate(&self.samples, &self.samples, &|_| false, now).0,
-                1 => self.engine.flush(now),
+                1 => self.engine.flush(&self.samples, now),
                 2 => {
                     let (rows, batch) = self.engine.send_due(now);
                     self.commit(&batch);
@@ -292,6 +292,44 @@ fn what_is_explained_is_not_told_and_a_told_end_waits() {
     takt.seconds(130);
     let resolved = takt.told(SLACK).into_iter().filter(|(status, _)| *status == Status::Resolved);
     assert_eq!(resolved.count(), 2, "both ends, once each: {:?}", takt.told(SLACK));
+}
+
+#[test]
+fn on_a_node_in_maintenance_nothing_is_told_until_it_should_be_well_again() {
+    let mut takt = Takt::new();
+    takt.engine.set_maintenance(vec![Maintenance {
+        name: "firmware".to_owned(),
+        cluster: "lab".to_owned(),
+        nodes: ["g01".to_owned(), "g02".to_owned()].into(),
+        from: at(50),
+        to: at(300),
+    }]);
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(49);
+    assert_eq!(takt.told(SLACK).len(), 1, "it has not begun");
+    // The node is taken down, which is no page; another node is none of it.
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.set("up{node=\"g01\"}", 0.0);
+    takt.set("up{node=\"g02\"}", 0.0);
+    takt.set("up{node=\"g03\"}", 0.0);
+    takt.seconds(200);
+    let told: Vec<String> = takt.told(SLACK).into_iter().map(|(_, labels)| labels).collect();
+    assert!(told.iter().skip(1).all(|labels| labels.contains("g03")) && told.len() == 2, "{told:?}");
+    let suppressed = takt.engine.router().suppressed(takt.now);
+    let why: BTreeSet<_> = takt.engine.router().alerts().iter().map(|(_, alert)| suppressed(alert).muted_by).collect();
+    assert_eq!(why, [vec![], vec!["reservation firmware".to_owned()]].into());
+    drop(suppressed);
+    // One node came back within the time; the other one did not, and now somebody has to know.
+    takt.set("up{node=\"g01\"}", 1.0);
+    takt.set("up{node=\"g02\"}", 0.0);
+    takt.set("up{node=\"g03\"}", 0.0);
+    takt.seconds(150);
+    let after = takt.told(SLACK).split_off(2);
+    let about = |node: &str| -> Vec<Status> {
+        after.iter().filter(|(_, labels)| labels.contains(node)).map(|(status, _)| *status).collect()
+    };
+    assert_eq!(about("g01"), [Status::Resolved], "what was told before is over");
+    assert!(about("g02").contains(&Status::Firing) && !about("g02").contains(&Status::Resolved), "{after:?}");
 }
 
 #[test]
@@ -580,7 +618,7 @@ fn ten_thousand_firing_alerts() {
         let begun = std::time::Instant::now();
         let (batch, report) = engine.evaluate(&query, &sink, &|_| false, now);
         let evaluated = begun.elapsed();
-        let flushed = engine.flush(now);
+        let flushed = engine.flush(&query, now);
         eprintln!(
             "cycle {cycle}: {evaluated:?} to evaluate, {:?} in all, {} transitions, {} messages",
             begun.elapsed(),

@@ -137,6 +137,7 @@ mod tests {
             next_at: Timestamp(0),
             error: None,
             handle: None,
+            is_in_doubt: false,
         }
     }
 
@@ -174,7 +175,7 @@ mod tests {
                 let said = match notifier.outcome(&reply) {
                     Outcome::Sent(_) => "sent".to_owned(),
                     Outcome::TryAgain { after: Some(after), .. } => format!("again in {}", after.as_secs()),
-                    Outcome::TryAgain { after: None, .. } => "again".to_owned(),
+                    Outcome::TryAgain { after: None, .. } | Outcome::NoAnswer { .. } => "again".to_owned(),
                     Outcome::GiveUp { .. } | Outcome::Nobody { .. } => "never".to_owned(),
                 };
                 assert_eq!(said, expected, "{name}: {status} {body}");

@@ -38,6 +38,9 @@ const LOST_MESSAGE: [&str; 9] = [
 /// Slack allows about one message a second in a channel, with short bursts.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What Slack's clock and ours may differ by.
+const CLOCKS_APART: Duration = Duration::from_secs(300);
+
 /// How Slack is reached.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slack {
@@ -92,10 +95,35 @@ impl Slack {
         Request { url: format!("{}/{method}", self.url), headers, body: body.to_string() }
     }
 
+    /// Asks whether the message is there already, where the last attempt got no answer: it may be among what was written
+    /// lately in the channel, or below the thread's first message. Gives the channel's id too. Nothing where Slack could
+    /// not tell, as it wants that id; and an edit that comes twice does not show.
+    fn looks_up(&self, row: &Row, thread: Option<(&str, &str)>) -> Option<(String, Request)> {
+        let bot = self.bot.as_ref().filter(|_| row.is_in_doubt)?;
+        let (method, channel, below) = match thread {
+            Some(_) if row.message.reason == Reason::Resolved => return None,
+            Some((channel, ts)) => ("conversations.replies", channel.to_owned(), format!("&ts={ts}")),
+            None => {
+                let named = self.wording.say("channel", row).unwrap_or_else(|| bot.channel.clone());
+                ("conversations.history", Some(named).filter(|named| is_id(named))?, String::new())
+            }
+        };
+        let since = row.created_at.minus(CLOCKS_APART).whole_seconds();
+        let asked = Request {
+            url: format!("{}/{method}", self.url),
+            headers: vec![
+                ("Content-Type", "application/x-www-form-urlencoded".to_owned()),
+                ("Authorization", format!("Bearer {}", bot.token)),
+            ],
+            body: format!("channel={channel}{below}&oldest={since}&limit=200&include_all_metadata=true"),
+        };
+        Some((channel, asked))
+    }
+
     fn post(&self, row: &Row, more: Value) -> Request {
         let mut more = more;
-        // After a crash a person can tell the copy by this.
-        more["metadata"] = json!({"event_type": "takt_alert", "event_payload": {"outbox_id": row.id.to_string()}});
+        // By this it is found again after a crash.
+        more["metadata"] = json!({"event_type": "takt_alert", "event_payload": {"outbox_id": mark(row)}});
         self.call("chat.postMessage", row, more)
     }
 }
@@ -117,6 +145,18 @@ impl HttpNotifier for Slack {
     /// the channel.
     fn next(&self, row: &Row, thread: Option<&str>, replies: &[Reply]) -> Next {
         let thread = thread.filter(|_| self.bot.is_some()).and_then(|thread| thread.split_once('/'));
+        let mut replies = replies;
+        if let Some((channel, look)) = self.looks_up(row, thread) {
+            let Some((looked, later)) = replies.split_first() else { return Next::Post(look) };
+            match (found(looked, row), self.outcome(looked)) {
+                (Some(ts), _) if thread.is_none() => return Next::Done(Outcome::Sent(Some(format!("{channel}/{ts}")))),
+                // What was told below the first message stands; the first message may not be up to date.
+                (Some(_), _) => {}
+                (None, again @ Outcome::TryAgain { .. }) => return Next::Done(again),
+                // It is not there, or we may not look: it is told, in the worst case twice.
+                (None, _) => replies = later,
+            }
+        }
         let Some((channel, ts)) = thread else {
             return match replies.last() {
                 None => Next::Post(self.request(row)),
@@ -149,6 +189,33 @@ impl HttpNotifier for Slack {
         let is_edit = self.bot.is_some() && thread.is_some() && row.message.reason == Reason::Resolved;
         if is_edit { Duration::ZERO } else { PAUSE }
     }
+}
+
+/// Whether a channel is named by Slack's id and not by what people call it.
+fn is_id(channel: &str) -> bool {
+    channel.len() >= 2
+        && channel.starts_with(['C', 'G', 'D'])
+        && channel.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
+}
+
+/// What `conversations.history` and `.replies` tell.
+#[derive(Deserialize)]
+struct Told {
+    #[serde(default)]
+    messages: Vec<Value>,
+}
+
+/// What a message carries so that it is found again: a number that no other server's outbox has.
+fn mark(row: &Row) -> String {
+    format!("{}.{}", row.id, row.created_at.0)
+}
+
+/// The message for this row among those that were looked up, by its `ts`.
+fn found(looked: &Reply, row: &Row) -> Option<String> {
+    let told: Told = serde_json::from_str(&looked.body).ok()?;
+    let id = mark(row);
+    let ours = told.messages.iter().find(|message| message["metadata"]["event_payload"]["outbox_id"] == id.as_str())?;
+    Some(ours["ts"].as_str()?.to_owned())
 }
 
 #[derive(Deserialize)]
@@ -252,6 +319,44 @@ fn escaped(text: &str, most: usize) -> String {
 mod tests {
     use super::super::tests::row;
     use super::*;
+
+    #[test]
+    fn what_got_no_answer_is_looked_for_before_it_is_told_again() {
+        let doubtful = Row { is_in_doubt: true, ..row(1, "hot") };
+        let bot = |channel: &str| Slack::bot("http://x/api", "t", channel);
+        let reply = |body: &str| Reply { status: 200, retry_after: None, body: body.to_owned() };
+        let posts = |next: Next| match next {
+            Next::Post(request) => request.url.rsplit('/').next().unwrap().to_owned(),
+            Next::Done(outcome) => format!("{outcome:?}"),
+        };
+        let there = format!(
+            r#"{{"ok":true,"messages":[{{"ts":"9.1"}},{{"ts":"9.2","metadata":{{"event_payload":{{"outbox_id":"{}"}}}}}}]}}"#,
+            mark(&doubtful)
+        );
+        let (there, absent, denied) =
+            (reply(&there), reply(r#"{"ok":true,"messages":[]}"#), reply(r#"{"ok":false,"error":"missing_scope"}"#));
+        let Next::Post(asked) = bot("C1").next(&doubtful, None, &[]) else { panic!("it asks") };
+        assert_eq!(asked.url, "http://x/api/conversations.history");
+        assert_eq!(asked.body, "channel=C1&oldest=1700&limit=200&include_all_metadata=true");
+        let found = bot("C1").next(&doubtful, None, std::slice::from_ref(&there));
+        assert_eq!(found, Next::Done(Outcome::Sent(Some("C1/9.2".to_owned()))));
+        for reply in [&absent, &denied] {
+            assert_eq!(posts(bot("C1").next(&doubtful, None, std::slice::from_ref(reply))), "chat.postMessage");
+        }
+        let busy = Reply { status: 429, retry_after: Some(Duration::from_secs(3)), body: String::new() };
+        assert!(matches!(bot("C1").next(&doubtful, None, &[busy]), Next::Done(Outcome::TryAgain { .. })));
+        // Nothing is looked up that was not in doubt, nor where only the channel's name is known.
+        assert_eq!(posts(bot("C1").next(&row(1, "hot"), None, &[])), "chat.postMessage");
+        assert_eq!(posts(bot("#gpu").next(&doubtful, None, &[])), "chat.postMessage");
+        // Below a thread's first message: what was found is brought up to date only.
+        let mut news = doubtful.clone();
+        news.message.reason = Reason::NewInGroup;
+        assert_eq!(posts(bot("#gpu").next(&news, Some("C1/8.1"), &[])), "conversations.replies");
+        assert_eq!(posts(bot("#gpu").next(&news, Some("C1/8.1"), std::slice::from_ref(&there))), "chat.update");
+        assert_eq!(posts(bot("#gpu").next(&news, Some("C1/8.1"), std::slice::from_ref(&absent))), "chat.postMessage");
+        news.message.reason = Reason::Resolved;
+        assert_eq!(posts(bot("#gpu").next(&news, Some("C1/8.1"), &[])), "chat.update");
+    }
 
     #[test]
     fn blocks_stay_within_slacks_limits() {

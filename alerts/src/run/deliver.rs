@@ -53,7 +53,7 @@ impl Deliver {
             };
             match &outcome {
                 Outcome::Sent(_) => tracing::info!(id = row.id, channel = row.channel, "told"),
-                Outcome::TryAgain { error, .. } => {
+                Outcome::TryAgain { error, .. } | Outcome::NoAnswer { error } => {
                     tracing::warn!(id = row.id, channel = row.channel, error, "cannot be told now");
                 }
                 Outcome::Nobody { error } => {
@@ -130,9 +130,15 @@ async fn by_http(notifier: &dyn HttpNotifier, http: &Client, row: &Row, thread: 
             Next::Done(outcome) => return outcome,
             Next::Post(request) => match post(http, request).await {
                 Ok(reply) => replies.push(reply),
-                // The address may hold a secret.
                 Err(error) => {
-                    return Outcome::TryAgain { after: None, error: error_chain(&error.without_url()) };
+                    let was_sent = !error.is_connect();
+                    // The address may hold a secret.
+                    let error = error_chain(&error.without_url());
+                    return if was_sent {
+                        Outcome::NoAnswer { error }
+                    } else {
+                        Outcome::TryAgain { after: None, error }
+                    };
                 }
             },
         }

@@ -68,7 +68,7 @@ impl AlertMetrics {
     pub(super) fn answered(&self, row: &Row, outcome: &Outcome) {
         let outcome = match outcome {
             Outcome::Sent(_) => "sent",
-            Outcome::TryAgain { .. } => "try_again",
+            Outcome::TryAgain { .. } | Outcome::NoAnswer { .. } => "try_again",
             Outcome::GiveUp { .. } => "give_up",
             Outcome::Nobody { .. } => "nobody",
         };

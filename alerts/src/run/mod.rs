@@ -16,6 +16,7 @@ pub use metrics::AlertMetrics;
 use crate::notify::channels::Channels;
 use crate::outbox::{Outcome, Row, RowState};
 use crate::ports::{AlertStore, Query, SampleSink, StoreError};
+use crate::routing::maintenance::Maintenance;
 use crate::{Batch, Engine};
 use deliver::Deliver;
 use std::sync::{Arc, mpsc};
@@ -31,6 +32,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// How often it is noted that Takt runs, to know after a crash since when it did not.
 const NOTE_ALIVE: Duration = Duration::from_secs(15);
 
+/// How often the scheduler's reservations are looked up. Each says when it begins, so nothing is late by this.
+const MAINTENANCE_EVERY: Duration = Duration::from_secs(15);
+
 /// After a commit that failed, the next attempt.
 const COMMIT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -45,6 +49,9 @@ pub trait Outside: Query + AlertStore + SampleSink + Send {
     /// Whether the exporter behind series with these labels is down; asked for once an evaluation.
     fn exporters_down(&self, now: Timestamp) -> Box<dyn Fn(&Labels) -> bool>;
 
+    /// The nodes that are, or will be, worked on; nothing where that cannot be told now.
+    fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>>;
+
     /// What is known of where an event happened and is not in it: the job and the user that were there.
     fn describe(&self, event: &Event) -> Labels;
 }
@@ -56,6 +63,15 @@ pub struct Heartbeat {
     pub url: String,
     /// How often.
     pub interval: Duration,
+}
+
+/// How alerting looks after itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vigil {
+    /// Who is told outside that it goes on.
+    pub heartbeat: Option<Heartbeat>,
+    /// For so long a channel may take nothing, or a rule fail, before that is an alert.
+    pub patience: Duration,
 }
 
 /// The thread is gone: the server is ending, or has to start anew.
@@ -85,7 +101,7 @@ enum Work {
     Change(Change),
     Event(String, Event),
     Answered { row: Box<Row>, outcome: Outcome, pause: Duration },
-    Channels(Arc<Channels>, Option<Heartbeat>),
+    Channels(Arc<Channels>, Vigil),
     Stop,
 }
 
@@ -141,8 +157,8 @@ impl Handle {
     ///
     /// # Errors
     /// When the engine is gone.
-    pub fn use_channels(&self, channels: Channels, heartbeat: Option<Heartbeat>) -> Result<(), Stopped> {
-        self.work.send(Work::Channels(Arc::new(channels), heartbeat)).map_err(|_| Stopped)
+    pub fn use_channels(&self, channels: Channels, vigil: Vigil) -> Result<(), Stopped> {
+        self.work.send(Work::Channels(Arc::new(channels), vigil)).map_err(|_| Stopped)
     }
 }
 
@@ -162,7 +178,7 @@ impl Alerting {
         mut engine: Engine,
         outside: impl Outside + 'static,
         channels: Channels,
-        heartbeat: Option<Heartbeat>,
+        vigil: Vigil,
         metrics: AlertMetrics,
     ) -> Result<Self, StoreError> {
         let now = clock();
@@ -177,10 +193,11 @@ impl Alerting {
             deliver,
             unsaved,
             unsent: Vec::new(),
-            watch: Watch::new(heartbeat),
+            watch: Watch::new(vigil),
             metrics,
             tick_at: now,
             note_at: now,
+            maintenance_at: now,
             commit_at: now,
             stop_by: None,
         };
@@ -223,6 +240,7 @@ struct Runner<O> {
     metrics: AlertMetrics,
     tick_at: Timestamp,
     note_at: Timestamp,
+    maintenance_at: Timestamp,
     /// After a failure, not before this.
     commit_at: Timestamp,
     /// The end was asked for: messages that are being sent get until then to be answered.
@@ -273,9 +291,9 @@ impl<O: Outside> Runner<O> {
                 }
                 Work::Event(exporter, event) => batch = batch.then(self.event(&exporter, event, now)),
                 Work::Answered { row, outcome, pause } => batch = batch.then(self.answered(&row, &outcome, pause, now)),
-                Work::Channels(channels, heartbeat) => {
+                Work::Channels(channels, vigil) => {
                     self.deliver.channels = channels;
-                    self.watch.heartbeat = heartbeat;
+                    self.watch.vigil = vigil;
                 }
                 Work::Stop => self.stop_by = Some(now.plus(STOP_WITHIN)),
             }
@@ -283,7 +301,7 @@ impl<O: Outside> Runner<O> {
         if now >= self.tick_at {
             batch = batch.then(self.tick(now));
         }
-        batch = batch.then(self.engine.flush(now));
+        batch = batch.then(self.engine.flush(&self.outside, now));
         if self.stop_by.is_none() {
             let (rows, sending) = self.engine.send_due(now);
             self.unsent.extend(rows);
@@ -316,6 +334,7 @@ impl<O: Outside> Runner<O> {
     /// Rules, and looking after ourselves.
     fn tick(&mut self, now: Timestamp) -> Batch {
         self.tick_at = now.plus(TICK);
+        self.follow_maintenance(now);
         let begun = Instant::now();
         let is_down = self.outside.exporters_down(now);
         let (mut batch, report) = self.engine.evaluate(&self.outside, &self.outside, &*is_down, now);
@@ -332,6 +351,17 @@ impl<O: Outside> Runner<O> {
         }
         self.metrics.outbox(&self.engine, now);
         batch
+    }
+
+    fn follow_maintenance(&mut self, now: Timestamp) {
+        if now < self.maintenance_at {
+            return;
+        }
+        self.maintenance_at = now.plus(MAINTENANCE_EVERY);
+        // While it cannot be asked, what was known holds on: it says itself when it ends.
+        if let Some(maintenance) = self.outside.maintenance(now) {
+            self.engine.set_maintenance(maintenance);
+        }
     }
 
     fn commit(&mut self, batch: Batch, done: Vec<Done>, now: Timestamp) {

@@ -3,7 +3,7 @@
 //! These alerts go the way of all others, so a channel that fails is reported by those that work. They are renewed
 //! while they hold and end by themselves, over restarts too.
 
-use super::Heartbeat;
+use super::Vigil;
 use crate::Engine;
 use crate::alert::Posted;
 use crate::engine::Report;
@@ -22,11 +22,8 @@ const HOLD: Duration = Duration::from_secs(120);
 /// A silence that covers most of what fires is told of from this many alerts on.
 const SILENCED_OF: usize = 10;
 
-/// A rule that failed for so long is reported.
-const FAILING_FOR: Duration = Duration::from_secs(300);
-
 pub(super) struct Watch {
-    pub heartbeat: Option<Heartbeat>,
+    pub vigil: Vigil,
     beat_at: Timestamp,
     look_at: Timestamp,
     /// Since when rules fail, and when they last did.
@@ -34,13 +31,13 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub fn new(heartbeat: Option<Heartbeat>) -> Self {
-        Self { heartbeat, beat_at: Timestamp(0), look_at: Timestamp(0), failing: BTreeMap::new() }
+    pub fn new(vigil: Vigil) -> Self {
+        Self { vigil, beat_at: Timestamp(0), look_at: Timestamp(0), failing: BTreeMap::new() }
     }
 
     /// The address to ask now.
     pub fn heartbeat_due(&mut self, now: Timestamp) -> Option<String> {
-        let heartbeat = self.heartbeat.as_ref().filter(|_| now >= self.beat_at)?;
+        let heartbeat = self.vigil.heartbeat.as_ref().filter(|_| now >= self.beat_at)?;
         self.beat_at = now.plus(heartbeat.interval);
         Some(heartbeat.url.clone())
     }
@@ -56,13 +53,13 @@ impl Watch {
             return Vec::new();
         }
         self.look_at = now.plus(LOOK);
-        let long = self.failing.iter().filter(|(_, (since, ..))| *since <= now.minus(FAILING_FOR));
+        let long = self.failing.iter().filter(|(_, (since, ..))| *since <= now.minus(self.vigil.patience));
         let rules = long.map(|(rule, (since, _, error))| {
             let labels =
                 [("alertname", "TaktRuleFailing"), ("rule", &rule.0), ("severity", "warning"), ("scope", "takt")];
             posted(&labels, &format!("The rule {rule} cannot be evaluated: {error}"), "Correct the rule.", *since, now)
         });
-        let late = engine.outbox().late(now).into_iter().map(|row| {
+        let late = engine.outbox().late(now.minus(self.vigil.patience)).into_iter().map(|row| {
             let channel = row.channel.as_str();
             let labels = [
                 ("alertname", "TaktDeliveryFailing"),
@@ -123,6 +120,7 @@ mod tests {
     use crate::routing::matcher::{Matchers, parse_matchers};
     use crate::routing::silence::Silence;
     use crate::state::EvalError;
+    use crate::testing::Memory;
     use crate::{Batch, ports::QueryError};
     use std::sync::Arc;
 
@@ -133,6 +131,8 @@ receivers:
   slack_configs: [{api_url: 'http://127.0.0.1:1/x', send_resolved: true}]
   webhook_configs: [{url: 'http://127.0.0.1:1/y'}]
 ";
+
+    const VIGIL: Vigil = Vigil { heartbeat: None, patience: Duration::from_secs(300) };
 
     fn engine() -> Engine {
         let defaults = Defaults { interval: Duration::from_secs(15), query_offset: Duration::ZERO };
@@ -152,7 +152,7 @@ receivers:
 
     /// What the channels are told at `now`; `slack` takes nothing.
     fn told(engine: &mut Engine, now: Timestamp) -> Vec<(String, String)> {
-        let _: Batch = engine.flush(now);
+        let _: Batch = engine.flush(&Memory::default(), now);
         let mut told = Vec::new();
         loop {
             let (rows, _) = engine.send_due(now);
@@ -175,7 +175,7 @@ receivers:
 
     #[test]
     fn a_channel_that_takes_nothing_is_reported_over_the_others_and_its_end_too() {
-        let (mut engine, mut watch) = (engine(), Watch::new(None));
+        let (mut engine, mut watch) = (engine(), Watch::new(VIGIL));
         engine.post(vec![fault()], at(0));
         let mut seen = Vec::new();
         for second in (0..400).step_by(10) {
@@ -196,7 +196,7 @@ receivers:
             let now = at(second);
             let posted = watch.look(&engine, &Report::default(), now);
             engine.post(posted, now);
-            let _: Batch = engine.flush(now);
+            let _: Batch = engine.flush(&Memory::default(), now);
             let rows = engine.send_due(now).0;
             for row in rows {
                 ends.push((row.channel.clone(), row.message.reason));
@@ -210,7 +210,7 @@ receivers:
 
     #[test]
     fn a_silence_that_covers_most_of_what_fires_is_told_of() {
-        let (mut engine, mut watch) = (engine(), Watch::new(None));
+        let (mut engine, mut watch) = (engine(), Watch::new(VIGIL));
         let node = |n: usize| Posted {
             labels: [("alertname", "GpuHot".to_owned()), ("node", format!("g{n}"))].into_iter().collect(),
             ends_at: Some(at(100_000)),
@@ -240,7 +240,7 @@ receivers:
 
     #[test]
     fn a_rule_that_fails_for_long_is_reported_and_one_that_failed_once_is_not() {
-        let (engine, mut watch) = (engine(), Watch::new(None));
+        let (engine, mut watch) = (engine(), Watch::new(VIGIL));
         let failing = |name: &str| {
             (RuleKey(Arc::from(name)), EvalError::from(QueryError("many-to-many matching not allowed".to_owned())))
         };

@@ -48,11 +48,21 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     let mut listing = Listing::new(&["alert", "severity", "node", "since", "state", "summary"].map(Column::Text));
     for alert in &alerts {
         let label = |name: &str| text(&alert["labels"][name]);
-        let state = text(&alert["status"]["state"]);
+        let state = state(&alert["status"]);
         let words = [label("alertname"), label("severity"), label("node"), text(&alert["startsAt"]), state];
         listing.push(words.into_iter().chain([text(&alert["annotations"]["summary"])]).collect());
     }
     print(asked.format, &listing, &alerts)
+}
+
+/// Whether it is told, and if not why.
+fn state(status: &Value) -> String {
+    let named = |by: &str| status[by].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    let mut why = named("mutedBy");
+    why.extend(named("silencedBy").first().map(|_| "silenced".to_owned()));
+    why.extend(named("inhibitedBy").first().map(|_| "explained by another".to_owned()));
+    let state = text(&status["state"]);
+    if why.is_empty() { state } else { format!("{state}: {}", why.join(", ")) }
 }
 
 fn text(value: &Value) -> String {

@@ -37,7 +37,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
         let (outcome, _) = runtime.block_on(run::tell(way, &http, &row(name, &config), None));
         let said = match outcome {
             Outcome::Sent(_) => "sent".to_owned(),
-            Outcome::TryAgain { error, .. } => format!("not now: {error}"),
+            Outcome::TryAgain { error, .. } | Outcome::NoAnswer { error } => format!("not now: {error}"),
             Outcome::GiveUp { error } => format!("refused: {error}"),
             Outcome::Nobody { error } => format!("nobody is told: {error}"),
         };
@@ -93,5 +93,6 @@ fn row(channel: &str, config: &Config) -> Row {
         next_at: now,
         error: None,
         handle: None,
+        is_in_doubt: false,
     }
 }
