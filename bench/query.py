@@ -76,23 +76,42 @@ def ask(url, panel, end, hours):
         body = answer.read()
     took = time.perf_counter() - began
     result = json.loads(body)["data"]["result"]
-    values = sorted((json.dumps(series["metric"], sort_keys=True), series["values"]) for series in result)
-    return took, values
+    return took, [(json.dumps(series["metric"], sort_keys=True), series["values"]) for series in result]
 
 
-def same(one, other):
-    """The same series with the same values at the same instants, but for rounding."""
-    def close(a, b):
-        return a[0] == b[0] and abs(float(a[1]) - float(b[1])) <= 1e-9 * abs(float(a[1]))
+def picked(answer):
+    """The values at each instant, whichever series they are of: among equals, `topk` may pick either."""
+    values = {}
+    for _, points in answer:
+        for at, value in points:
+            values.setdefault(at, []).append(float(value))
+    return [("picked", [(at, value) for at in sorted(values) for value in sorted(values[at])])]
 
-    return [(name, len(values)) for name, values in one] == [(name, len(values)) for name, values in other] and all(
-        close(a, b) for (_, ours), (_, theirs) in zip(one, other) for a, b in zip(ours, theirs)
-    )
+
+def difference(panel, one, other):
+    """The first one between two answers, rounding apart; None where series, instants and values are the same."""
+    if "topk(" in panel and one:
+        one, other = picked(one), picked(other)
+    one, other = dict(one), dict(other)
+    if one.keys() != other.keys():
+        return f"only one has {sorted(one.keys() ^ other.keys())[:3]}"
+    if not one:
+        return "both are empty"
+    for name, values in one.items():
+        instants = [[at for at, _ in answer] for answer in (values, other[name])]
+        if instants[0] != instants[1]:
+            return f"{name}: at different instants, {[len(all) for all in instants]} of them"
+        for (at, a), (_, b) in zip(values, other[name]):
+            a, b = float(a), float(b)
+            if a != b and not (a != a and b != b) and not abs(a - b) <= 1e-9 * max(abs(a), abs(b)):
+                return f"{name} at {at}: {a} and {b}"
+    return None
 
 
 def main(end, servers):
     servers = [server.split("=") for server in servers]
     sums = {name: [0.0, 0.0] for name, _, _ in servers}
+    compared, differences = 0, 0
     print(f"{'':12} {'range':>5} {'total':>9} {'p50':>9} {'p99':>9} {'CPU':>8} {'resident':>12}")
     for hours in (1, 6, 24):
         answers, slowest = {}, {}
@@ -115,18 +134,23 @@ def main(end, servers):
                 f"{times[int(len(times) * 0.99)] * 1e3:6.1f} ms {used:6.2f} s {memory(pid, 'VmRSS'):8.0f} MiB"
             )
         for panel, both in answers.items():
-            if len(both) == 2 and (not same(*both) or not both[0]):
-                print(f"differs: {panel} over {hours} h: {[[len(v) for _, v in one][:5] for one in both]}")
+            found = difference(panel, *both)
+            compared += sum(len(values) for _, values in both[0])
+            if found:
+                differences += 1
+                print(f"differs: {panel} over {hours} h: {found}")
         if os.environ.get("PANELS"):
             for panel, both in slowest.items():
                 print("   ", panel, {name: f"{min(times) * 1e3:.1f} ms" for name, times in both.items()})
+    print(f"{compared} values compared, answers that differ: {differences} of {3 * len(PANELS)}")
     (_, theirs), (_, ours) = list(sums.items())[:2]
     print(f"takt / prometheus: {ours[0] / theirs[0]:.2f} of the time, {ours[1] / theirs[1]:.2f} of the CPU")
     for name, _, pid in servers:
         print(f"{name}: at most {memory(pid, 'VmHWM'):.0f} MiB resident")
+    return 1 if differences else 0
 
 
 if sys.argv[1] == "settle":
     settle(sys.argv[2:])
 else:
-    main(int(sys.argv[2]), sys.argv[3:])
+    sys.exit(main(int(sys.argv[2]), sys.argv[3:]))
