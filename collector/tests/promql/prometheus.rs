@@ -86,6 +86,27 @@ fn rule(query: &str) -> Option<&'static str> {
     rules.into_iter().find(|(applies, _)| *applies).map(|(_, name)| name)
 }
 
+/// Queries that are no PromQL.
+const WRONG: &[&str] = &include!("wrong.in");
+
+/// What Prometheus 3 says of a wrong query where 2.42 says something else, after its source.
+const WRONG_SINCE_3: &[(&str, &str)] = &[
+    (
+        "rate(up[5m] offset)",
+        "1:19: parse error: unexpected \")\" in offset, expected number, duration, step(), or range()",
+    ),
+    ("foo[5x]", "1:5: parse error: bad number or duration syntax: \"5\""),
+    ("foo[5min]", "1:5: parse error: bad number or duration syntax: \"5mi\""),
+    (
+        "foo[]",
+        "1:5: parse error: unexpected \"]\" in subquery or range selector, expected number, duration, step(), or range()",
+    ),
+    ("foo[5m:x]", "1:8: parse error: unexpected character: 'x', expected ':'"),
+    ("foo{\"a\"=}", "1:9: parse error: unexpected \"}\" in label matching, expected string"),
+    ("1.5.3", "1:1: parse error: bad number or duration syntax: \"1.5.\""),
+    ("1e", "1:1: parse error: bad number or duration syntax: \"1e\""),
+];
+
 struct Server {
     child: Child,
     port: u16,
@@ -169,6 +190,15 @@ impl Server {
             "string" => Outcome::Text(result[1].as_str().unwrap_or_default().to_owned()),
             _ => Outcome::Series(result.as_array().unwrap().iter().map(series).collect()),
         }
+    }
+
+    /// What it says of a query that it refuses; empty where it answers.
+    fn refusal(&self, query: &str) -> String {
+        let (_, body) =
+            self.get(&format!("/api/v1/query?time=1&query={}", percent(query))).expect("Prometheus answers");
+        let json: Json = serde_json::from_str(&body).expect(&body);
+        let text = json["error"].as_str().unwrap_or_default();
+        text.strip_prefix("invalid parameter \"query\": ").unwrap_or(text).to_owned()
     }
 
     fn instant(&self, query: &str, at_ms: i64) -> Outcome {
@@ -344,4 +374,26 @@ fn answers_as_prometheus_does() {
         let (values, _) = compare(&theirs, &ours).unwrap_or_else(|difference| panic!("{arguments}: {difference}"));
         assert!(values > 0, "{arguments} compares nothing");
     }
+}
+
+#[test]
+fn refuses_in_prometheus_words_at_its_places() {
+    let memory = common::memory();
+    let refusal = |query: &str| {
+        let answer = instant(&memory, query, 1000, &Options::default());
+        answer.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    for (query, text) in WRONG_SINCE_3 {
+        assert_eq!(refusal(query), *text, "{query}");
+    }
+    let Some(server) = Server::start() else {
+        eprintln!("skipped: prometheus is not installed");
+        return;
+    };
+    let differs = |query: &&str| {
+        let (theirs, ours) = (server.refusal(query), refusal(query));
+        (theirs != ours).then(|| format!("{query}\n    there {theirs}\n    here  {ours}"))
+    };
+    let wrong: Vec<String> = WRONG.iter().filter_map(differs).collect();
+    assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), WRONG.len(), wrong.join("\n"));
 }

@@ -36,8 +36,9 @@ impl Answer {
 
     /// With the remarks of an evaluation.
     pub fn annotated(mut self, annotations: Annotations) -> Self {
-        self.warnings.extend(annotations.warnings);
-        self.infos.extend(annotations.infos);
+        let [warnings, infos] = annotations.messages();
+        self.warnings.extend(warnings);
+        self.infos.extend(infos);
         self
     }
 

@@ -1,6 +1,6 @@
 //! Aggregations: many elements of a vector become one a group (`aggregation` in `promql/engine.go`).
 
-use crate::query::promql::annotations::Annotations;
+use crate::query::promql::annotations::About;
 use crate::query::promql::budget::Budget;
 use crate::query::promql::column::Column;
 use crate::query::promql::error::Error;
@@ -27,7 +27,7 @@ pub(crate) fn aggregate(
     columns: Vec<Column>,
     steps: usize,
     budget: &Budget,
-    annotations: &mut Annotations,
+    about: &mut About<'_>,
 ) -> Result<Vec<Column>, Error> {
     use Aggregation::*;
     if let (CountValues, Param::Text(label)) = (op, param) {
@@ -39,10 +39,10 @@ pub(crate) fn aggregate(
         _ => &[],
     };
     if matches!(op, Topk | Bottomk | Limitk | LimitRatio) {
-        return rank::rank(op, scalar, groups, steps, annotations);
+        return rank::rank(op, scalar, groups, steps, about);
     }
     if op == Quantile {
-        warn_of_quantiles(scalar, annotations);
+        warn_of_quantiles(scalar, about);
     }
     let mut result = Vec::with_capacity(groups.len());
     for group in &groups {
@@ -148,17 +148,17 @@ fn quantiles(members: &[Column], phi: &[f64]) -> Vec<Option<f64>> {
     phi.iter().enumerate().map(quantile).collect()
 }
 
-fn warn_of_quantiles(phi: &[f64], annotations: &mut Annotations) {
+fn warn_of_quantiles(phi: &[f64], about: &mut About<'_>) {
     let worst = |better: fn(f64, f64) -> f64| phi.iter().copied().reduce(better).unwrap_or(0.5);
     if phi.iter().any(|phi| phi.is_nan()) {
-        annotations.invalid_quantile(f64::NAN);
+        about.invalid_quantile(f64::NAN);
     }
     let (max, min) = (worst(f64::max), worst(f64::min));
     if max > 1.0 {
-        annotations.invalid_quantile(max);
+        about.invalid_quantile(max);
     }
     if min < 0.0 {
-        annotations.invalid_quantile(min);
+        about.invalid_quantile(min);
     }
 }
 

@@ -1,22 +1,18 @@
 //! What can go wrong with a query, in the classes of Prometheus' HTTP API.
 
+use crate::query::promql::outline::{Fault, Place};
 use crate::query::promql::source::SourceError;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The text is not PromQL, or its types do not fit.
-    #[error("parse error: {0}")]
-    Parse(String),
-    /// The text stops being PromQL there: line and column from 1.
-    #[error("{line}:{column}: parse error: unexpected {unexpected}")]
-    Syntax {
-        /// The line.
-        line: usize,
-        /// The character in it.
-        column: usize,
-        /// What stands there.
-        unexpected: String,
+    #[error("{}parse error: {text}", place.map_or(String::new(), |place| format!("{place}: ")))]
+    Parse {
+        /// Where, if that is found out.
+        place: Option<Place>,
+        /// Why.
+        text: String,
     },
     /// Valid PromQL that this server does not evaluate; the message names it.
     #[error("{0} is not supported")]
@@ -60,10 +56,19 @@ pub enum ErrorKind {
 }
 
 impl Error {
+    /// A text that is not PromQL, wherever that is.
+    pub(crate) fn parse(text: impl Into<String>) -> Self {
+        Error::Parse { place: None, text: text.into() }
+    }
+
+    pub(crate) fn fault(query: &str, Fault { at, text }: Fault) -> Self {
+        Error::Parse { place: Some(Place::of(query, at)), text }
+    }
+
     /// The class that the HTTP API reports.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Parse(_) | Error::Syntax { .. } | Error::Unsupported(_) | Error::Invalid(_) => ErrorKind::BadData,
+            Error::Parse { .. } | Error::Unsupported(_) | Error::Invalid(_) => ErrorKind::BadData,
             Error::Execution(_) | Error::TooManySamples | Error::TooManySeries(_) => ErrorKind::Execution,
             Error::Timeout => ErrorKind::Timeout,
             Error::Canceled => ErrorKind::Canceled,

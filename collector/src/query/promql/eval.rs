@@ -1,6 +1,6 @@
 //! The walk over a plan: each node becomes columns over the steps of a grid.
 
-use crate::query::promql::annotations::Annotations;
+use crate::query::promql::annotations::Remarks;
 use crate::query::promql::budget::{Budget, Limits};
 use crate::query::promql::column::{Column, settle_names};
 use crate::query::promql::error::Error;
@@ -9,6 +9,7 @@ use crate::query::promql::plan::{Context, Node, Operator, Type, Window};
 use crate::query::promql::source::{Point, Source};
 use crate::query::promql::value::{Answer, Sample, Series, Value};
 use crate::query::promql::{aggregate, binary, matching, syntax};
+use promql_parser::parser::Expr;
 use takt_model::Labels;
 
 /// What evaluation depends on besides query, time and data.
@@ -112,13 +113,16 @@ fn run(
 ) -> Result<Answer, Error> {
     let budget = Budget::new(options.limits.clone());
     budget.hold(grid.steps)?;
-    let context = Context { start_ms: grid.start_ms, end_ms: grid.last_ms(), experimental: options.experimental };
-    let node = context.plan(&syntax::parse(query)?)?;
-    let annotations = Annotations::default();
+    let (start_ms, end_ms, experimental) = (grid.start_ms, grid.last_ms(), options.experimental);
+    let plan = |expr: &Expr| Context { start_ms, end_ms, experimental, ..Context::default() }.plan(expr);
+    let refusal = |part: &str| syntax::parse_somewhere(part).and_then(|expr| plan(&expr)).err();
+    let node = plan(&syntax::parse(query)?).map_err(|error| syntax::placed(query, error, refusal))?;
+    let remarks = Remarks::default();
     let samples = StepSamples { grid, counts: vec![0; grid.steps] };
-    let mut evaluator = Evaluator { source, options, budget: &budget, annotations, samples };
+    let mut evaluator = Evaluator { source, options, budget: &budget, remarks, samples };
     let value = evaluate(&mut evaluator, &node)?;
-    let Evaluator { annotations, samples, .. } = evaluator;
+    let Evaluator { remarks, samples, .. } = evaluator;
+    let annotations = remarks.placed(query);
     Ok(Answer { value, annotations, peak_samples: budget.peak(), samples_per_step: samples.counts })
 }
 
@@ -183,7 +187,7 @@ pub(crate) struct Evaluator<'a> {
     pub source: &'a dyn Source,
     pub options: &'a Options,
     pub budget: &'a Budget,
-    pub annotations: Annotations,
+    pub remarks: Remarks,
     pub samples: StepSamples,
 }
 
@@ -198,7 +202,7 @@ impl Evaluator<'_> {
                 let (lhs, rhs) = (self.scalar(lhs, grid)?, self.scalar(rhs, grid)?);
                 Ok(lhs.into_iter().zip(rhs).map(|(l, r)| binary::scalars(*op, l, r)).collect())
             }
-            Node::Call { function, args } => match function.body {
+            Node::Call { function, args, .. } => match function.body {
                 Body::Whole(Whole::Pi) => Ok(vec![std::f64::consts::PI; grid.steps]),
                 Body::Whole(Whole::Time) => Ok(grid.times().map(|at| at as f64 / 1e3).collect()),
                 _ => {
@@ -225,7 +229,7 @@ impl Evaluator<'_> {
     fn vector_unsettled(&mut self, node: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
         match node {
             Node::Selector(selector) => self.instant_values(selector, grid),
-            Node::Call { function, args } => self.call(function, args, grid),
+            Node::Call { function, args, nth } => self.call(function, args, *nth, grid),
             Node::Negate(of) => self.each(of, grid, |_, value| Some(-value)),
             Node::Aggregate { .. } => self.aggregate(node, grid),
             Node::Binary { .. } => self.binary(node, grid),
@@ -236,14 +240,14 @@ impl Evaluator<'_> {
     // Each kind of node has a function of its own, which keeps small what a deep query takes of the stack.
 
     fn aggregate(&mut self, node: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
-        let Node::Aggregate { op, grouping, param, of } = node else { return Err(wrong_type(node, Type::Vector)) };
+        let Node::Aggregate { op, grouping, param, of, nth } = node else { return Err(wrong_type(node, Type::Vector)) };
         let param = match param.as_deref() {
             None => aggregate::Param::None,
             Some(Node::Text(text)) => aggregate::Param::Text(text),
             Some(param) => aggregate::Param::Scalar(self.scalar(param, grid)?),
         };
         let columns = self.vector(of, grid)?;
-        aggregate::aggregate(*op, grouping, &param, columns, grid.steps, self.budget, &mut self.annotations)
+        aggregate::aggregate(*op, grouping, &param, columns, grid.steps, self.budget, &mut self.remarks.about(*nth))
     }
 
     fn binary(&mut self, node: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
@@ -268,7 +272,13 @@ impl Evaluator<'_> {
         if op.compares() && !return_bool { Ok(columns) } else { self.unnamed(columns) }
     }
 
-    fn call(&mut self, function: &'static Function, args: &[Node], grid: &Grid) -> Result<Vec<Column>, Error> {
+    fn call(
+        &mut self,
+        function: &'static Function,
+        args: &[Node],
+        nth: usize,
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
         match function.body {
             Body::Map(body) => self.each(&args[0], grid, |_, value| Some(body(value))),
             Body::MapWith(body) => {
@@ -293,13 +303,13 @@ impl Evaluator<'_> {
                 let (windows, scalars): (Vec<_>, Vec<_>) = args.iter().partition(|arg| arg.kind() == Type::Matrix);
                 let scalars = self.scalars(scalars, grid)?;
                 let window = window_of(windows.first().copied())?;
-                self.window_values(function, body, window, &scalars, grid)
+                self.window_values(function, body, window, &scalars, nth, grid)
             }
-            Body::Whole(whole) => self.whole(whole, args, grid),
+            Body::Whole(whole) => self.whole(whole, args, nth, grid),
         }
     }
 
-    fn whole(&mut self, whole: Whole, args: &[Node], grid: &Grid) -> Result<Vec<Column>, Error> {
+    fn whole(&mut self, whole: Whole, args: &[Node], nth: usize, grid: &Grid) -> Result<Vec<Column>, Error> {
         let texts =
             || args.iter().filter_map(|arg| if let Node::Text(text) = arg { Some(text.as_str()) } else { None });
         match whole {
@@ -315,13 +325,13 @@ impl Evaluator<'_> {
             Whole::HistogramQuantile => {
                 let (phi, columns) = (self.scalar(&args[0], grid)?, self.vector(&args[1], grid)?);
                 let tells_names = self.options.delayed_names;
-                let columns = functions::quantile(&phi, columns, tells_names, &mut self.annotations);
+                let columns = functions::quantile(&phi, columns, tells_names, &mut self.remarks.about(nth));
                 self.unnamed(columns)
             }
             Whole::HistogramFraction => {
                 let (lower, upper) = (self.scalar(&args[0], grid)?, self.scalar(&args[1], grid)?);
                 let columns = self.vector(&args[2], grid)?;
-                let columns = functions::fraction(&lower, &upper, columns, &mut self.annotations);
+                let columns = functions::fraction(&lower, &upper, columns, &mut self.remarks.about(nth));
                 self.unnamed(columns)
             }
             Whole::NativeHistogram => self.vector(&args[0], grid).map(|_| Vec::new()),
@@ -347,7 +357,7 @@ impl Evaluator<'_> {
                 let values = self.scalar(&args[0], grid)?.into_iter().map(Some).collect();
                 Ok(vec![Column { labels: Labels::new(), values, nameless: false }])
             }
-            Whole::Pi | Whole::Time | Whole::Scalar => Err(Error::Parse("expected an instant vector".to_owned())),
+            Whole::Pi | Whole::Time | Whole::Scalar => Err(Error::parse("expected an instant vector".to_owned())),
         }
     }
 
@@ -398,13 +408,13 @@ fn only_value(columns: &[Column], step: usize) -> f64 {
 fn window_of(node: Option<&Node>) -> Result<&Window, Error> {
     match node {
         Some(Node::Window(window)) => Ok(window),
-        _ => Err(Error::Parse("expected a range vector".to_owned())),
+        _ => Err(Error::parse("expected a range vector".to_owned())),
     }
 }
 
 /// The plan checks types, so this is not reached; an error is still better than a panic.
 fn wrong_type(node: &Node, wanted: Type) -> Error {
-    Error::Parse(format!("expected type {wanted}, got {}", node.kind()))
+    Error::parse(format!("expected type {wanted}, got {}", node.kind()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::store::{MatchOp, Matcher};
 use promql_parser::label::MatchOp as Parsed;
 use promql_parser::parser::token::*;
 use promql_parser::parser::{self as ast, AtModifier, Expr, LabelModifier, Offset, VectorMatchCardinality};
+use std::cell::Cell;
 use std::time::{Duration, SystemTime};
 use takt_model::METRIC_NAME;
 
@@ -38,10 +39,27 @@ pub(crate) enum Node {
     Text(String),
     Selector(Selector),
     Window(Window),
-    Call { function: &'static Function, args: Vec<Node> },
+    /// `nth` counts calls and aggregations as they are written.
+    Call {
+        function: &'static Function,
+        args: Vec<Node>,
+        nth: usize,
+    },
     Negate(Box<Node>),
-    Binary { op: Operator, lhs: Box<Node>, rhs: Box<Node>, matching: Matching, return_bool: bool },
-    Aggregate { op: Aggregation, grouping: Grouping, param: Option<Box<Node>>, of: Box<Node> },
+    Binary {
+        op: Operator,
+        lhs: Box<Node>,
+        rhs: Box<Node>,
+        matching: Matching,
+        return_bool: bool,
+    },
+    Aggregate {
+        op: Aggregation,
+        grouping: Grouping,
+        param: Option<Box<Node>>,
+        of: Box<Node>,
+        nth: usize,
+    },
 }
 
 /// `name{…}` with its shift in time.
@@ -199,13 +217,15 @@ impl Node {
 }
 
 /// What a plan depends on besides the text.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default)]
 pub(crate) struct Context {
     /// First and last instant of the query: `@ start()`, `@ end()`.
     pub start_ms: i64,
     pub end_ms: i64,
     /// Whether what Prometheus calls experimental is allowed.
     pub experimental: bool,
+    /// Calls and aggregations that were met.
+    pub met: Cell<usize>,
 }
 
 impl Context {
@@ -225,7 +245,7 @@ impl Context {
                 let of = self.plan(&unary.expr)?;
                 match of.kind() {
                     Type::Scalar | Type::Vector => Ok(Node::Negate(Box::new(of))),
-                    other => Err(Error::Parse(format!(
+                    other => Err(Error::parse(format!(
                         "unary expression only allowed on expressions of type scalar or instant vector, got \"{other}\""
                     ))),
                 }
@@ -262,11 +282,15 @@ impl Context {
     fn subquery(&self, subquery: &ast::SubqueryExpr) -> Result<Node, Error> {
         let of = Box::new(self.plan(&subquery.expr)?);
         if of.kind() != Type::Vector {
-            return Err(Error::Parse(format!("subquery is only allowed on instant vector, got {} instead", of.kind())));
+            return Err(Error::parse(format!("subquery is only allowed on instant vector, got {} instead", of.kind())));
         }
         let shift = self.shift(&subquery.at, &subquery.offset)?;
         let step_ms = subquery.step.map(range).transpose()?;
         Ok(Node::Window(Window { range_ms: range(subquery.range)?, of: Windowed::Subquery { of, step_ms, shift } }))
+    }
+
+    fn count(&self) -> usize {
+        self.met.replace(self.met.get() + 1)
     }
 
     fn call(&self, call: &ast::Call) -> Result<Node, Error> {
@@ -275,12 +299,13 @@ impl Context {
         if function.experimental && !self.experimental {
             return Err(Error::Unsupported(format!("experimental function {name}()")));
         }
+        let nth = self.count();
         let args = call.args.args.iter().map(|arg| self.plan(arg)).collect::<Result<Vec<_>, _>>()?;
         for (at, arg) in args.iter().enumerate() {
             let wanted = function.args.get(at).or(function.args.last()).copied().unwrap_or(Type::Vector);
             expect(arg.kind(), wanted, &format!("call to function {name:?}"))?;
         }
-        Ok(Node::Call { function, args })
+        Ok(Node::Call { function, args, nth })
     }
 
     fn aggregate(&self, aggregate: &ast::AggregateExpr) -> Result<Node, Error> {
@@ -305,14 +330,15 @@ impl Context {
         if experimental && !self.experimental {
             return Err(Error::Unsupported(format!("experimental aggregation {}", aggregate.op)));
         }
+        let nth = self.count();
+        let param = aggregate.param.as_ref().map(|param| self.plan(param)).transpose()?;
         let of = Box::new(self.plan(&aggregate.expr)?);
         expect(of.kind(), Type::Vector, "aggregation expression")?;
-        let param = aggregate.param.as_ref().map(|param| self.plan(param)).transpose()?;
         if let (Some(param), Some(wanted)) = (&param, param_type) {
             expect(param.kind(), wanted, "aggregation parameter")?;
         }
         let grouping = grouping(&aggregate.modifier).unwrap_or(Grouping::By(Vec::new()));
-        Ok(Node::Aggregate { op, grouping, param: param.map(Box::new), of })
+        Ok(Node::Aggregate { op, grouping, param: param.map(Box::new), of, nth })
     }
 
     fn binary(&self, binary: &ast::BinaryExpr) -> Result<Node, Error> {
@@ -339,7 +365,7 @@ impl Context {
         for side in [&lhs, &rhs] {
             if !matches!(side.kind(), Type::Scalar | Type::Vector) {
                 let text = "binary expression must contain only scalar and instant vector types";
-                return Err(Error::Parse(text.to_owned()));
+                return Err(Error::parse(text.to_owned()));
             }
         }
         let modifier = binary.modifier.clone().unwrap_or_default();
@@ -367,7 +393,7 @@ fn grouping(modifier: &Option<LabelModifier>) -> Option<Grouping> {
 fn expect(got: Type, wanted: Type, context: &str) -> Result<(), Error> {
     match got == wanted {
         true => Ok(()),
-        false => Err(Error::Parse(format!("expected type {wanted} in {context}, got {got}"))),
+        false => Err(Error::parse(format!("expected type {wanted} in {context}, got {got}"))),
     }
 }
 
@@ -389,12 +415,12 @@ fn matcher(parsed: &promql_parser::label::Matcher) -> Result<Matcher, Error> {
         Parsed::NotRe(_) => MatchOp::NotRegex,
     };
     Matcher::new(&parsed.name, op, &parsed.value)
-        .map_err(|_| Error::Parse(format!("error parsing regexp {:?}", parsed.value)))
+        .map_err(|_| Error::parse(format!("error parsing regexp {:?}", parsed.value)))
 }
 
 fn range(duration: Duration) -> Result<i64, Error> {
     match millis(duration)? {
-        0 => Err(Error::Parse("duration must be greater than 0".to_owned())),
+        0 => Err(Error::parse("duration must be greater than 0".to_owned())),
         ms => Ok(ms),
     }
 }
@@ -403,6 +429,6 @@ fn millis(duration: Duration) -> Result<i64, Error> {
     // Prometheus keeps a duration in nanoseconds in an i64, so nothing longer reaches it either.
     match i64::try_from(duration.as_nanos()) {
         Ok(nanos) => Ok(nanos / 1_000_000),
-        Err(_) => Err(Error::Parse("duration out of range".to_owned())),
+        Err(_) => Err(Error::parse("duration out of range".to_owned())),
     }
 }

@@ -1,7 +1,7 @@
 //! Aggregations that pick elements instead of combining them (`aggregationK` in `promql/engine.go`).
 
 use crate::query::promql::aggregate::Group;
-use crate::query::promql::annotations::Annotations;
+use crate::query::promql::annotations::About;
 use crate::query::promql::column::Column;
 use crate::query::promql::error::Error;
 use crate::query::promql::numbers::format_g;
@@ -18,9 +18,9 @@ pub(crate) fn rank(
     param: &[f64],
     groups: Vec<Group>,
     steps: usize,
-    annotations: &mut Annotations,
+    about: &mut About<'_>,
 ) -> Result<Vec<Column>, Error> {
-    if !validate(op, param, annotations)? {
+    if !validate(op, param, about)? {
         return Ok(Vec::new());
     }
     let mut result = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn rank(
 }
 
 /// Whether there is anything to pick.
-fn validate(op: Aggregation, param: &[f64], annotations: &mut Annotations) -> Result<bool, Error> {
+fn validate(op: Aggregation, param: &[f64], about: &mut About<'_>) -> Result<bool, Error> {
     let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
     for value in param {
         (min, max) = (min.min(*value), max.max(*value));
@@ -56,10 +56,10 @@ fn validate(op: Aggregation, param: &[f64], annotations: &mut Annotations) -> Re
             return refuse("Ratio value is NaN".to_owned());
         }
         if max > 1.0 {
-            annotations.invalid_ratio(max, 1.0);
+            about.invalid_ratio(max, 1.0);
         }
         if min < -1.0 {
-            annotations.invalid_ratio(min, -1.0);
+            about.invalid_ratio(min, -1.0);
         }
         return Ok(true);
     }

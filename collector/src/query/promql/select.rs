@@ -69,22 +69,24 @@ impl Evaluator<'_> {
         body: WindowFn,
         window: &Window,
         scalars: &[Vec<f64>],
+        nth: usize,
         grid: &Grid,
     ) -> Result<Vec<Column>, Error> {
         let columns = self.window_columns(function.name, body, window, scalars, grid)?;
+        let mut about = self.remarks.about(nth);
         match function.name {
             "rate" | "increase" => {
                 for column in &columns {
                     let name = column.labels.metric();
                     if !name.is_empty() && !COUNTER_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
-                        self.annotations.possible_non_counter(name);
+                        about.possible_non_counter(name);
                     }
                 }
             }
             "quantile_over_time" => {
                 for (step, scalars) in scalars.iter().enumerate().filter(|(_, phi)| !(0.0..=1.0).contains(&phi[0])) {
                     if columns.iter().any(|column| column.values[step].is_some()) {
-                        self.annotations.invalid_quantile(scalars[0]);
+                        about.invalid_quantile(scalars[0]);
                     }
                 }
             }

@@ -6,13 +6,13 @@
 //! the second. Everything else reaches the parser as written.
 
 use crate::query::promql::error::Error;
-use crate::query::promql::locate::{Place, locate};
+use crate::query::promql::outline;
 use crate::query::promql::plan;
 use crate::store::Matcher;
 use promql_parser::parser::Expr;
 
 /// Deepest nesting of parentheses and operators. A chain `a or b or c …` counts each operator.
-const MAX_DEPTH: usize = 300;
+pub(crate) const MAX_DEPTH: usize = 300;
 /// Longest query text, bytes.
 const MAX_LENGTH: usize = 256 * 1024;
 /// Longest duration: what fits into nanoseconds in an i64, as in Go (292 years).
@@ -20,8 +20,32 @@ const MAX_DURATION_MS: f64 = 9_223_372_036_854.0;
 
 /// Parses a query into the parser crate's tree (for `parse_query` and `format_query`).
 pub fn parse(query: &str) -> Result<Expr, Error> {
+    parse_somewhere(query).map_err(|error| placed(query, error, |part| parse_somewhere(part).err()))
+}
+
+/// As [`parse`], but most errors name no place.
+pub(crate) fn parse_somewhere(query: &str) -> Result<Expr, Error> {
     let text = Rewriter::new(query).run()?;
     promql_parser::parser::parse(&text).map_err(|message| explain(query, &message))
+}
+
+/// An error with its place; `refusal` is what is wrong with a part of the query alone.
+pub(crate) fn placed(query: &str, error: Error, refusal: impl Fn(&str) -> Option<Error>) -> Error {
+    let Error::Parse { place: None, text } = &error else { return error };
+    let outline = match outline::read(query) {
+        Ok(outline) => outline,
+        Err(fault) => return Error::fault(query, fault),
+    };
+    // To Prometheus a name that is unknown is a fault of grammar, which comes before those of types.
+    let is_known = !text.starts_with("unknown function");
+    if let Some(fault) = is_known.then(|| outline::check(&outline).err()).flatten() {
+        return Error::fault(query, fault);
+    }
+    let is_refused = |part: &str| matches!(refusal(part), Some(Error::Parse { text: other, .. }) if other == *text);
+    match outline.blame(query, &is_refused) {
+        Some(at) => Error::fault(query, outline::Fault { at, text: text.clone() }),
+        None => error,
+    }
 }
 
 /// Parses one instant selector, as in `match[]`.
@@ -30,20 +54,8 @@ pub fn selector(text: &str) -> Result<Vec<Matcher>, Error> {
         Expr::VectorSelector(selector) if selector.offset.is_none() && selector.at.is_none() => {
             plan::matchers(&selector)
         }
-        _ => Err(Error::Parse(format!("expected a series selector, got {text}"))),
+        _ => Err(Error::parse(format!("expected a series selector, got {text}"))),
     }
-}
-
-/// Whether the grammar takes a text, whatever its types.
-fn is_understood(text: &str) -> bool {
-    let parsed = Rewriter::new(text).run().ok().map(|text| promql_parser::parser::parse(&text));
-    parsed.is_some_and(|parsed| !parsed.is_err_and(|message| is_of_the_grammar(&message)))
-}
-
-/// Whether a message is about what stands where; the others are about types and names.
-fn is_of_the_grammar(message: &str) -> bool {
-    let begins = ["invalid promql query", "unexpected", "unterminated", "unclosed", "too many left", "expect duration"];
-    begins.iter().any(|begin| message.starts_with(begin)) || message.ends_with("can not be at the end")
 }
 
 /// The parser's message in Prometheus' words, or the name of what nobody here supports.
@@ -60,22 +72,18 @@ fn explain(query: &str, message: &str) -> Error {
     if lower.contains("</") || lower.contains(">/") {
         return Error::Unsupported("trimming native histograms (</ and >/)".to_owned());
     }
-    if let Some(place) = is_of_the_grammar(message).then(|| locate(query, is_understood)).flatten() {
-        let Place { line, column, unexpected } = place;
-        let unexpected = unexpected.map_or("end of input".to_owned(), |text| format!("{text:?}"));
-        return Error::Syntax { line, column, unexpected };
-    }
     let types = [("type vector", "type instant vector"), ("type matrix", "type range vector")];
     let got = [("got vector", "got instant vector"), ("got matrix", "got range vector")];
     let mut text = message.to_owned();
     for (ours, theirs) in types.into_iter().chain(got) {
         text = text.replace(ours, theirs);
     }
-    Error::Parse(text.replace('\'', "\""))
+    Error::parse(text.replace('\'', "\""))
 }
 
 /// One pass over the text.
 struct Rewriter<'a> {
+    query: &'a str,
     rest: &'a str,
     out: String,
     /// One for each open parenthesis, outermost first.
@@ -107,12 +115,12 @@ impl<'a> Rewriter<'a> {
     fn new(query: &'a str) -> Self {
         let out = String::with_capacity(query.len());
         let levels = vec![Level::default()];
-        Self { rest: query, out, levels, in_braces: false, in_brackets: false, duration_follows: false }
+        Self { query, rest: query, out, levels, in_braces: false, in_brackets: false, duration_follows: false }
     }
 
     fn run(mut self) -> Result<String, Error> {
         if self.rest.len() > MAX_LENGTH {
-            return Err(Error::Parse(format!("query is longer than {MAX_LENGTH} bytes")));
+            return Err(Error::parse(format!("query is longer than {MAX_LENGTH} bytes")));
         }
         while let Some(c) = self.rest.chars().next() {
             match c {
@@ -183,7 +191,7 @@ impl<'a> Rewriter<'a> {
 
     fn bounded(&self, height: usize) -> Result<(), Error> {
         match height > MAX_DEPTH {
-            true => Err(Error::Parse(format!("query is nested deeper than {MAX_DEPTH} operators and parentheses"))),
+            true => Err(Error::parse(format!("query is nested deeper than {MAX_DEPTH} operators and parentheses"))),
             false => Ok(()),
         }
     }
@@ -193,6 +201,12 @@ impl<'a> Rewriter<'a> {
         self.out.push_str(token);
         self.rest = rest;
         token
+    }
+
+    /// The duration of so many bytes that was just read.
+    fn too_long(&self, length: usize) -> Error {
+        let at = self.query.len() - self.rest.len() - length;
+        Error::fault(self.query, outline::Fault { at, text: "duration out of range".to_owned() })
     }
 
     /// Copies a string; a raw one becomes a quoted one, since the parser takes its backslashes for escapes.
@@ -228,7 +242,7 @@ impl<'a> Rewriter<'a> {
         let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
         let word = self.take(end.unwrap_or(self.rest.len())).to_ascii_lowercase();
         if self.duration_follows && matches!(word.as_str(), "inf" | "nan") {
-            return Err(Error::Parse("duration out of range".to_owned()));
+            return Err(self.too_long(word.len()));
         }
         self.duration_follows = word == "offset" && !self.in_braces;
         match word.as_str() {
@@ -255,9 +269,9 @@ impl<'a> Rewriter<'a> {
         let is_duration = !hex && token.ends_with(['s', 'm', 'h', 'd', 'w', 'y']);
         if is_duration {
             let ms =
-                duration_ms(token).ok_or_else(|| Error::Parse(format!("not a valid duration string: {token:?}")))?;
+                duration_ms(token).ok_or_else(|| Error::parse(format!("not a valid duration string: {token:?}")))?;
             if ms > MAX_DURATION_MS {
-                return Err(Error::Parse("duration out of range".to_owned()));
+                return Err(self.too_long(token.len()));
             }
             match ms == 0.0 {
                 true => self.out.push('0'),
@@ -266,7 +280,7 @@ impl<'a> Rewriter<'a> {
         } else {
             let digits: String = token.chars().filter(|c| *c != '_').collect();
             if self.duration_follows && digits.parse::<f64>().is_ok_and(|seconds| seconds * 1e3 > MAX_DURATION_MS) {
-                return Err(Error::Parse("duration out of range".to_owned()));
+                return Err(self.too_long(token.len()));
             }
             self.out.push_str(&digits);
         }
@@ -323,14 +337,14 @@ mod tests {
     #[test]
     fn refuses_what_would_make_the_parser_panic() {
         for query in ["a[1e300]", "a offset Inf", "a offset -NaN", "a[5m:1e300]", "a[99999999999ms]", "a offset 300y"] {
-            assert!(matches!(parse(query), Err(Error::Parse(_))), "{query}");
+            assert!(matches!(parse(query), Err(Error::Parse { .. })), "{query}");
         }
     }
 
     #[test]
     fn depth_is_bounded_but_width_is_not() {
         let deep = format!("{}1{}", "(".repeat(MAX_DEPTH + 1), ")".repeat(MAX_DEPTH + 1));
-        assert!(matches!(parse(&deep), Err(Error::Parse(_))));
+        assert!(matches!(parse(&deep), Err(Error::Parse { .. })));
         assert!(parse(&"-".repeat(MAX_DEPTH + 1)).is_err());
         let wide = format!("label_join(a, \"b\", \"c\", {})", vec!["\"d\""; 2 * MAX_DEPTH].join(","));
         assert!(parse(&wide).is_ok());
@@ -346,9 +360,5 @@ mod tests {
             "a computed duration (experimental) is not supported"
         );
         assert_eq!(parse("rate(a[5m] smoothed)").unwrap_err().to_string(), "the modifier smoothed is not supported");
-        assert_eq!(
-            parse("abs(a[5m])").unwrap_err().to_string(),
-            "parse error: expected type instant vector in call to function \"abs\", got range vector"
-        );
     }
 }

@@ -1,6 +1,6 @@
 //! Quantiles and fractions of classic histograms: series of cumulative buckets, one a `le`.
 
-use crate::query::promql::annotations::Annotations;
+use crate::query::promql::annotations::About;
 use crate::query::promql::column::Column;
 use crate::query::promql::numbers::{almost_equal, nan_first};
 use hashbrown::HashMap;
@@ -26,17 +26,12 @@ struct Bucket {
 }
 
 /// `histogram_quantile(φ, buckets)`; `phi` has one value a step. With `tells_names` the remarks name the metric.
-pub(crate) fn quantile(
-    phi: &[f64],
-    columns: Vec<Column>,
-    tells_names: bool,
-    annotations: &mut Annotations,
-) -> Vec<Column> {
+pub(crate) fn quantile(phi: &[f64], columns: Vec<Column>, tells_names: bool, about: &mut About<'_>) -> Vec<Column> {
     if let Some(invalid) = phi.iter().find(|phi| !(0.0..=1.0).contains(*phi)) {
-        annotations.invalid_quantile(*invalid);
+        about.invalid_quantile(*invalid);
     }
     let mut forced = Vec::new();
-    let result = each_histogram(columns, annotations, |labels, step, buckets| {
+    let result = each_histogram(columns, about, |labels, step, buckets| {
         let mut is_forced = false;
         let quantile = bucket_quantile(phi[step], buckets, &mut is_forced);
         if is_forced {
@@ -44,24 +39,19 @@ pub(crate) fn quantile(
         }
         quantile
     });
-    forced.iter().for_each(|metric| annotations.forced_monotonicity(metric));
+    forced.iter().for_each(|metric| about.forced_monotonicity(metric));
     result
 }
 
 /// `histogram_fraction(lower, upper, buckets)`
-pub(crate) fn fraction(
-    lower: &[f64],
-    upper: &[f64],
-    columns: Vec<Column>,
-    annotations: &mut Annotations,
-) -> Vec<Column> {
-    each_histogram(columns, annotations, |_, step, buckets| bucket_fraction(lower[step], upper[step], buckets))
+pub(crate) fn fraction(lower: &[f64], upper: &[f64], columns: Vec<Column>, about: &mut About<'_>) -> Vec<Column> {
+    each_histogram(columns, about, |_, step, buckets| bucket_fraction(lower[step], upper[step], buckets))
 }
 
 /// Gathers buckets whose labels are equal but for `le` (the name included), and reduces each step's.
 fn each_histogram(
     columns: Vec<Column>,
-    annotations: &mut Annotations,
+    about: &mut About<'_>,
     mut reduce: impl FnMut(&Labels, usize, &mut Vec<Bucket>) -> f64,
 ) -> Vec<Column> {
     let mut places: HashMap<Labels, usize> = HashMap::new();
@@ -69,7 +59,7 @@ fn each_histogram(
     for mut column in columns {
         let bound = column.labels.remove(BOUND).unwrap_or_default();
         let Ok(bound) = bound.parse::<f64>() else {
-            annotations.bad_bucket_label(&bound, column.labels.metric());
+            about.bad_bucket_label(&bound, column.labels.metric());
             continue;
         };
         let place = *places.entry(column.labels.clone()).or_insert_with(|| {

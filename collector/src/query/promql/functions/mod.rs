@@ -26,8 +26,10 @@ pub(crate) use over_time::{Slice, present};
 #[derive(Debug)]
 pub(crate) struct Function {
     pub name: &'static str,
-    /// Types of the arguments; the last one repeats where the parser allows more.
+    /// Types of the arguments.
     pub args: &'static [Type],
+    /// `Some` where the last one may be missing, or repeat: how many may stand in its place.
+    pub more: Option<usize>,
     pub returns: Type,
     /// Refused unless experimental functions are allowed.
     pub experimental: bool,
@@ -84,7 +86,7 @@ const S: Type = Type::Scalar;
 const T: Type = Type::String;
 
 const fn function(name: &'static str, args: &'static [Type], body: Body) -> Function {
-    Function { name, args, returns: V, experimental: false, body }
+    Function { name, args, more: None, returns: V, experimental: false, body }
 }
 
 const fn map(name: &'static str, body: fn(f64) -> f64) -> Function {
@@ -104,7 +106,11 @@ const fn scalar(name: &'static str, args: &'static [Type], body: Whole) -> Funct
 }
 
 const fn date(name: &'static str, body: fn(Date) -> f64) -> Function {
-    function(name, &[V], Body::Date(body))
+    at_most(1, function(name, &[V], Body::Date(body)))
+}
+
+const fn at_most(more: usize, function: Function) -> Function {
+    Function { more: Some(more), ..function }
 }
 
 const fn experimental(function: Function) -> Function {
@@ -153,7 +159,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     window("idelta", rate::idelta),
     window("increase", rate::increase),
     window("irate", rate::irate),
-    whole("label_join", &[V, T, T, T], Whole::LabelJoin),
+    at_most(usize::MAX, whole("label_join", &[V, T, T, T], Whole::LabelJoin)),
     whole("label_replace", &[V, T, T, T, T], Whole::LabelReplace),
     window("last_over_time", over_time::last),
     map("ln", f64::ln),
@@ -171,14 +177,14 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     map("rad", |value| value * PI / 180.0),
     window("rate", rate::rate),
     window("resets", over_time::resets),
-    function("round", &[V, S], Body::MapWith(math::round)),
+    at_most(1, function("round", &[V, S], Body::MapWith(math::round))),
     scalar("scalar", &[V], Whole::Scalar),
     map("sgn", math::sgn),
     map("sin", f64::sin),
     map("sinh", f64::sinh),
     whole("sort", &[V], Whole::Sort { descending: false }),
-    experimental(whole("sort_by_label", &[V, T], Whole::SortByLabel { descending: false })),
-    experimental(whole("sort_by_label_desc", &[V, T], Whole::SortByLabel { descending: true })),
+    experimental(at_most(usize::MAX, whole("sort_by_label", &[V, T], Whole::SortByLabel { descending: false }))),
+    experimental(at_most(usize::MAX, whole("sort_by_label_desc", &[V, T], Whole::SortByLabel { descending: true }))),
     whole("sort_desc", &[V], Whole::Sort { descending: true }),
     map("sqrt", f64::sqrt),
     window("stddev_over_time", |slice| over_time::stdvar(slice).map(f64::sqrt)),

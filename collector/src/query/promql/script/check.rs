@@ -3,11 +3,11 @@
 use super::command::{About, Eval, Message, Row, When, unquoted};
 use super::notation::Slot;
 use crate::error_chain;
+use crate::query::promql::annotations::Annotations;
 use crate::query::promql::error::Error;
 use crate::query::promql::numbers::almost_equal;
 use crate::query::promql::source::Point;
 use crate::query::promql::value::{Answer, Series, Value};
-use std::collections::BTreeSet;
 use takt_model::Labels;
 
 /// Floats that differ by less, relatively, are equal; as in Prometheus' runner.
@@ -17,21 +17,23 @@ const EPSILON: f64 = 1e-6;
 pub(super) fn check<'a>(eval: &Eval, answer: &'a Result<Answer, Error>) -> Result<Option<&'a Value>, String> {
     let answer = match answer {
         Err(error) if eval.fails => {
-            check_messages(eval, About::Failure, &BTreeSet::from([error_chain(error)]))?;
+            check_messages(eval, About::Failure, &[&error_chain(error)])?;
             return Ok(None);
         }
         Err(error) => return Err(error_chain(error)),
         Ok(_) if eval.fails => return Err("expected the query to fail, but it did not".to_owned()),
         Ok(answer) => answer,
     };
-    check_messages(eval, About::Warning, &answer.annotations.warnings)?;
-    check_messages(eval, About::Info, &answer.annotations.infos)?;
+    // As in Prometheus' runner, without places.
+    let Annotations { warnings, infos } = &answer.annotations;
+    check_messages(eval, About::Warning, &Vec::from_iter(warnings.keys()))?;
+    check_messages(eval, About::Info, &Vec::from_iter(infos.keys()))?;
     check_value(eval, &answer.value)?;
     Ok(Some(&answer.value))
 }
 
 /// Every expectation is met by some message, and every message by some expectation where there is any.
-fn check_messages(eval: &Eval, about: About, messages: &BTreeSet<String>) -> Result<(), String> {
+fn check_messages(eval: &Eval, about: About, messages: &[&String]) -> Result<(), String> {
     let expected: Vec<&Message> = eval.messages.iter().filter(|(kind, _)| *kind == about).map(|(_, m)| m).collect();
     let word = match about {
         About::Failure => "error",
@@ -47,7 +49,7 @@ fn check_messages(eval: &Eval, about: About, messages: &BTreeSet<String>) -> Res
     if let Some(unmet) = expected.iter().find(|expected| !messages.iter().any(|message| meets(expected, message))) {
         return Err(format!("expected {word} {unmet:?}, got {messages:?}"));
     }
-    let surprising = |message: &&String| !expected.iter().any(|expected| meets(expected, message));
+    let surprising = |message: &&&String| !expected.iter().any(|expected| meets(expected, message));
     match messages.iter().find(surprising) {
         Some(message) if !expected.is_empty() => Err(format!("unexpected {word} {message:?}")),
         _ => Ok(()),

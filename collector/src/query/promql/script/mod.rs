@@ -161,7 +161,7 @@ impl Runner<'_> {
         if self.histograms.is_empty() {
             return None;
         }
-        let context = Context { start_ms: 0, end_ms: 0, experimental: true };
+        let context = Context { experimental: true, ..Context::default() };
         let node = context.plan(&syntax::parse(&eval.query).ok()?).ok()?;
         let mut selectors = Vec::new();
         node.selectors(&mut selectors);
