@@ -323,6 +323,27 @@ fn passwords_and_tls() {
     ask("user=grafana passfile=/dev/null", Some("")).fails("no password supplied");
     let in_sight = server.psql_as("user=grafana sslmode=require", Some("correct horse"), &["\\conninfo"]).ok();
     assert!(in_sight.contains("TLSv1.3"), "{in_sight}");
+
+    // What is replaced counts for the next client, without a restart.
+    let renewed = tempfile::tempdir().unwrap();
+    let (new_cert, new_key) = certificate(renewed.path());
+    let verified = |cert: &Path| {
+        let connection = format!("user=grafana sslmode=verify-full sslrootcert={}", cert.display());
+        ask(&connection, Some("correct horse"))
+    };
+    let old_cert = renewed.path().join("old.pem");
+    std::fs::copy(&cert, &old_cert).unwrap();
+    std::fs::copy(&new_cert, &cert).unwrap();
+    // The key is still the former's, so is what is served.
+    assert_eq!(verified(&old_cert).ok(), "grafana\n");
+    std::fs::copy(&new_key, &key).unwrap();
+    assert_eq!(verified(&new_cert).ok(), "grafana\n");
+    verified(&old_cert).fails("certificate verify failed");
+    assert_eq!(ask("user=grafana channel_binding=require", Some("correct horse")).ok(), "grafana\n");
+    std::fs::write(&passwords, "grafana:battery staple\n").unwrap();
+    ask("user=grafana", Some("correct horse")).fails("assword authentication failed");
+    std::fs::write(&passwords, "no password\n").unwrap();
+    assert_eq!(ask("user=grafana", Some("battery staple")).ok(), "grafana\n");
 }
 
 const ENDLESS: &str = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3";

@@ -94,6 +94,14 @@ def with_asyncpg():
         row = await connection.fetchrow("SELECT job_id, submit_time, gpus, cpus * 1.5::DOUBLE AS x FROM jobs "
             "WHERE job_id = $1", "1")
         equal(tuple(row), ("1", datetime.datetime(2026, 10, 1, 8, 0), 2, 12.0))
+        # It asks for the types of parameters and sends values of these, in binary.
+        equal(await connection.fetch("SELECT job_id FROM jobs WHERE gpus >= $1 AND submit_time < $2 AND cpus * 1.5 > $3 "
+            "ORDER BY 1 LIMIT $4", 2, datetime.datetime(2026, 11, 1), decimal.Decimal("0.5"), 1), [("1",)])
+        equal(await connection.fetchval("SELECT count(*) FROM node_load1 WHERE ts > $1 AND value > $2 AND node = $3",
+            datetime.datetime(2026, 1, 1), 1e9, "n1"), 0)
+        equal(tuple(await connection.fetchrow("SELECT $1::VARCHAR, $2::BIGINT + 1, $3::DATE", "it's", 7,
+            datetime.date(2026, 10, 1))), ("it's", 8, datetime.date(2026, 10, 1)))
+        equal(await connection.fetchval("SELECT $1", "anything"), "anything")
         async with connection.transaction():
             equal([row[0] async for row in connection.cursor("SELECT n FROM range(120) AS t(n)")], list(range(120)))
         await connection.close()

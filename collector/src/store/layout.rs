@@ -151,7 +151,24 @@ impl Layout {
             sql += &format!("CREATE OR REPLACE VIEW memory.{view} AS\n{};\n", all.join("\nUNION ALL\n"));
         }
         self.write_rollups(&mut sql, "memory.", "hot.series", &path);
+        sql += &self.points(&path);
         sql
+    }
+
+    /// The samples of one metric, by its hash, with the numbers of their series (hot ones of all metrics): what joins these with
+    /// the labels of a few series reads no more than the rows of these.
+    fn points(&self, path: &dyn Fn(&Block, &str) -> String) -> String {
+        let hot = self
+            .segments
+            .iter()
+            .map(|segment| format!("SELECT series, ts::TIMESTAMP AS ts, value FROM hot.{}", segment.table()));
+        let raw: Vec<_> = self.of(Resolution::Raw).collect();
+        let sealed = (!raw.is_empty()).then(|| {
+            let files = list_of(raw.iter().map(|block| path(block, block::SAMPLES)));
+            format!("SELECT b.series, b.ts, {RAW_VALUES} FROM read_parquet({files}) AS b WHERE b.metric_hash = hash")
+        });
+        let all: Vec<String> = hot.chain(sealed).collect();
+        format!("CREATE OR REPLACE MACRO memory.{POINTS}(hash) AS TABLE\n{};\n", all.join("\nUNION ALL\n"))
     }
 
     /// The views for anybody's `duckdb`, over the blocks alone.
@@ -192,6 +209,9 @@ impl Layout {
         }
     }
 }
+
+/// The macro that the views of metrics read samples through.
+pub(super) const POINTS: &str = "points_of_metric";
 
 /// Milliseconds of sealed samples that `recent` has besides the hot ones.
 const RECENT: i64 = 7_200_000;

@@ -3,6 +3,8 @@
 //! Metrics come and go with what is scraped, so the views follow the table of series: whoever asks for one that is
 //! not there brings them up to date first.
 
+use super::block::metric_hash;
+use super::layout::POINTS;
 use super::{Database, StoreError};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
@@ -64,7 +66,8 @@ impl Database {
     }
 }
 
-/// The view of one metric. Labels are read once a series, not once a sample.
+/// The view of one metric. Labels are read once a series, not once a sample, and a condition on them is known as numbers of
+/// series before samples are read.
 fn view(metric: &str, labels: &BTreeSet<String>) -> String {
     let (mut columns, mut paths) = (String::new(), String::new());
     for label in labels {
@@ -78,10 +81,10 @@ fn view(metric: &str, labels: &BTreeSet<String>) -> String {
         let _ = write!(paths, ", labels ->> {} AS {name}", super::quoted(&format!("$.\"{label}\"")));
     }
     format!(
-        "CREATE OR REPLACE VIEW metrics.{name} AS SELECT h.ts, h.value{columns} FROM memory.main.samples AS h JOIN \
-         (SELECT labels{paths} FROM memory.main.series WHERE metric = {metric}) AS s ON s.labels = h.labels \
-         WHERE h.metric = {metric};",
+        "CREATE OR REPLACE VIEW metrics.{name} AS SELECT h.ts, h.value{columns} FROM memory.main.{POINTS}({hash}) AS h JOIN \
+         (SELECT id{paths} FROM memory.main.series WHERE metric = {metric}) AS s ON s.id = h.series;",
         name = identifier(metric),
+        hash = metric_hash(metric),
         metric = super::quoted(metric),
     )
 }

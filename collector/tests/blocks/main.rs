@@ -10,3 +10,4 @@ mod listing;
 mod outsider;
 mod recovery;
 mod sealing;
+mod views;

@@ -9,6 +9,7 @@ mod command;
 mod config;
 mod dialect;
 mod encode;
+mod entrance;
 mod parameter;
 mod session;
 mod token;
@@ -19,6 +20,7 @@ pub use config::{SqlConfig, SqlConfigError};
 use crate::query::sql::Limits;
 use crate::store::Database;
 use auth::Door;
+use entrance::Entrance;
 use pgwire::api::ConnectionManager;
 use pgwire::tokio::{TlsAcceptor, process_socket};
 use session::Sessions;
@@ -35,8 +37,7 @@ pub(crate) const SERVER_VERSION: &str = "16.0";
 pub struct SqlServer {
     database: Arc<Database>,
     limits: Limits,
-    door: Arc<Door>,
-    tls: Option<TlsAcceptor>,
+    entrance: Entrance,
     manager: Arc<ConnectionManager>,
     connections: Arc<Semaphore>,
 }
@@ -47,22 +48,18 @@ impl SqlServer {
     /// # Errors
     /// Password, certificate and key files that cannot be read.
     pub fn new(database: Arc<Database>, config: &SqlConfig) -> Result<Self, SqlConfigError> {
-        let certificate = config.certificate()?;
         let manager = Arc::new(ConnectionManager::new());
-        let pem = certificate.as_ref().map(|certificate| certificate.pem.as_slice());
-        let door = Door::new(config.passwords()?, pem, Arc::clone(&manager));
         Ok(Self {
             database,
             limits: config.limits(),
-            door: Arc::new(door),
-            tls: certificate.map(|certificate| TlsAcceptor::from(certificate.tls)),
+            entrance: Entrance::open(config, Arc::clone(&manager))?,
             manager,
             connections: Arc::new(Semaphore::new(config.max_connections)),
         })
     }
 
     /// Answers clients until it is dropped; their statements are interrupted then.
-    pub async fn serve(self, listener: TcpListener) {
+    pub async fn serve(mut self, listener: TcpListener) {
         let mut clients = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -79,8 +76,9 @@ impl SqlServer {
             };
             // One client too many is told so, and may still cancel a statement of an earlier one.
             let permit = Arc::clone(&self.connections).try_acquire_owned().ok();
-            let door = if permit.is_some() { Arc::clone(&self.door) } else { Arc::new(Door::Closed) };
-            let served = self.client(socket, door);
+            let (door, tls) = self.entrance.current();
+            let door = if permit.is_some() { door } else { Arc::new(Door::Closed) };
+            let served = self.client(socket, door, tls);
             clients.spawn(async move {
                 let _permit = permit;
                 if let Err(error) = served.await {
@@ -90,9 +88,14 @@ impl SqlServer {
         }
     }
 
-    fn client(&self, socket: TcpStream, door: Arc<Door>) -> impl Future<Output = io::Result<()>> + Send + use<> {
+    fn client(
+        &self,
+        socket: TcpStream,
+        door: Arc<Door>,
+        tls: Option<TlsAcceptor>,
+    ) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let (database, limits) = (Arc::clone(&self.database), self.limits);
-        let (manager, tls) = (Arc::clone(&self.manager), self.tls.clone());
+        let manager = Arc::clone(&self.manager);
         async move {
             let socket = socket.into_std()?;
             let peer = Arc::new(TcpStream::from_std(socket.try_clone()?)?);

@@ -93,7 +93,8 @@ fn literal(at: usize, parameter: Parameter<'_>) -> Result<String, ParameterError
     from_text(text, kind).ok_or_else(wrong)
 }
 
-fn null(kind: &Type) -> String {
+/// NULL of a type; of an unknown one, NULL as it is.
+pub fn null(kind: &Type) -> String {
     match name(kind) {
         Some(name) => format!("NULL::{name}"),
         None => "NULL".to_owned(),
@@ -123,6 +124,26 @@ fn name(kind: &Type) -> Option<&'static str> {
         Type::TEXT_ARRAY | Type::VARCHAR_ARRAY => "VARCHAR[]",
         _ => return None,
     })
+}
+
+/// The type that a client is told of a parameter that DuckDB takes for one of this name.
+pub fn told(name: Option<&str>) -> Type {
+    match name {
+        Some("BOOLEAN") => Type::BOOL,
+        Some("TINYINT" | "SMALLINT" | "UTINYINT") => Type::INT2,
+        Some("INTEGER" | "USMALLINT") => Type::INT4,
+        Some("BIGINT" | "UINTEGER") => Type::INT8,
+        Some("UBIGINT" | "HUGEINT" | "UHUGEINT" | "DECIMAL") => Type::NUMERIC,
+        Some("FLOAT") => Type::FLOAT4,
+        Some("DOUBLE") => Type::FLOAT8,
+        Some("TIMESTAMP" | "TIMESTAMP_S" | "TIMESTAMP_MS" | "TIMESTAMP_NS") => Type::TIMESTAMP,
+        Some("DATE") => Type::DATE,
+        Some("TIME") => Type::TIME,
+        Some("INTERVAL") => Type::INTERVAL,
+        Some("UUID") => Type::UUID,
+        Some("BLOB") => Type::BYTEA,
+        _ => Type::TEXT,
+    }
 }
 
 fn is_known(kind: &Type) -> bool {

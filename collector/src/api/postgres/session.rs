@@ -4,7 +4,7 @@ use super::auth::Door;
 use super::command::{Command, DEFAULTS, command, milliseconds};
 use super::dialect::translate;
 use super::encode::{fields, row};
-use super::parameter::{Parameter, bind, count, literals};
+use super::parameter::{Parameter, bind, count, literals, null, told};
 use super::token::{Token, statements};
 use crate::query::sql::{Answer, Cancel, Limits, Session, SqlError};
 use crate::store::Database;
@@ -27,7 +27,7 @@ use pgwire::messages::extendedquery::Execute;
 use pgwire::messages::response::TransactionStatus;
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
@@ -51,9 +51,14 @@ pub struct Sessions {
     pub(super) settings: Arc<Mutex<HashMap<String, String>>>,
 }
 
-/// A statement that was prepared, as it came.
+/// A statement that was prepared.
 #[derive(Debug, Clone)]
-pub struct Prepared(Arc<str>);
+pub struct Prepared {
+    /// As it came.
+    text: Arc<str>,
+    /// The types of its parameters that the client was told, once it has asked: it sends values of these.
+    told: Arc<OnceLock<Vec<Type>>>,
+}
 
 impl PgWireServerHandlers for Sessions {
     fn simple_query_handler(&self) -> Arc<impl SimpleQueryHandler> {
@@ -145,23 +150,10 @@ impl Sessions {
 
     /// DuckDB blocks, so it is asked on a thread of its own; it is interrupted when the client goes away.
     async fn select<C: ClientInfo>(&self, client: &C, sql: String) -> PgWireResult<Answer> {
-        let user = client.metadata().get(METADATA_USER).cloned().unwrap_or_default();
         let (limits, cancel) = (self.limits(), Cancel::default());
         let _guard = CancelOnDrop(cancel.clone());
-        let (database, session) = (Arc::clone(&self.database), Arc::clone(&self.session));
-        let running = tokio::task::spawn_blocking(move || {
-            let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
-            let session = match session.as_mut() {
-                Some(session) => session,
-                None => session.insert(Session::open_postgres(&database, &user)?),
-            };
-            session.select(&database, &sql, limits, &cancel)
-        });
-        let answer = tokio::select! {
-            answer = running => answer.map_err(|error| PgWireError::ApiError(Box::new(error)))?,
-            () = self.client_gone() => Err(SqlError::Cancelled),
-        };
-        let answer = answer.map_err(|failure| sql_error(&failure))?;
+        let running = self.ask(client, move |session, database| session.select(database, &sql, limits, &cancel));
+        let answer = running.await?.map_err(|failure| sql_error(&failure))?;
         match answer.truncated() {
             true => Err(error(
                 "54000",
@@ -169,6 +161,49 @@ impl Sessions {
             )),
             false => Ok(answer),
         }
+    }
+
+    /// Asks the session, on a thread that may wait.
+    async fn ask<C: ClientInfo, T: Send + 'static>(
+        &self,
+        client: &C,
+        question: impl FnOnce(&Session, &Database) -> Result<T, SqlError> + Send + 'static,
+    ) -> PgWireResult<Result<T, SqlError>> {
+        let user = client.metadata().get(METADATA_USER).cloned().unwrap_or_default();
+        let (database, session) = (Arc::clone(&self.database), Arc::clone(&self.session));
+        let running = tokio::task::spawn_blocking(move || {
+            let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+            let session = match session.as_mut() {
+                Some(session) => session,
+                None => session.insert(Session::open_postgres(&database, &user)?),
+            };
+            question(session, &database)
+        });
+        tokio::select! {
+            answer = running => answer.map_err(|error| PgWireError::ApiError(Box::new(error))),
+            () = self.client_gone() => Ok(Err(SqlError::Cancelled)),
+        }
+    }
+
+    /// The types of a statement's parameters: what the client named, else by where they stand, else text. A statement
+    /// that cannot be bound is told so when its columns are asked for.
+    async fn parameter_types<C: ClientInfo>(
+        &self,
+        client: &C,
+        statement: &[Token<'_>],
+        named: &[Option<Type>],
+    ) -> PgWireResult<Vec<Type>> {
+        let count = count(statement).max(named.len());
+        let named = |at: usize| named.get(at).cloned().flatten();
+        let found = match (0..count).all(|at| named(at).is_some()) {
+            true => HashMap::new(),
+            false => {
+                let sql = translate(statement);
+                self.ask(client, move |session, _| session.parameter_types(&sql)).await?.unwrap_or_default()
+            }
+        };
+        let found = |at: usize| told(found.get(&(at + 1)).map(String::as_str));
+        Ok((0..count).map(|at| named(at).unwrap_or_else(|| found(at))).collect())
     }
 
     /// Returns once the client has closed its end.
@@ -183,18 +218,20 @@ impl Sessions {
 
     /// A statement that was prepared, with its parameters.
     async fn run_prepared<C: ClientInfo>(&self, client: &C, portal: &Portal<Prepared>) -> PgWireResult<Outcome> {
+        let Prepared { text, told } = &portal.statement.statement;
         let parameters: Vec<Parameter<'_>> = portal
             .parameters
             .iter()
             .enumerate()
-            .map(|(at, bytes)| Parameter {
-                bytes: bytes.as_deref(),
-                binary: format_of(&portal.parameter_format, at) == FieldFormat::Binary,
-                kind: portal.statement.parameter_types.get(at).and_then(Option::as_ref),
+            .map(|(at, bytes)| {
+                let binary = format_of(&portal.parameter_format, at) == FieldFormat::Binary;
+                let named = portal.statement.parameter_types.get(at).and_then(Option::as_ref);
+                // A text without a type is an untyped literal, which fits better than a type we guessed.
+                let told = told.get().filter(|_| binary).and_then(|told| told.get(at));
+                Parameter { bytes: bytes.as_deref(), binary, kind: named.or(told) }
             })
             .collect();
         let literals = literals(&parameters).map_err(|problem| error("22P02", &problem.to_string()))?;
-        let text = &portal.statement.statement.0;
         let Some(statement) = statements(text).pop() else {
             return Ok(Outcome::Done(Response::EmptyQuery));
         };
@@ -305,13 +342,13 @@ impl QueryParser for AsItIs {
     {
         match statements(sql).len() {
             0 => Ok(None),
-            1 => Ok(Some(Prepared(sql.into()))),
+            1 => Ok(Some(Prepared { text: sql.into(), told: Arc::default() })),
             _ => Err(error("42601", "cannot insert multiple commands into a prepared statement")),
         }
     }
 
     fn get_parameter_types(&self, statement: &Prepared) -> PgWireResult<Vec<Type>> {
-        let names = statements(&statement.0).first().map_or(0, |tokens| count(tokens));
+        let names = statements(&statement.text).first().map_or(0, |tokens| count(tokens));
         Ok(vec![Type::TEXT; names])
     }
 
@@ -354,13 +391,11 @@ impl ExtendedQueryHandler for Sessions {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        let Some(statement) = statements(&target.statement.0).pop() else {
+        let Some(statement) = statements(&target.statement.text).pop() else {
             return Ok(DescribeStatementResponse::new(Vec::new(), Vec::new()));
         };
-        let kinds: Vec<Option<&Type>> = (0..count(&statement).max(target.parameter_types.len()))
-            .map(|at| target.parameter_types.get(at).and_then(Option::as_ref))
-            .collect();
-        let told = kinds.iter().map(|kind| kind.cloned().unwrap_or(Type::TEXT)).collect();
+        let told = self.parameter_types(client, &statement, &target.parameter_types).await?;
+        let told = target.statement.told.get_or_init(|| told).clone();
         if command(&statement) != Command::Select {
             let rows = match self.run(client, &statement).await? {
                 Outcome::Text(name, _) => vec![FieldInfo::new(name, None, None, Type::TEXT, FieldFormat::Text)],
@@ -369,11 +404,17 @@ impl ExtendedQueryHandler for Sessions {
             return Ok(DescribeStatementResponse::new(told, rows));
         }
         // With NULL for each parameter, and no rows, it has the columns that it will have.
-        let nulls: Vec<Parameter<'_>> =
-            kinds.iter().map(|kind| Parameter { bytes: None, binary: false, kind: *kind }).collect();
-        let literals = literals(&nulls).map_err(|problem| error("22P02", &problem.to_string()))?;
-        let bound = bind(&statement, &literals).map_err(|problem| error("08P01", &problem.to_string()))?;
-        let answer = self.select(client, format!("SELECT * FROM ({}\n) LIMIT 0", translate(&bound))).await?;
+        let described = |text: &str| -> PgWireResult<String> {
+            let null = |kind: &Type| if *kind == Type::TEXT { text.to_owned() } else { null(kind) };
+            let nulls: Vec<String> = told.iter().map(null).collect();
+            let bound = bind(&statement, &nulls).map_err(|problem| error("08P01", &problem.to_string()))?;
+            Ok(format!("SELECT * FROM ({}\n) LIMIT 0", translate(&bound)))
+        };
+        let answer = match self.select(client, described("NULL::VARCHAR")?).await {
+            // A text that has no type fits where a VARCHAR does not.
+            Err(_) if told.contains(&Type::TEXT) => self.select(client, described("NULL")?).await?,
+            answer => answer?,
+        };
         Ok(DescribeStatementResponse::new(told, fields(answer.schema(), |_| FieldFormat::Text)))
     }
 
@@ -389,7 +430,7 @@ impl ExtendedQueryHandler for Sessions {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        let statement = statements(&target.statement.statement.0).pop().unwrap_or_default();
+        let statement = statements(&target.statement.statement.text).pop().unwrap_or_default();
         if !matches!(command(&statement), Command::Select | Command::Show(_)) {
             return Ok(DescribePortalResponse::new(Vec::new()));
         }

@@ -5,6 +5,7 @@ use super::gate::admit;
 use super::{Limits, SqlError, first_line};
 use crate::store::{Database, StoreError, microseconds_now, quoted};
 use duckdb::{Connection, InterruptHandle};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -99,6 +100,22 @@ impl Session {
         }
     }
 
+    /// The types that the parameters of a statement have by where they stand, as DuckDB calls them: by number, `None`
+    /// where any would do. The statement is bound, not run.
+    ///
+    /// # Errors
+    /// A statement that is not answered at all, or that cannot be bound.
+    pub fn parameter_types(&self, sql: &str) -> Result<HashMap<usize, String>, SqlError> {
+        admit(&self.db, sql)?;
+        let failed = |error: duckdb::Error| SqlError::Statement(first_line(&error));
+        let question = format!("SELECT json_serialize_plan({}, skip_null := true, skip_empty := true)", quoted(sql));
+        let plan: String = self.db.query_row(&question, [], |row| row.get(0)).map_err(failed)?;
+        let plan = serde_json::from_str(&plan).map_err(|error| SqlError::Statement(error.to_string()))?;
+        let mut found = HashMap::new();
+        find_parameters(&plan, &mut found);
+        Ok(found)
+    }
+
     fn set_clock(&self, sql: &str) -> Result<(), SqlError> {
         let sql = sql.to_ascii_lowercase();
         if !["now", "current_", "localtimestamp", "today", "transaction_timestamp"].iter().any(|w| sql.contains(w)) {
@@ -129,6 +146,21 @@ impl Session {
             }
         }
         Ok(answer)
+    }
+}
+
+/// Reads the parameters out of DuckDB's plan of a statement.
+fn find_parameters(plan: &serde_json::Value, found: &mut HashMap<usize, String>) {
+    if plan["expression_class"] == "BOUND_PARAMETER"
+        && let (Some(number), Some(kind)) = (plan["identifier"].as_str(), plan["return_type"]["id"].as_str())
+        && let Ok(number) = number.parse()
+    {
+        found.insert(number, kind.to_owned());
+    }
+    match plan {
+        serde_json::Value::Array(items) => items.iter().for_each(|item| find_parameters(item, found)),
+        serde_json::Value::Object(items) => items.values().for_each(|item| find_parameters(item, found)),
+        _ => {}
     }
 }
 
