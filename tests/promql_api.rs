@@ -147,6 +147,26 @@ fn answers_as_prometheus_does() {
         assert!(ours["data"].is_object(), "{path}: {ours}");
     }
 
+    // What the target says of a metric, with the target; the limit stops before the next target.
+    let of_target = [("metric", "node_load1"), ("match_target", "{job=\"node\"}")];
+    let [(_, ours), (_, theirs)] = both.ask("/api/v1/targets/metadata", &of_target);
+    assert_eq!(ours["data"], theirs["data"]);
+    let [(_, ours), (_, theirs)] = both.ask("/api/v1/targets/metadata", &[("match_target", "{job=\"node\"}")]);
+    let names = |answer: &Value| {
+        let all = answer["data"].as_array().unwrap().iter();
+        let mut names: Vec<_> = all.map(|entry| entry["metric"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&ours), names(&theirs));
+    for limit in ["0", "2"] {
+        let few = both.ask("/api/v1/targets/metadata", &[("limit", limit), ("match_target", "{job=\"node\"}")]);
+        let [ours, theirs] = few.map(|(_, answer)| answer["data"].as_array().unwrap().len());
+        assert_eq!((ours, ours == 0), (theirs, limit == "0"));
+    }
+    both.assert_same("/api/v1/targets/metadata", &[("metric", "nothing_of_this_name")]);
+    both.assert_same("/api/v1/status/walreplay", &[]);
+
     // A form is the same as an address, and needs no token on this machine.
     let form = ureq::post(format!("{}/api/v1/query", both.url)).send_form([("query", "1+1"), ("time", "5")]).unwrap();
     let answer: Value = serde_json::from_str(&form.into_body().read_to_string().unwrap()).unwrap();
@@ -318,6 +338,25 @@ fn an_answer_says_what_it_cost() {
     assert_eq!(read, &theirs["samples"]["totalQueryableSamples"]);
     // There it takes a feature flag to have what each step has read.
     assert_eq!(&ours["samples"]["totalQueryableSamplesPerStep"][0][1], read);
+}
+
+#[test]
+fn answers_are_compressed_for_who_asks() {
+    let Some(both) = Both::start() else { return };
+    let ask = |query: &str, encoding: &str| {
+        let request = ureq::get(format!("{}/api/v1/query", both.url)).query("query", query);
+        let answer = request.header("Accept-Encoding", encoding).call().unwrap();
+        let headers = answer.headers();
+        let is_gzip = headers.get("Content-Encoding").is_some_and(|coding| coding == "gzip");
+        assert_eq!(headers.get("Content-Type").unwrap(), "application/json");
+        (is_gzip, answer.into_body().read_to_vec().unwrap())
+    };
+    let (is_gzip, plain) = ask("node_cpu_seconds_total", "identity");
+    assert!(!is_gzip && plain.len() > 2000, "{}", plain.len());
+    let (is_gzip, packed) = ask("node_cpu_seconds_total", "deflate, gzip");
+    assert!(is_gzip && packed.len() * 2 < plain.len(), "{} of {}", packed.len(), plain.len());
+    assert!(packed.starts_with(&[0x1f, 0x8b]));
+    assert!(!ask("1", "gzip").0, "too small to be worth it");
 }
 
 /// Work for minutes, over one series, which nobody scrapes.

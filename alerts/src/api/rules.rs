@@ -44,7 +44,7 @@ impl Wanted {
         let all = |name: &str| values(query, name).map(str::to_owned).collect::<Vec<_>>();
         let kind = all("type").pop().filter(|kind| !kind.is_empty());
         if let Some(odd) = kind.as_ref().filter(|kind| !matches!(kind.as_str(), "alert" | "record")) {
-            return Err(Refusal::prometheus(format!("not supported value \"{odd}\" of parameter type")));
+            return Err(Refusal::prometheus(format!("invalid parameter \"type\": not supported value {odd:?}")));
         }
         let (names, groups, files) = (all("rule_name[]"), all("rule_group[]"), all("file[]"));
         Ok(Self { kind, names, groups, files, without_alerts: is_true(query, "exclude_alerts") })

@@ -2,6 +2,7 @@
 
 mod access;
 mod capacity;
+mod compress;
 mod fairshare;
 mod near;
 mod postgres;
@@ -94,6 +95,7 @@ pub fn router(app: App) -> Router {
         .with_state(app.clone())
         .merge(samples::router(app.clone()))
         .merge(prometheus::router(app))
+        .layer(axum::middleware::from_fn(compress::compress))
 }
 
 async fn get_usage(

@@ -60,6 +60,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/federate", get(federate::federate))
         .route("/api/v1/metadata", get(targets::metadata))
         .route("/api/v1/targets", get(targets::targets))
+        .route("/api/v1/targets/metadata", get(targets::of_targets))
         .route("/api/v1/scrape_pools", get(targets::scrape_pools))
         .route("/api/v1/alertmanagers", get(status::alertmanagers))
         .route("/api/v1/status/buildinfo", get(status::build_info))
@@ -67,6 +68,8 @@ pub(super) fn router(app: App) -> Router {
         .route("/api/v1/status/config", get(status::config))
         .route("/api/v1/status/flags", get(status::flags))
         .route("/api/v1/status/tsdb", get(status::tsdb))
+        .route("/api/v1/status/walreplay", get(status::wal_replay))
+        .route("/api/v1/notifications", get(status::notifications))
         .with_state(api)
 }
 

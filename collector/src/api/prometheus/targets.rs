@@ -3,12 +3,14 @@
 use super::answer::{Answer, ApiError};
 use super::params::Params;
 use super::{Api, Reply};
+use crate::query::promql;
 use crate::scrape::{MetricMetadata, ScrapeManager, TargetStatus};
+use crate::store::{Listed, Matcher};
 use axum::extract::State;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use takt_model::Labels;
+use takt_model::{Labels, METRIC_NAME};
 
 /// What the scraping side knows.
 pub trait Scraping: Debug + Send + Sync {
@@ -45,11 +47,54 @@ pub(super) async fn metadata(State(api): State<Api>, params: Params) -> Reply {
     if let Some(metric) = params.get("metric") {
         known.retain(|name, _| name == metric);
     }
-    let described = known.into_iter().take(limit.unwrap_or(usize::MAX)).map(|(name, about)| {
-        let kind = if about.kind.is_empty() { "unknown" } else { about.kind };
-        (name, vec![json!({"type": kind, "help": about.help, "unit": about.unit}); per_metric])
-    });
+    let described = known
+        .into_iter()
+        .take(limit.unwrap_or(usize::MAX))
+        .map(|(name, about)| (name, vec![described(&about); per_metric]));
     Answer::of(&described.collect::<BTreeMap<_, _>>())
+}
+
+/// What each target says of its metrics. One description is kept a metric; a target's are those of which it has series.
+pub(super) async fn of_targets(State(api): State<Api>, params: Params) -> Reply {
+    let limit = number(&params, "limit")?.unwrap_or(usize::MAX);
+    let selector = params.get("match_target").map(promql::selector).transpose();
+    let matchers = selector.map_err(|error| ApiError::parameter("match_target", error))?.unwrap_or_default();
+    let metric = params.get("metric").map(str::to_owned);
+    api.blocking(move |app| {
+        let mut known = app.scraping.metadata();
+        known.retain(|name, _| metric.as_ref().is_none_or(|metric| metric == name));
+        let mut told = Vec::new();
+        let meant = |target: &TargetStatus| matchers.iter().all(|matcher| matcher.accepts_labels(&target.labels));
+        for target in app.scraping.targets().into_iter().filter(meant) {
+            // As in Prometheus, a target is told of whole.
+            if told.len() >= limit {
+                break;
+            }
+            let of_target: Vec<Matcher> =
+                target.labels.iter().map(|(name, value)| Matcher::equal(name, value)).collect();
+            let names = app.store.label_values(METRIC_NAME, Listed::ever(&of_target));
+            let names: BTreeSet<String> = names.map_err(|error| ApiError::internal(&error))?.into_iter().collect();
+            let has_series = |name: &str| PARTS.iter().any(|part| names.contains(&format!("{name}{part}")));
+            for (name, about) in known.iter().filter(|(name, _)| has_series(name)) {
+                let mut entry = described(about);
+                entry["target"] = json!(map(&target.labels));
+                if metric.is_none() {
+                    entry["metric"] = name.as_str().into();
+                }
+                told.push(entry);
+            }
+        }
+        Answer::of(&told)
+    })
+    .await
+}
+
+/// What the names of a metric's series may add to its own.
+const PARTS: [&str; 6] = ["", "_total", "_bucket", "_count", "_sum", "_info"];
+
+fn described(about: &MetricMetadata) -> Value {
+    let kind = if about.kind.is_empty() { "unknown" } else { about.kind };
+    json!({"type": kind, "help": about.help, "unit": about.unit})
 }
 
 /// A number; below zero it means all.
