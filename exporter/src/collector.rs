@@ -1,7 +1,7 @@
 //! What a collector is.
 
 use crate::events::Events;
-use crate::gpus::SharedGpus;
+use crate::gpus::{LettingGo, SharedGpus};
 use std::io;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Metric, Samples};
@@ -43,6 +43,8 @@ pub trait Collector: Send {
 pub(crate) struct Shared {
     /// From `nvml` to `jobs`.
     pub gpus: SharedGpus,
+    /// From whoever wants the driver unloaded to `nvml`.
+    pub letting_go: LettingGo,
 }
 
 /// Why a reading came to nothing.

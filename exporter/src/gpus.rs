@@ -3,8 +3,8 @@
 //! `jobs` asks NVML nothing itself, so a driver that hangs costs no job its values.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The node's GPUs as they were last read. Cloning gives another handle to the same.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +15,33 @@ struct Inner {
     /// `None` before the first reading.
     table: Mutex<Option<Arc<GpuTable>>>,
     published: Condvar,
+}
+
+/// Whether the driver shall be left alone, so that it can be unloaded. Cloning gives another handle to the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LettingGo(Arc<Mutex<Option<Instant>>>);
+
+impl LettingGo {
+    /// For so long, unless it is told otherwise: whoever asked may forget to.
+    const AT_MOST: Duration = Duration::from_secs(15 * 60);
+
+    /// From now on.
+    pub fn begin(&self) {
+        *self.lock() = Some(Instant::now());
+    }
+
+    /// No more.
+    pub fn end(&self) {
+        *self.lock() = None;
+    }
+
+    pub fn is_now(&self) -> bool {
+        self.lock().is_some_and(|since| since.elapsed() < Self::AT_MOST)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// One reading of all GPUs.

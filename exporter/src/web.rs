@@ -36,6 +36,9 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let listeners = listeners(&options.web).await?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Serve)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Serve)?;
+    let mut let_go = signal(SignalKind::user_defined1()).map_err(Error::Serve)?;
+    let mut take_up = signal(SignalKind::user_defined2()).map_err(Error::Serve)?;
+    let letting_go = options.shared.letting_go.clone();
     let exporter = Exporter::new(&options)?;
     let (end, ended) = watch::channel(false);
     let mut servers = JoinSet::new();
@@ -50,10 +53,20 @@ pub async fn run(options: Options) -> Result<(), Error> {
         );
     }
     drop(exporter);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        Some(Ok(Err(error))) = servers.join_next() => return Err(error),
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            _ = let_go.recv() => {
+                letting_go.begin();
+                tracing::info!("letting go of the GPUs' driver");
+            }
+            _ = take_up.recv() => {
+                letting_go.end();
+                tracing::info!("taking up the GPUs' driver again");
+            }
+            Some(Ok(Err(error))) = servers.join_next() => return Err(error),
+        }
     }
     tracing::info!("ending");
     end.send_replace(true);

@@ -147,6 +147,26 @@ fn a_driver_that_is_unloaded_and_loaded_again_is_survived() {
     assert!(node.exporter.page("").contains(r#"node_scrape_collector_success{collector="nvml"} 1"#));
 }
 
+/// Who has NVML open holds the driver, which then cannot be unloaded.
+#[test]
+fn the_driver_is_let_go_when_asked_and_taken_up_again() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let node = Node::new(&named(""));
+    node.wait_for("up", &up(A, "", 1));
+    let pid = Pid::from_raw(node.exporter.pid() as i32).unwrap();
+    let is_open = || {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", node.exporter.pid())).unwrap();
+        maps.contains("libnvml_stand_in")
+    };
+    assert!(is_open());
+    kill_process(pid, Signal::USR1).unwrap();
+    let page = node.wait_for("let go", &up(A, "let_go", 0));
+    assert!(page.contains(&up(B, "let_go", 0)) && !page.contains("takt_gpu_utilization_ratio{"), "{page}");
+    node.exporter.wait_for("closed", |_| !is_open());
+    kill_process(pid, Signal::USR2).unwrap();
+    node.wait_for("taken up", &up(A, "", 1));
+}
+
 #[test]
 fn without_a_driver_nothing_fails() {
     for script in ["init 9\n", "init 12\n"] {

@@ -140,21 +140,29 @@ impl Gpus for Library {
         self.events = Some(events.clone());
     }
 
+    /// NVML is shut down when the last thread has let go of it.
+    fn let_go(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.is_over.store(true, Ordering::Relaxed);
+        }
+        self.slots.clear();
+    }
+
     fn read(&mut self) -> Result<Vec<Gpu>, Trouble> {
         let read = self.count().and_then(|(session, count)| {
             self.take_up(&session);
             self.read_all(&session, count)
         });
         if let Err(trouble) = &read {
-            if matches!(trouble.error, NvmlError::LibloadingError(_)) {
+            if let NvmlError::LibloadingError(error) = &trouble.error {
+                // Nodes without GPUs have no such library; somebody who names a file means that there is one.
+                if self.path.is_absolute() && self.missed.is_none() {
+                    tracing::warn!(library = %self.path.display(), %error, "cannot load NVML");
+                }
                 self.missed = Some(Instant::now());
             }
             if ends_session(&trouble.error) {
-                // NVML is shut down when the last thread has let go of it.
-                if let Some(session) = self.session.take() {
-                    session.is_over.store(true, Ordering::Relaxed);
-                }
-                self.slots.clear();
+                self.let_go();
             }
         }
         read

@@ -20,7 +20,7 @@ macro_rules! metrics {
 metrics! {
     gauge UP "takt_gpu_up" "Whether the GPU answers. The reason, where it does not: lost (fell off the bus), \
         reset_required, hung (a call does not come back), not_enumerated (was there before, or is on the PCI bus), \
-        driver_not_loaded, driver_mismatch, error." ["reason"];
+        driver_not_loaded, driver_mismatch, let_go (so that the driver can be unloaded), error." ["reason"];
     gauge INFO "takt_gpu_info" "Which GPU it is; always 1. index is NVML's, in the order of the PCI bus; minor is that of \
         /dev/nvidia*." ["index", "minor", "pci_bus_id", "model", "driver"];
     counter ERRORS "takt_gpu_call_errors_total" "Calls of NVML that failed, and not because the GPU or the driver does not \

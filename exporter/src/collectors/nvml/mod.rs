@@ -26,7 +26,7 @@ use self::seen::Seen;
 use self::values::{Errors, Values};
 use crate::collector::{CollectError, Collector};
 use crate::events::Events;
-use crate::gpus::{GpuProcess, KnownGpu, SharedGpus};
+use crate::gpus::{GpuProcess, KnownGpu, LettingGo, SharedGpus};
 use crate::options::Options;
 use nvml_wrapper::error::NvmlError;
 use std::collections::BTreeSet;
@@ -49,6 +49,7 @@ pub struct NvmlOptions {
 struct Nvml {
     gpus: Box<dyn Gpus>,
     shared: SharedGpus,
+    letting_go: LettingGo,
     slots: Slots,
     seen: Seen,
     events: Events,
@@ -62,6 +63,9 @@ struct Nvml {
 trait Gpus: Send {
     /// Where XIDs are told.
     fn attach(&mut self, _events: &Events) {}
+
+    /// Closes NVML, whose open devices would keep the driver from being unloaded.
+    fn let_go(&mut self) {}
 
     /// Every GPU that NVML knows now.
     fn read(&mut self) -> Result<Vec<Gpu>, Trouble>;
@@ -112,6 +116,7 @@ enum Silence {
     NotEnumerated,
     DriverNotLoaded,
     DriverMismatch,
+    LetGo,
     Error,
 }
 
@@ -124,6 +129,7 @@ pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     Box::new(Nvml {
         gpus: Box::new(Library::new(options.nvml.library.clone())),
         shared: options.shared.gpus.clone(),
+        letting_go: options.shared.letting_go.clone(),
         slots: Slots::new(&options.paths.sysfs),
         seen: Seen::load(options.state_directory.as_deref()),
         events: Events::default(),
@@ -152,6 +158,12 @@ impl Collector for Nvml {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        if self.letting_go.is_now() {
+            self.gpus.let_go();
+            self.seen.identities().for_each(|identity| identity.push(Some(Silence::LetGo), out));
+            self.publish(&[]);
+            return Ok(());
+        }
         let mut read = self.gpus.read();
         if let Ok(gpus) = &mut read {
             self.seen.recognise(gpus);
@@ -248,6 +260,7 @@ impl Silence {
             Self::NotEnumerated => "not_enumerated",
             Self::DriverNotLoaded => "driver_not_loaded",
             Self::DriverMismatch => "driver_mismatch",
+            Self::LetGo => "let_go",
             Self::Error => "error",
         }
     }

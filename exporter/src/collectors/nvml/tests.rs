@@ -17,6 +17,7 @@ fn collector(readings: impl IntoIterator<Item = Result<Vec<Gpu>, Trouble>>) -> N
     Nvml {
         gpus: Box::new(Recorded(readings.into_iter().collect())),
         shared: SharedGpus::default(),
+        letting_go: LettingGo::default(),
         slots: Slots::new("/nonexistent".as_ref()),
         seen: Seen::load(None),
         events: Events::default(),
