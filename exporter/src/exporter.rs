@@ -134,8 +134,11 @@ impl Wanted {
 
 /// A request names a collector that does not run.
 #[derive(Debug, thiserror::Error)]
-#[error("no collector {0:?} is running")]
-pub struct UnknownCollector(String);
+#[error("no collector {name:?} is running; there are {}", running.join(", "))]
+pub struct UnknownCollector {
+    name: String,
+    running: Vec<&'static str>,
+}
 
 impl Exporter {
     /// Starts the chosen collectors.
@@ -198,7 +201,7 @@ impl Exporter {
     pub async fn page(&self, format: Format, wanted: &Wanted) -> Result<String, UnknownCollector> {
         let inner = &*self.0;
         if let Some(name) = wanted.names().iter().find(|name| !inner.names.contains(&name.as_str())) {
-            return Err(UnknownCollector(name.clone()));
+            return Err(UnknownCollector { name: name.clone(), running: inner.names.clone() });
         }
         let mut at_scrape = inner.at_scrape.lock().await;
         let AtScrape { collectors, report } = &mut *at_scrape;
@@ -375,7 +378,7 @@ mod tests {
         let all_but = page(Wanted::AllBut(vec!["cpu".into()])).await.unwrap();
         assert!(!all_but.contains("cpu") && all_but.contains("diskstats"));
         let error = page(Wanted::Only(vec!["nvml".into()])).await.unwrap_err();
-        assert_eq!(error.to_string(), r#"no collector "nvml" is running"#);
+        assert_eq!(error.to_string(), r#"no collector "nvml" is running; there are cpu, diskstats"#);
     }
 
     #[test]

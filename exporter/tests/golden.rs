@@ -33,6 +33,7 @@ const ON_REQUEST: &[&str] = &[
     "buddyinfo",
     "cgroups",
     "cpu_vulnerabilities",
+    "drbd",
     "interrupts",
     "ksmd",
     "lnstat",

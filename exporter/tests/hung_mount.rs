@@ -128,10 +128,12 @@ fn a_mount_that_never_answers_delays_not_even_the_first_page() {
     let (page, after) = first.unwrap();
     assert!(after < Duration::from_secs(20), "{after:?}");
     let hung = |metric: &str| {
-        format!(r#"{metric}{{device="nowhere",mountpoint="{}",fstype="fuse.nowhere"}}"#, mountpoint.display())
+        format!(r#"{metric}{{device="nowhere",mountpoint="{}",fstype="fuse.nowhere""#, mountpoint.display())
     };
     assert!(!page.contains(&hung("node_filesystem_size_bytes")), "{page}");
-    exporter.wait_for("told of", |page| page.contains(&format!("{} 1\n", hung("node_filesystem_device_error"))));
+    exporter.wait_for("told of", |page| {
+        page.contains(&format!("{},device_error=\"mountpoint timeout\"}} 1\n", hung("node_filesystem_device_error")))
+    });
     // The test is none unless the question was really asked, and asked once: no thread is sacrificed with every scrape.
     let questions: Vec<u32> = server.asked.try_iter().collect();
     assert_eq!(questions.iter().filter(|code| **code == FUSE_STATFS).count(), 1, "{questions:?}");

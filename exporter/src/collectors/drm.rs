@@ -1,12 +1,13 @@
-//! AMD GPUs: how busy they are, and their memory.
+//! AMD GPUs: how busy they are, their memory, and their errors.
 //!
-//! Source: `/sys/class/drm/card*/device`, where the driver is amdgpu. Their sensors are hwmon's.
+//! Source: `/sys/class/drm/card*/device`, where the driver is amdgpu. Their sensors (temperatures, power, fans) are hwmon's,
+//! and their PCIe links those of `pcidevice`.
 
 use crate::collector::{CollectError, Collector};
 use crate::collectors::MAX_DEVICES;
 use crate::options::Options;
 use crate::sysfs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
 struct Drm {
@@ -19,10 +20,28 @@ const INFO: Metric = Metric::gauge(
     &["card", "memory_vendor", "power_performance_level", "unique_id", "vendor"],
 );
 
+const MEMORY_BUSY: Metric = Metric::gauge(
+    "takt_drm_memory_busy_ratio",
+    "Share of the last sampling period in which the card's memory was read or written; not how full it is.",
+    &["card"],
+);
+const PCIE_REPLAYS: Metric =
+    Metric::counter("takt_drm_pcie_replays_total", "Packets that were sent again over PCIe.", &["card"]);
+const ECC_ERRORS: Metric = Metric::counter(
+    "takt_drm_ecc_errors_total",
+    "Errors in the memories of a part of the card (umc is that of its own memory): corrected, uncorrected, or deferred until \
+     the data is used.",
+    &["card", "block", "type"],
+);
+/// What there is before the metrics of `FILES`.
+const OTHERS: usize = 4;
+/// The parts of a card that may count errors, times their types.
+const MAX_ERRORS: usize = 3 * 32;
+
 macro_rules! numbers {
     ($($file:literal $name:literal $help:literal,)*) => {
         const FILES: &[&str] = &[$($file),*];
-        const METRICS: &[Metric] = &[INFO, $(Metric::gauge(concat!("node_drm_", $name), $help, &["card"])),*];
+        const METRICS: &[Metric] = &[INFO, MEMORY_BUSY, PCIE_REPLAYS, ECC_ERRORS, $(Metric::gauge(concat!("node_drm_", $name), $help, &["card"])),*];
     };
 }
 
@@ -50,7 +69,7 @@ impl Collector for Drm {
     }
 
     fn max_series(&self) -> usize {
-        MAX_DEVICES * METRICS.len()
+        MAX_DEVICES * (METRICS.len() + MAX_ERRORS)
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -65,12 +84,34 @@ impl Collector for Drm {
             let (memory, level, id) =
                 (text("mem_info_vram_vendor"), text("power_dpm_force_performance_level"), text("unique_id"));
             out.push(&INFO, &[card.as_str(), &memory, &level, &id, "amd"], 1.0);
-            for (file, metric) in FILES.iter().zip(&METRICS[1..]) {
+            for (file, metric) in FILES.iter().zip(&METRICS[OTHERS..]) {
                 if let Some(value) = sysfs::number::<u64>(&device.join(file)) {
                     out.push(metric, &[&card], value as f64);
                 }
             }
+            if let Some(percent) = sysfs::number::<u64>(&device.join("mem_busy_percent")) {
+                out.push(&MEMORY_BUSY, &[&card], percent as f64 / 100.0);
+            }
+            if let Some(replays) = sysfs::number::<u64>(&device.join("pcie_replay_count")) {
+                out.push(&PCIE_REPLAYS, &[&card], replays as f64);
+            }
+            push_errors(&card, &device.join("ras"), out);
         }
         Ok(())
+    }
+}
+
+/// A file for each part, `umc_err_count`, with lines such as `ue: 0`.
+fn push_errors(card: &str, ras: &Path, out: &mut Samples) {
+    const TYPES: [(&str, &str); 3] = [("ce", "corrected"), ("ue", "uncorrected"), ("de", "deferred")];
+    for file in sysfs::names(ras, "").unwrap_or_default() {
+        let Some(block) = file.strip_suffix("_err_count") else { continue };
+        let text = sysfs::text(&ras.join(&file)).unwrap_or_default();
+        for (key, count) in text.lines().filter_map(|line| line.split_once(':')) {
+            let kind = TYPES.iter().find(|(known, _)| *known == key.trim());
+            if let (Some((_, kind)), Ok(count)) = (kind, count.trim().parse::<u64>()) {
+                out.push(&ECC_ERRORS, &[card, block, kind], count as f64);
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@ mod cpu_vulnerabilities;
 mod cpufreq;
 pub(crate) mod diskstats;
 mod dmi;
+mod drbd;
 mod drm;
 mod edac;
 mod entropy;
@@ -130,6 +131,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "cpufreq", about: "CPU clocks", by_default: true, reads: SOON, new: cpufreq::new },
     Entry { name: "diskstats", about: "Disk I/O", by_default: true, reads: Reads::AtScrape, new: diskstats::new },
     Entry { name: "dmi", about: "Vendor, model, BIOS", by_default: true, reads: Reads::AtScrape, new: dmi::new },
+    Entry { name: "drbd", about: "Disks mirrored over the network", by_default: false, reads: Reads::AtScrape, new: drbd::new },
     Entry { name: "drm", about: "AMD GPUs", by_default: true, reads: SOON, new: drm::new },
     Entry { name: "edac", about: "Memory errors", by_default: true, reads: Reads::AtScrape, new: edac::new },
     Entry { name: "entropy", about: "Pool of randomness", by_default: true, reads: Reads::AtScrape, new: entropy::new },
@@ -299,6 +301,27 @@ mod tests {
                 while page.next_line(b"").unwrap().is_some() {}
             }
         }
+    }
+
+    /// Those that ask the kernel or another program otherwise than by files, or whose files are elsewhere; each has tests
+    /// of its own.
+    #[rustfmt::skip]
+    const WITHOUT_FILES: [&str; 12] = [
+        "ethtool", "events", "jobs", "links", "logind", "network_route", "nvme_health", "nvml", "os", "qdisc", "systemd", "tcpstat",
+    ];
+
+    /// Else the test above would harm nothing.
+    #[test]
+    fn the_trees_hold_files_for_every_collector() {
+        let finds = |entry: &Entry, tree: &str| {
+            let options = options_of(&Path::new("fixtures/made-up").join(tree));
+            let (mut collector, mut samples) = ((entry.new)(&options), Samples::new());
+            let _ = collector.collect(&mut samples);
+            !samples.is_empty()
+        };
+        let without = COLLECTORS.iter().filter(|entry| !WITHOUT_FILES.contains(&entry.name));
+        let without = without.filter(|entry| !["odd-node", "much-hardware"].iter().any(|tree| finds(entry, tree)));
+        assert_eq!(without.map(|entry| entry.name).collect::<Vec<_>>(), Vec::<&str>::new());
     }
 
     #[test]

@@ -152,6 +152,7 @@ fn protocol(number: u8) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_route_with_two_ways_is_two() {
@@ -172,5 +173,16 @@ mod tests {
         assert_eq!(parse(&message).unwrap(), expected);
         assert_eq!(parse(&message[..12]).unwrap()[0].labels[1], "/24", "nothing is made up");
         assert_eq!(parse(&message[..5]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_read(mut bytes in prop::collection::vec(any::<u8>(), 0..200), is_unicast: bool) {
+            if let Some(kind) = bytes.get_mut(TYPE).filter(|_| is_unicast) {
+                *kind = UNICAST;
+            }
+            let _ = parse(&bytes);
+            hops_of(&bytes).for_each(drop);
+        }
     }
 }

@@ -177,6 +177,7 @@ fn bytes(value: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_queue_is_read_as_the_kernel_lays_it_out() {
@@ -204,5 +205,14 @@ mod tests {
         };
         assert_eq!(parse(&message), Some((7, queue)));
         assert_eq!(parse(&message[..10]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_read(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes);
+            let mut queue = Queue::default();
+            [BASIC, QUEUE_STATS].into_iter().for_each(|kind| push_newer(&mut queue, kind, &bytes));
+        }
     }
 }

@@ -97,6 +97,7 @@ fn count(socket: &[u8], counts: &mut [Option<f64>; STATES.len()]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn sockets_are_counted_by_state() {
@@ -106,5 +107,12 @@ mod tests {
         count(&socket, &mut counts);
         count(&socket, &mut counts);
         assert_eq!((counts[9], counts[RECEIVED], counts[TO_SEND], counts[0]), (Some(2.0), Some(6.0), Some(8.0), None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_socket_is_counted_or_not(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            count(&bytes, &mut [None; STATES.len()]);
+        }
     }
 }

@@ -29,14 +29,13 @@ pub(super) fn rename(counters: &[(String, u64)], mut passes: impl FnMut(&str) ->
         if !passes(&plain) {
             continue;
         }
-        let spelt_out = spelt_out(&plain);
         let common = COMMON.iter().find(|(name, ..)| *name == plain);
         let (name, help) = match common {
             Some((_, name, help)) => ((*name).to_owned(), (*help).to_owned()),
-            None => (spelt_out.clone(), format!("Network interface {plain}")),
+            None => (spelt_out(&plain), format!("Network interface {plain}")),
         };
-        let renamed = Renamed { name, help, value: *value };
-        by_name.entry(spelt_out).and_modify(|same| *same = None).or_insert(Some(renamed));
+        let renamed = Renamed { name: name.clone(), help, value: *value };
+        by_name.entry(name).and_modify(|same| *same = None).or_insert(Some(renamed));
     }
     by_name.into_values().flatten().collect()
 }
@@ -73,6 +72,7 @@ fn replace_word(name: &str, word: &str, by: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn names() {
@@ -83,5 +83,16 @@ mod tests {
         assert_eq!(names, [("queue_0_received_packets", 2), ("received_bytes_total", 1), ("transmitted", 3)]);
         assert_eq!(plain("a_[x]__b--c"), "a_x_b_c");
         assert_eq!(spelt_out("tx_tx_timeouts"), "transmitted_tx_timeouts");
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_becomes_one_that_a_metric_may_have(names in prop::collection::vec("[ -~é]{0,20}|(rx|tx|_|\\[[0-9]\\]|bytes|packets|_total){0,6}", 0..6)) {
+            let counters: Vec<_> = names.into_iter().map(|name| (name, 1)).collect();
+            let names: Vec<_> = rename(&counters, |_| true).into_iter().map(|renamed| renamed.name).collect();
+            let is_plain = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            prop_assert!(names.iter().all(is_plain), "{names:?}");
+            prop_assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
+        }
     }
 }

@@ -138,7 +138,7 @@ impl Collector for Filesystem {
             self.watches.ask(remote);
             for mount in &mounts {
                 let answer = match mount.is_local() {
-                    true => (self.statfs)(&paths(mount)).map_or(Answer::Error, Answer::Space),
+                    true => Answer::from((self.statfs)(&paths(mount))),
                     false => self.watches.answer(mount.labels()),
                 };
                 mount.push(answer, out);
@@ -218,8 +218,19 @@ impl Mount<'_> {
     fn push(&self, answer: Answer, out: &mut Samples) {
         let labels = &self.labels();
         let flag = |on: bool| f64::from(u8::from(on));
-        out.push(&DEVICE_ERROR, labels, flag(matches!(answer, Answer::Error)));
-        out.push(&READONLY, labels, flag(self.read_only));
+        match &answer {
+            Answer::Space(_) => {
+                out.push(&DEVICE_ERROR, labels, 0.0);
+                out.push(&READONLY, labels, flag(self.read_only));
+            }
+            Answer::Error(why) => {
+                let [device, point, fs_type] = *labels;
+                let labels = [("device", device), ("mountpoint", point), ("fstype", fs_type), ("device_error", why)];
+                for (metric, value) in [(&DEVICE_ERROR, 1.0), (&READONLY, flag(self.read_only))] {
+                    out.push_foreign(metric.name, metric.kind, metric.help, &labels, value);
+                }
+            }
+        }
         if let Some((major, minor)) = self.numbers {
             out.push(&MOUNT_INFO, &[self.device, major, minor, &self.point], 1.0);
         }
@@ -334,7 +345,7 @@ mod tests {
         filesystem.collect(&mut samples).unwrap();
         write_page(Format::Text, [&samples], &mut page);
         let lines = page.lines().filter(|line| !line.starts_with('#'));
-        lines.filter(|line| line.contains("error") || line.contains("size")).map(str::to_owned).collect()
+        lines.filter(|line| line.contains("device_error{") || line.contains("size")).map(str::to_owned).collect()
     }
 
     #[test]
@@ -359,10 +370,10 @@ mod tests {
             assert_eq!(
                 page(&mut filesystem),
                 [
-                    r#"node_filesystem_device_error{device="srv:/a",mountpoint="/dead",fstype="nfs4"} 1"#,
+                    r#"node_filesystem_device_error{device="srv:/a",mountpoint="/dead",fstype="nfs4",device_error="mountpoint timeout"} 1"#,
                     r#"node_filesystem_device_error{device="/dev/vda",mountpoint="/",fstype="ext4"} 0"#,
                     r#"node_filesystem_device_error{device="srv2:/b",mountpoint="/alive",fstype="nfs"} 0"#,
-                    r#"node_filesystem_device_error{device="/dev/vdb",mountpoint="/forbidden",fstype="xfs"} 1"#,
+                    r#"node_filesystem_device_error{device="/dev/vdb",mountpoint="/forbidden",fstype="xfs",device_error="permission denied"} 1"#,
                     r#"node_filesystem_size_bytes{device="/dev/vda",mountpoint="/",fstype="ext4"} 1000000000"#,
                     r#"node_filesystem_size_bytes{device="srv2:/b",mountpoint="/alive",fstype="nfs"} 1000000000"#,
                 ]

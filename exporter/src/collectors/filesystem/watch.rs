@@ -1,7 +1,9 @@
 //! Asking mounts that may not answer: a thread for each, and never a second one.
 
 use super::{Space, StatFs};
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -15,12 +17,27 @@ const SLOW: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 64 << 10;
 
 /// What a mount says.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Answer {
     Space(Space),
-    /// It cannot be read, or does not answer.
-    Error,
+    /// It cannot be read, or does not answer; why, in node_exporter's words.
+    Error(Cow<'static, str>),
 }
+
+impl From<io::Result<Space>> for Answer {
+    fn from(result: io::Result<Space>) -> Self {
+        result.map_or_else(|error| Self::Error(why(&error).into()), Self::Space)
+    }
+}
+
+/// The system's word for the error as Go writes it: without its number, and in small letters.
+fn why(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+/// What node_exporter says of a mount that does not answer.
+const NO_ANSWER: Answer = Answer::Error(Cow::Borrowed("mountpoint timeout"));
 
 /// Device, mount point and type.
 type Labels = [String; 3];
@@ -74,10 +91,10 @@ impl Watches {
     }
 
     pub fn answer(&self, labels: [&str; 3]) -> Answer {
-        let Some(watch) = self.watches.get(&labels.map(str::to_owned)) else { return Answer::Error };
-        match watch.last {
-            Some((answer, at)) if watch.asked.is_none() || at.elapsed() < SLOW => answer,
-            _ => Answer::Error,
+        let watch = self.watches.get(&labels.map(str::to_owned));
+        match watch.and_then(|watch| Some((watch, watch.last.as_ref()?))) {
+            Some((watch, (answer, at))) if watch.asked.is_none() || at.elapsed() < SLOW => answer.clone(),
+            _ => NO_ANSWER,
         }
     }
 
@@ -94,12 +111,23 @@ impl Watches {
         let thread = std::thread::Builder::new().name("statfs".to_owned()).stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
             for () in questions {
-                let answer = statfs(&path).map_or(Answer::Error, Answer::Space);
+                let answer = Answer::from(statfs(&path));
                 if answers.send((labels.clone(), answer)).is_err() {
                     return;
                 }
             }
         });
         Watch { question: started.is_ok().then_some(question), asked: None, last: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_node_exporters_words() {
+        assert_eq!(why(&rustix::io::Errno::ACCESS.into()), "permission denied");
+        assert_eq!(why(&io::ErrorKind::PermissionDenied.into()), "permission denied");
     }
 }

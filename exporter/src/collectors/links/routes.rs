@@ -97,6 +97,7 @@ fn parse_v6(line: &str) -> Option<Route<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const V4_TABLE: &str = "\
 Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
@@ -126,5 +127,14 @@ fd000000000000000000000000000000 08 00000000000000000000000000000000 00 00000000
         assert_eq!(routes.defaults().collect::<Vec<_>>(), ["eth0", "wlan0"]);
         assert_eq!(Routes::parse("", "").to("::1".parse().unwrap()), None);
         assert_eq!(Routes::parse("", "").defaults().count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn any_table_is_read(v4 in "([0-9A-F]{8}|eth0|\t| |\n|[0-9]{1,4}){0,60}", v6 in "([0-9a-f]{32}|[0-9a-f]{2}|lo| |\n|[0-9a-f]{8}){0,60}", address: u128) {
+            let routes = Routes::parse(&v4, &v6);
+            let _ = (routes.defaults().count(), routes.to(IpAddr::V6(Ipv6Addr::from_bits(address))));
+            let _ = routes.to(IpAddr::V4(Ipv4Addr::from_bits(address as u32)));
+        }
     }
 }

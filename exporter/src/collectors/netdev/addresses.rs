@@ -51,6 +51,7 @@ fn scope(address: &IpAddr) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn addresses_and_scopes() {
@@ -60,5 +61,12 @@ mod tests {
         assert_eq!(parse(&message[..9]), None);
         let scopes = ["127.0.0.1", "fe80::1", "10.0.0.1", "2001:db8::1"].map(|text| scope(&text.parse().unwrap()));
         assert_eq!(scopes, ["link-local", "link-local", "global", "global"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_read(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            let _ = parse(&bytes).map(|(_, _, address)| scope(&address));
+        }
     }
 }
