@@ -284,6 +284,9 @@ mod tests {
         shifted: crate::store::Shifted::Refuse,
     };
 
+    /// A name that a regular expression reads otherwise.
+    const NODE: &str = "gpu-1.lab";
+
     fn run(job_id: &str, start: i64, end: i64) -> JobRun {
         JobRun {
             cluster: "lab".into(),
@@ -296,13 +299,13 @@ mod tests {
             nodes: Some(1),
             cpus: Some(4),
             gpus: Some(1),
-            node_list: Some("g1".into()),
+            node_list: Some(NODE.into()),
             ..JobRun::default()
         }
     }
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
-        pairs.iter().copied().chain([("cluster", "lab"), ("node", "g1")]).collect()
+        pairs.iter().copied().chain([("cluster", "lab"), ("node", NODE)]).collect()
     }
 
     /// An hour of a node with two GPUs: job 7 is on the first and works, job 8 has the second and does nothing.

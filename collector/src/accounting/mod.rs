@@ -1,5 +1,6 @@
 //! Arithmetic over what jobs held: no I/O, no SQL, no clock.
 
+mod accounts;
 mod budget;
 pub mod capacity;
 mod credit;
@@ -13,6 +14,7 @@ pub mod reservation;
 pub mod sheet;
 mod usage;
 
+pub use accounts::Accounts;
 pub use budget::{BudgetConfig, BudgetPeriod, BudgetUse};
 pub use credit::{Credit, in_force};
 pub use period::{Period, PeriodError, Slice, Unit};

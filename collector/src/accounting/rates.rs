@@ -172,11 +172,23 @@ impl Rates {
         cost
     }
 
+    /// What so many GPU-seconds and CPU-seconds cost at an instant (UTC seconds).
+    pub fn at(&self, gpu_seconds: f64, cpu_seconds: f64, model: Option<&str>, instant: i64) -> f64 {
+        let second = |held: Held| self.cost(&held, model, instant, instant.saturating_add(1)).money;
+        let (gpu, cpu) = (Held { gpus: 1, ..Held::default() }, Held { cpus: 1, ..Held::default() });
+        gpu_seconds * second(gpu) + cpu_seconds * second(cpu)
+    }
+
     /// Whether a card gives a price to anything.
     pub fn has_prices(&self) -> bool {
         self.cards.iter().any(|(_, card)| {
             card.gpu_hour + card.cpu_hour + card.mem_gib_hour + card.kwh > 0.0 || !card.gpu_models.is_empty()
         })
+    }
+
+    /// Whether a card gives a price to energy.
+    pub fn price_energy(&self) -> bool {
+        self.cards.iter().any(|(_, card)| card.kwh > 0.0)
     }
 
     /// Whether a card says how much CO2 a kWh is.

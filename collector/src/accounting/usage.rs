@@ -8,8 +8,8 @@
 //! waiting time, on each of its nodes, so these add up to more than the totals. So does it in each hour, day, month or year in
 //! which it ran, if these are asked for, and in each account above its own with `account_tree`.
 
-use super::Period;
 use super::period::{Slice, Unit};
+use super::{Accounts, Period};
 use crate::jobs::{HeldRun, nodelist};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -183,8 +183,8 @@ pub struct Usage<'p> {
     nodes: HashMap<String, Arc<[String]>>,
     /// The hours, days, … that are asked for; else the period as one.
     slices: Vec<Slice>,
-    /// The account above an account.
-    parents: HashMap<String, String>,
+    /// Which account is above which.
+    accounts: Accounts,
     /// The paths of an account and of those above it: `physics`, `physics/optics`.
     paths: HashMap<String, Arc<[String]>>,
 }
@@ -227,14 +227,14 @@ impl<'p> Usage<'p> {
             key: Vec::new(),
             nodes: HashMap::new(),
             slices: by.iter().find_map(|by| by.unit()).map_or_else(Vec::new, |unit| period.slices(unit)),
-            parents: HashMap::new(),
+            accounts: Accounts::default(),
             paths: HashMap::new(),
         }
     }
 
-    /// Each account's parent; the root is nobody's child.
-    pub fn with_parents(self, parents: HashMap<String, String>) -> Self {
-        Self { parents, ..self }
+    /// With accounts that are below others.
+    pub fn with_accounts(self, accounts: Accounts) -> Self {
+        Self { accounts, ..self }
     }
 
     /// Adds what a run did in the period, if anything.
@@ -265,7 +265,7 @@ impl<'p> Usage<'p> {
         let paths = match self.paths.get(run.account) {
             Some(paths) => paths.clone(),
             None => {
-                let paths: Arc<[String]> = paths(run.account, &self.parents).into();
+                let paths: Arc<[String]> = paths(run.account, &self.accounts).into();
                 self.paths.insert(run.account.to_owned(), paths.clone());
                 paths
             }
@@ -371,18 +371,11 @@ impl<'p> Usage<'p> {
     }
 }
 
-/// The account and those above it, from the top, each as the way to it. The root is everybody's, and is left out.
-fn paths(account: &str, parents: &HashMap<String, String>) -> Vec<String> {
-    let mut above = vec![account];
-    // Whatever was told, a tree has an end.
-    while let Some(parent) = parents.get(*above.last().unwrap_or(&account))
-        && parent != "root"
-        && !above.contains(&parent.as_str())
-    {
-        above.push(parent);
-    }
-    above.reverse();
-    (1..=above.len()).map(|depth| above[..depth].join("/")).collect()
+/// The account and those above it, from the top, each as the way to it.
+fn paths(account: &str, accounts: &Accounts) -> Vec<String> {
+    let mut way = accounts.up(account);
+    way.reverse();
+    (1..=way.len()).map(|depth| way[..depth].join("/")).collect()
 }
 
 const VALUE_ENDS: u8 = 0xff;
@@ -718,7 +711,7 @@ mod tests {
             [("optics", "physics"), ("laser", "optics"), ("physics", "root"), ("odd", "even"), ("even", "odd")];
         let parents = parents.map(|(account, parent)| (account.to_owned(), parent.to_owned())).into();
         let period = october();
-        let mut usage = Usage::new(&period, &[GroupBy::AccountTree], now()).with_parents(parents);
+        let mut usage = Usage::new(&period, &[GroupBy::AccountTree], now()).with_accounts(Accounts::new(parents));
         for account in ["physics", "laser", "laser", "odd", "unknown"] {
             usage.add(&of(account));
         }

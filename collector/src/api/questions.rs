@@ -108,7 +108,7 @@ pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageRepor
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
     let mut usage = Usage::new(&period, &by, now.as_second());
     if by.contains(&GroupBy::AccountTree) {
-        usage = usage.with_parents(records.parents_of_accounts(&cluster.cluster).map_err(Problem::failed)?);
+        usage = usage.with_accounts(records.accounts(&cluster.cluster).map_err(Problem::failed)?);
     }
     records
         .held_runs(&cluster.cluster, period.from(), period.to(), |run| {

@@ -6,9 +6,9 @@ use super::questions::{the_cluster, the_period, the_zone};
 use super::{Problem, blocking, blocking_store};
 use crate::accounting::capacity::{Amounts, Capacity, CapacityRow, CapacityRun};
 use crate::accounting::efficiency::EfficiencyConfig;
-use crate::accounting::sheet::{Books, Entry, Facts, Journal, Sheet, Subject, sheet};
+use crate::accounting::sheet::{Books, Entry, Facts, Journal, Sheet, Subject, energy_money, sheet};
 use crate::accounting::{
-    Breach, BudgetConfig, BudgetPeriod, BudgetUse, Credit, Period, PolicyWindow, Rates, RatesConfig, in_force,
+    Accounts, Breach, BudgetConfig, BudgetPeriod, BudgetUse, Credit, Period, PolicyWindow, Rates, RatesConfig, in_force,
 };
 use crate::assess::{self, Assessed};
 use crate::store::{Database, Due, JobFilter, KnownCluster, Records, SentReport, Store, StoreError};
@@ -16,6 +16,7 @@ use axum::extract::{Json, Query, State};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::io;
 
 /// Where sheets are asked for.
@@ -125,10 +126,12 @@ pub fn sheets(database: &Database, question: &SheetQuestion, config: &Accounting
     let from = periods.first().map_or(last.from(), Period::from);
     let assessed = records.assessed(&cluster.cluster, from, last.to()).map_err(Problem::failed)?;
     let credits = records.credits(&cluster.cluster).map_err(Problem::failed)?;
-    let budgets = budgets(&records, &cluster, &books, &rates, config, now)?;
+    let accounts = records.accounts(&cluster.cluster).map_err(Problem::failed)?;
+    let budgets = budgets(&records, &cluster, (&books, &accounts), &rates, config, now)?;
     let facts = Facts {
         cluster: &cluster.cluster,
         books: &books,
+        accounts: &accounts,
         assessed: &assessed,
         credits: &credits,
         budgets: &budgets,
@@ -139,7 +142,7 @@ pub fn sheets(database: &Database, question: &SheetQuestion, config: &Accounting
         most_runs: question.runs,
         now: now.as_second(),
     };
-    let subjects = subjects(question, &books);
+    let subjects = subjects(question, &books, &accounts);
     let mut made: Vec<Sheet> = subjects.iter().filter_map(|subject| sheet(&facts, subject)).collect();
     if let Some(sheet) = made.iter_mut().find(|sheet| sheet.subject == Subject::Cluster) {
         sheet.notes.extend(nothing_recorded(&records, sheet, &zone)?);
@@ -215,7 +218,7 @@ fn capacities(
     Ok(std::array::from_fn(|_| rows.next().flatten()))
 }
 
-fn subjects(question: &SheetQuestion, books: &Books<'_>) -> Vec<Subject> {
+fn subjects(question: &SheetQuestion, books: &Books<'_>, tree: &Accounts) -> Vec<Subject> {
     match (&question.user, &question.account) {
         (Some(user), _) => vec![Subject::User(user.clone())],
         (None, Some(account)) => vec![Subject::Account(account.clone())],
@@ -223,10 +226,12 @@ fn subjects(question: &SheetQuestion, books: &Books<'_>) -> Vec<Subject> {
             let is_used = |(_, entry): &(&str, &Entry)| {
                 entry.periods.last().is_some_and(|tally| tally.cpu_seconds > 0.0 || tally.gpu_seconds > 0.0)
             };
-            let (users, accounts) = (books.users().filter(is_used), books.accounts().filter(is_used));
+            // Who answers for an account answers for those below it.
+            let accounts: BTreeSet<&str> =
+                books.accounts().filter(is_used).flat_map(|(name, _)| tree.up(name)).collect();
+            let users = books.users().filter(is_used).map(|(name, _)| Subject::User(name.to_owned()));
             users
-                .map(|(name, _)| Subject::User(name.to_owned()))
-                .chain(accounts.map(|(name, _)| Subject::Account(name.to_owned())))
+                .chain(accounts.into_iter().map(|name| Subject::Account(name.to_owned())))
                 .chain([Subject::Cluster])
                 .collect()
         }
@@ -273,47 +278,73 @@ pub fn budgets_now(database: &Database, cluster: &str, config: &AccountingConfig
     let month = [the_period(&None, &None, &None, &zone, now)?];
     let rates = Rates::new(&config.rates, &zone);
     let books = books(&records, &cluster.cluster, &month, &rates, now)?;
-    budgets(&records, &cluster, &books, &rates, config, now)
+    let accounts = records.accounts(&cluster.cluster).map_err(Problem::failed)?;
+    budgets(&records, &cluster, (&books, &accounts), &rates, config, now)
 }
 
-/// How far every budget is used in the month and the year of the period, credits taken off.
+/// How far every budget is used in the month and the year of the period, the energy that was measured added, credits taken
+/// off.
 fn budgets(
     records: &Records<'_>,
     cluster: &KnownCluster,
-    of_month: &Books<'_>,
+    (of_month, accounts): (&Books<'_>, &Accounts),
     rates: &Rates,
     config: &AccountingConfig,
     now: Timestamp,
 ) -> Result<Vec<BudgetUse>, Problem> {
     let currency = config.rates.currency.as_deref().unwrap_or_default();
     let wants_year = config.budgets.iter().any(|budget| budget.period == BudgetPeriod::Year);
-    let year: Vec<Period> =
+    let years: Vec<Period> =
         of_month.periods().last().and_then(Period::year).filter(|_| wants_year).into_iter().collect();
-    let of_year = books(records, &cluster.cluster, &year, rates, now)?;
-    let credits = records.credits(&cluster.cluster).map_err(Problem::failed)?;
-    let use_of = |budget: &BudgetConfig| {
-        let books = match budget.period {
-            BudgetPeriod::Month => of_month,
-            BudgetPeriod::Year => &of_year,
+    let of_year = books(records, &cluster.cluster, &years, rates, now)?;
+    let ledger = records.credits(&cluster.cluster).map_err(Problem::failed)?;
+    let needs_energy = rates.price_energy() && config.budgets.iter().any(|budget| budget.money.is_some());
+    let assessed = |books: &Books<'_>| match books.periods().last() {
+        Some(period) if needs_energy => records.assessed(&cluster.cluster, period.from(), period.to()),
+        _ => Ok(Vec::new()),
+    };
+    let month = (of_month, assessed(of_month).map_err(Problem::failed)?);
+    let year = (&of_year, assessed(&of_year).map_err(Problem::failed)?);
+    let mut used = Vec::new();
+    for budget in &config.budgets {
+        let (books, assessed) = match budget.period {
+            BudgetPeriod::Month => &month,
+            BudgetPeriod::Year => &year,
         };
         let entry = match (&budget.user, &budget.account) {
-            (Some(user), _) => books.user(user),
-            (None, Some(account)) => books.account(account),
+            (Some(user), _) => books.user(user).cloned(),
+            (None, Some(account)) => books.within(account, accounts),
             (None, None) => None,
         };
-        let tally = entry.and_then(|entry| entry.periods.last()).cloned().unwrap_or_default();
-        let period = books.periods().last();
-        let credited: f64 = in_force(&credits)
-            .filter(|credit| {
-                let is_its = budget.user.as_ref().is_some_and(|user| *user == credit.user)
-                    || budget.account.as_ref().is_some_and(|account| *account == credit.account);
-                is_its && period.is_some_and(|p| p.from() <= credit.credited_to && credit.credited_to < p.to())
-            })
-            .map(|credit| credit.gpu_seconds)
-            .sum();
-        budget.used((tally.gpu_seconds - credited) / 3600.0, tally.cost.money, currency)
-    };
-    Ok(config.budgets.iter().flat_map(use_of).collect())
+        let Some(period) = books.periods().last() else { continue };
+        let is_its = |user: &str, account: &str| {
+            budget.user.as_deref().is_none_or(|name| name == user)
+                && budget.account.as_deref().is_none_or(|name| accounts.is_within(account, name))
+        };
+        let tally = entry.and_then(|mut entry| entry.periods.pop()).unwrap_or_default();
+        let (mut gpu_seconds, mut money) = (tally.gpu_seconds, tally.cost.money);
+        let its = assessed.iter().filter(|one| is_its(&one.run.user, &one.run.account));
+        money += its.map(|one| energy_money(one, period, rates)).sum::<f64>();
+        let is_in_period = |at: i64| period.from() <= at && at < period.to();
+        for credit in in_force(&ledger).filter(|of| is_its(&of.user, &of.account) && is_in_period(of.credited_to)) {
+            gpu_seconds -= credit.gpu_seconds;
+            if budget.money.is_some() {
+                let model = model_of(records, credit)?;
+                money -= rates.at(credit.gpu_seconds, credit.cpu_seconds, model.as_deref(), credit.credited_to);
+            }
+        }
+        used.extend(budget.used(gpu_seconds / 3600.0, money, currency));
+    }
+    Ok(used)
+}
+
+/// The model of the GPUs whose hours were given back.
+fn model_of(records: &Records<'_>, credit: &Credit) -> Result<Option<String>, Problem> {
+    let Some(job) = &credit.job_id else { return Ok(None) };
+    let filter = JobFilter { cluster: Some(credit.cluster.clone()), job_id: Some(job.clone()), ..JobFilter::default() };
+    let runs = records.jobs(&filter).map_err(Problem::failed)?;
+    let run = runs.into_iter().find(|run| run.job_id == *job && Some(run.submit) == credit.submit);
+    Ok(run.and_then(|run| run.gpu_model))
 }
 
 fn breaches(
@@ -507,6 +538,7 @@ pub(super) async fn post_assess(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounting::RateCard;
     use crate::jobs::{Entry, JobRun};
     use crate::store::{DataDir, Origin, Settings};
     use std::convert::Infallible;
@@ -570,6 +602,29 @@ mod tests {
             SheetQuestion { month: Some("2026-10".into()), user: Some("ann".into()), ..SheetQuestion::default() };
         let sheet = &sheets(&database, &question, &AccountingConfig::default()).unwrap()[0];
         assert_eq!(sheet.figures.credited_gpu_hours, 0.5);
+
+        // What is given back is taken off budgets: half a GPU-hour, which costs 3 EUR.
+        let card = RateCard { from: "2026-01-01".into(), gpu_hour: 3.0, cpu_hour: 0.1, ..RateCard::default() };
+        let budget = BudgetConfig {
+            user: Some("ann".into()),
+            money: Some(10.0),
+            gpu_hours: Some(2.0),
+            ..BudgetConfig::default()
+        };
+        let config = AccountingConfig {
+            rates: RatesConfig { currency: Some("EUR".into()), cards: vec![card] },
+            budgets: vec![budget],
+            ..AccountingConfig::default()
+        };
+        let used = || {
+            let budgets = &sheets(&database, &question, &config).unwrap()[0].budgets;
+            [budgets[0].used, budgets[1].used]
+        };
+        let with_credit = used();
+        credit(&database, &revoke(3)).unwrap();
+        let without = used();
+        let back = [without[0] - with_credit[0], without[1] - with_credit[1]];
+        assert!((back[0] - 0.5).abs() < 1e-6 && (back[1] - 1.5).abs() < 1e-6, "{with_credit:?} {without:?}");
     }
 
     #[test]

@@ -54,6 +54,13 @@ pub async fn detect(config: &JobsConfig) -> Result<LocalSlurm, PollError> {
     }
 }
 
+/// What slurmctld's clock says, UTC seconds; `None` where it does not answer.
+pub(super) async fn time(config: &JobsConfig) -> Option<i64> {
+    let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;
+    let text = String::from_utf8_lossy(&text);
+    text.lines().next()?.strip_prefix("Configuration data as of ")?.trim().parse().ok()
+}
+
 /// Where slurmctld writes the jobs that have ended, if it writes them into a file that can be read here.
 pub(super) async fn completion_file(config: &JobsConfig) -> Option<PathBuf> {
     let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;

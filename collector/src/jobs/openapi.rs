@@ -225,6 +225,11 @@ pub(super) fn outside_brackets(text: &str) -> Vec<&str> {
     parts
 }
 
+/// When slurmctld answered `GET /slurm/vX/diag`, by its own clock: UTC seconds.
+pub fn time(answer: &Value) -> Option<i64> {
+    number(&answer["statistics"]["req_time"]).filter(|at| *at > 0)
+}
+
 /// A node as slurmctld sees it now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeNow {
@@ -577,6 +582,14 @@ mod tests {
         let Entry::Tasks { run, job_ids } = told.entry else { panic!("{:?}", told.entry) };
         assert_eq!(job_ids, ["8_0", "8_1", "8_2", "8_5"]);
         assert_eq!((run.user.as_str(), run.start, run.end, run.gpus), ("61003", None, None, None));
+    }
+
+    #[test]
+    fn slurmctlds_clock() {
+        let of = |at: Value| time(&json!({"statistics": {"req_time": at}}));
+        assert_eq!(of(json!(1_795_200_573)), Some(1_795_200_573));
+        assert_eq!(of(json!({"set": true, "infinite": false, "number": 1_795_200_573})), Some(1_795_200_573));
+        assert_eq!((of(json!(0)), time(&json!({}))), (None, None));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! sacct does not tell of jobs that were never eligible (held, waiting for another job) unless they are asked for by
 //! id, so those are not seen until they are eligible. They hold nothing meanwhile.
 
-use super::command::{completion_file, detect};
+use super::command::{completion_file, detect, time};
 use super::config::JobsConfig;
 use super::follow::Follow;
 use super::openapi::LiveJob;
@@ -15,7 +15,7 @@ use super::sacct::Cluster;
 use super::slurmrestd::Slurmrestd;
 use super::source::{Answer, Source, live};
 use super::status::{Pending, PollError, PollState, PollStatus};
-use super::{Entry, Reject, jobcomp, nodes, reservations, shares};
+use super::{Entry, Reject, jobcomp, nodes, openapi, reservations, shares};
 use crate::error_chain;
 use crate::store::{Database, HeldGpu, ImportError, ImportSummary, OpenRun, Origin, Records, Shifted, WaitingRun};
 use jiff::Timestamp;
@@ -44,6 +44,8 @@ pub struct Poller {
     events_asked: Option<i64>,
     /// Whether GPUs are among the TRES that Slurm keeps of each job (`AccountingStorageTRES`).
     gpus_are_counted: bool,
+    /// By how many seconds slurmctld's clock was last ahead of this machine's.
+    clock_ahead_seconds: i64,
     /// What slurmctld said of the queue with this question.
     pending: Option<Vec<Pending>>,
     /// What the completion file's lines so far say of resized jobs.
@@ -52,6 +54,9 @@ pub struct Poller {
 
 /// Seconds between two questions for shares and prices.
 const SHARES_SECONDS: i64 = 900;
+
+/// Clocks that differ by less agree: an answer takes its time.
+const CLOCKS_AGREE_SECONDS: i64 = 60;
 
 /// Longest pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(900);
@@ -71,6 +76,7 @@ impl Poller {
             shares_asked: None,
             events_asked: None,
             gpus_are_counted: true,
+            clock_ahead_seconds: 0,
             pending: None,
             resized: jobcomp::Resized::default(),
         }
@@ -90,6 +96,7 @@ impl Poller {
     fn note(&self, status: &mut PollStatus, asked: &Result<ImportSummary, PollError>) {
         status.cluster.clone_from(&self.cluster);
         status.forgotten_runs = self.forgotten.len();
+        status.clock_ahead_seconds = self.clock_ahead_seconds;
         status.gpus_are_not_counted = !self.gpus_are_counted && self.jobcomp.is_none();
         status.pending.clone_from(&self.pending);
         match asked {
@@ -126,6 +133,7 @@ impl Poller {
             self.source = Source::Slurmrestd(rest);
         }
         let cluster = self.name_of_cluster().await?;
+        let now = now + self.ask_for_the_time(now).await;
         // First: months of history may come now, and fair share with other shares would be wrong meanwhile.
         self.ask_for_shares(&cluster, now).await?;
         // Before the jobs: whether Slurm counts GPUs decides what a run without one in its records held.
@@ -150,6 +158,19 @@ impl Poller {
             },
         }?;
         Ok(summary)
+    }
+
+    /// By how many seconds slurmctld's clock is ahead of this machine's. Questions are asked by its clock, since its records
+    /// are written by it: a clock that is wrong makes no hole. While nobody tells, it is what it was.
+    async fn ask_for_the_time(&mut self, now: i64) -> i64 {
+        let theirs = match &mut self.source {
+            Source::Slurmrestd(rest) => rest.controller("diag").await.ok().and_then(|answer| openapi::time(&answer)),
+            Source::Sacct => time(&self.config).await,
+        };
+        if let Some(ahead) = theirs.map(|theirs| theirs - now) {
+            self.clock_ahead_seconds = if ahead.abs() < CLOCKS_AGREE_SECONDS { 0 } else { ahead };
+        }
+        self.clock_ahead_seconds
     }
 
     /// Asks for nodes and, where slurmdbd keeps it, their history. Records are worth having without them.
@@ -600,7 +621,7 @@ fn pause(config: &JobsConfig, failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobs::{LocalSlurm, openapi};
+    use crate::jobs::LocalSlurm;
     use crate::store::{DataDir, JobFilter, Settings};
     use serde_json::json;
     use std::fs;
@@ -695,6 +716,29 @@ mod tests {
         assert_eq!(stage.asked(), ["-S 2026-10-09T23:00:00"]);
         stage.poller.poll(NOW + 3660).await.unwrap();
         assert_eq!(stage.asked(), ["-S 2026-10-10T00:01:00"]);
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_differs_makes_no_hole_and_is_told_of() {
+        let mut stage = Stage::new();
+        stage.answer(&[]);
+        let slurm_says = |stage: &Stage, at: i64| {
+            stage.script("scontrol", &format!("echo 'Configuration data as of {at}'; echo 'ClusterName = lab'"));
+        };
+        // Two hours behind this machine: what Slurm writes now is asked for.
+        slurm_says(&stage, NOW - 7200);
+        stage.poller.poll(NOW).await.unwrap();
+        stage.asked();
+        slurm_says(&stage, NOW - 7200 + 3700);
+        stage.poller.poll(NOW + 3700).await.unwrap();
+        assert_eq!(stage.asked(), ["-S 2026-10-09T22:00:00"], "a look-back before the last question by Slurm's clock");
+        let mut status = PollStatus::default();
+        stage.poller.note(&mut status, &Ok(ImportSummary::default()));
+        assert_eq!(status.clock_ahead_seconds, -7200);
+        // Seconds are no difference.
+        slurm_says(&stage, NOW + 7195);
+        stage.poller.poll(NOW + 7200).await.unwrap();
+        assert_eq!(stage.poller.clock_ahead_seconds, 0);
     }
 
     #[tokio::test]

@@ -160,6 +160,9 @@ pub struct PollStatus {
     pub forgotten_runs: usize,
     /// Whether the nodes have GPUs and slurmdbd keeps none of them with a job: `AccountingStorageTRES` lacks `gres/gpu`.
     pub gpus_are_not_counted: bool,
+    /// By how many seconds slurmctld's clock is ahead of this machine's; 0 where they agree.
+    #[serde(default)]
+    pub clock_ahead_seconds: i64,
     /// What waits in the queue, and for what; `None` where slurmctld did not say so with the last question.
     pub pending: Option<Vec<Pending>>,
 }

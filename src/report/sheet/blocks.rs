@@ -80,7 +80,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
         facts.push(("of the cluster's", percent(share), rank.unwrap_or_default()));
     }
     if let Some(utilization) = figures.gpu_utilization {
-        let coverage = format!("{} of {} runs measured", figures.runs_measured, figures.runs_assessed);
+        let coverage = format!("{} of {} runs measured", count(figures.runs_measured), count(figures.runs_assessed));
         facts.push(("GPU utilization", percent(utilization), coverage));
     }
     if let Some(ratio) = figures.cpu_ratio.filter(|_| !sheet.has_gpus) {

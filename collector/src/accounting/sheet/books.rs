@@ -2,8 +2,8 @@
 //!
 //! Every sheet of a month is made from one pass, so a report for one person and the letters to all cost the same.
 
-use crate::accounting::Period;
 use crate::accounting::rates::{Cost, Held, Rates};
+use crate::accounting::{Accounts, Period};
 use crate::jobs::HeldRun;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -230,9 +230,22 @@ impl<'p> Books<'p> {
         self.users.get(name)
     }
 
-    /// An account's.
-    pub fn account(&self, name: &str) -> Option<&Entry> {
-        self.accounts.get(name)
+    /// An account's with all that is below it; `None` where nobody used any of them.
+    pub fn within(&self, above: &str, tree: &Accounts) -> Option<Entry> {
+        let within = self.accounts().filter(|(account, _)| tree.is_within(account, above));
+        within.map(|(_, entry)| entry.clone()).reduce(|mut sum, entry| {
+            sum.absorb(&entry);
+            sum
+        })
+    }
+
+    /// What users held under an account and those below it, by user.
+    pub fn users_within(&self, above: &str, tree: &Accounts) -> BTreeMap<&str, Entry> {
+        let mut users: BTreeMap<&str, Entry> = BTreeMap::new();
+        for (user, _, entry) in self.members().filter(|(_, account, _)| tree.is_within(account, above)) {
+            users.entry(user).and_modify(|sum| sum.absorb(entry)).or_insert_with(|| entry.clone());
+        }
+        users
     }
 
     /// Every user's, by name.

@@ -5,8 +5,8 @@ use super::{
     Day, Figures, FixRow, LostRow, Member, NetworkRow, Part, Rank, RankRow, RunRow, Share, Sheet, Subject, Waiting,
 };
 use crate::accounting::efficiency::{AssessedRun, EfficiencyConfig, Fix, Split, hints};
-use crate::accounting::rates::{Cost, Held};
-use crate::accounting::{Breach, BudgetUse, Credit, Period, in_force};
+use crate::accounting::rates::{Cost, Held, Rates};
+use crate::accounting::{Accounts, Breach, BudgetUse, Credit, Period, in_force};
 use crate::jobs::JobRun;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -18,6 +18,8 @@ pub struct Facts<'f> {
     pub cluster: &'f str,
     /// What everybody held.
     pub books: &'f Books<'f>,
+    /// Which account is above which: an account's sheet is of those below it, too.
+    pub accounts: &'f Accounts,
     /// The runs of all periods of the books that were assessed.
     pub assessed: &'f [AssessedRun],
     /// The ledger of credits.
@@ -71,16 +73,16 @@ impl Seen<'_> {
 /// The sheet of a subject; `None` for one who used nothing in any period of the books.
 pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
     let books = facts.books;
-    let entry = match subject {
+    let entry: &Entry = match subject {
         Subject::User(name) => books.user(name)?,
-        Subject::Account(name) => books.account(name)?,
+        Subject::Account(name) => &books.within(name, facts.accounts)?,
         Subject::Cluster => books.all(),
     };
     let period = books.periods().last()?;
     let seen: Vec<Seen<'_>> = facts
         .assessed
         .iter()
-        .filter(|assessed| is_of(&assessed.run, subject))
+        .filter(|assessed| is_of(facts, subject, &assessed.run.user, &assessed.run.account))
         .map(|assessed| look(facts, assessed))
         .collect();
     let all: Vec<&Seen<'_>> = seen.iter().collect();
@@ -93,15 +95,22 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
             table(facts, &seen, own, |run| &run.account)
         }
         Subject::Account(account) => {
-            let own = books.members().filter(|(_, of, _)| of == account).map(|(user, _, entry)| (user, entry));
-            table(facts, &seen, own, |run| &run.user)
+            let users = books.users_within(account, facts.accounts);
+            table(facts, &seen, users.iter().map(|(user, entry)| (*user, entry)), |run| &run.user)
         }
         Subject::Cluster => table(facts, &seen, books.users(), |run| &run.user),
     };
-    let accounts = match subject {
+    let mut accounts = match subject {
         Subject::Cluster => table(facts, &seen, books.accounts(), |run| &run.account),
-        _ => Vec::new(),
+        Subject::Account(above) => {
+            let within = books.accounts().filter(|(account, _)| facts.accounts.is_within(account, above));
+            table(facts, &seen, within, |run| &run.account)
+        }
+        Subject::User(_) => Vec::new(),
     };
+    if matches!(subject, Subject::Account(above) if accounts.iter().all(|account| account.name == *above)) {
+        accounts.clear();
+    }
     let runs = runs(facts, &seen);
     Some(Sheet {
         subject: subject.clone(),
@@ -129,26 +138,24 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         network_bound: network_bound(&seen),
         lost: lost(facts, &seen),
         budgets: budgets(facts, subject),
-        breaches: facts.breaches.iter().filter(|breach| is_breach_of(breach, subject)).cloned().collect(),
+        breaches: breaches(facts, subject),
         notes: notes(facts, &figures, period),
         figures,
     })
 }
 
-fn is_of(run: &JobRun, subject: &Subject) -> bool {
+/// Whether what this user did under this account is the subject's.
+fn is_of(facts: &Facts<'_>, subject: &Subject, user: &str, account: &str) -> bool {
     match subject {
-        Subject::User(name) => run.user == *name,
-        Subject::Account(name) => run.account == *name,
+        Subject::User(name) => user == name,
+        Subject::Account(name) => facts.accounts.is_within(account, name),
         Subject::Cluster => true,
     }
 }
 
-fn is_breach_of(breach: &Breach, subject: &Subject) -> bool {
-    match subject {
-        Subject::User(name) => breach.user == *name,
-        Subject::Account(name) => breach.account == *name,
-        Subject::Cluster => true,
-    }
+fn breaches(facts: &Facts<'_>, subject: &Subject) -> Vec<Breach> {
+    let is_its = |breach: &&Breach| is_of(facts, subject, &breach.user, &breach.account);
+    facts.breaches.iter().filter(is_its).cloned().collect()
 }
 
 fn last(entry: &Entry) -> &Tally {
@@ -157,23 +164,28 @@ fn last(entry: &Entry) -> &Tally {
 
 /// What lies of a run in each period, with what its GPUs and their energy cost there.
 fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> Seen<'f> {
+    let within = |period: &Period| held_cost(assessed, period, facts.books.rates()).unwrap_or_default();
+    let (seconds, cost) = facts.books.periods().iter().map(within).unzip();
+    Seen { assessed, seconds, cost }
+}
+
+/// Seconds of a run in a period, and what its GPUs and their energy cost there; `None` where it was not there.
+fn held_cost(assessed: &AssessedRun, period: &Period, rates: &Rates) -> Option<(f64, Cost)> {
     let (run, efficiency) = (&assessed.run, &assessed.efficiency);
-    let (start, end) = (run.start.unwrap_or(0), run.end.unwrap_or(0));
     let joules = efficiency.gpu_energy_joules.unwrap_or(0.0);
     let held = Held {
         gpus: run.gpus.unwrap_or(0),
         gpu_watts: joules / efficiency.held_seconds.max(1) as f64,
         ..Held::default()
     };
-    let within = |period: &Period| (start.max(period.from()), end.min(period.to()));
-    let periods = facts.books.periods().iter().map(within);
-    let (seconds, cost) = periods
-        .map(|(from, to)| match from < to {
-            true => ((to - from) as f64, facts.books.rates().cost(&held, run.gpu_model.as_deref(), from, to)),
-            false => (0.0, Cost::default()),
-        })
-        .unzip();
-    Seen { assessed, seconds, cost }
+    let (from, to) = (run.start.unwrap_or(0).max(period.from()), run.end.unwrap_or(0).min(period.to()));
+    (from < to).then(|| ((to - from) as f64, rates.cost(&held, run.gpu_model.as_deref(), from, to)))
+}
+
+/// What the measured energy of a run costs in a period: what it held costs the same without.
+pub fn energy_money(assessed: &AssessedRun, period: &Period, rates: &Rates) -> f64 {
+    let cost = held_cost(assessed, period, rates).map_or_else(Cost::default, |(_, cost)| cost);
+    cost.money - cost.gpu_money
 }
 
 /// What an entry and the runs that were assessed make in a period.
@@ -232,12 +244,8 @@ impl Mean {
 
 fn credited(facts: &Facts<'_>, subject: &Subject, period: &Period) -> f64 {
     let is_its = |credit: &&Credit| {
-        let of = match subject {
-            Subject::User(name) => credit.user == *name,
-            Subject::Account(name) => credit.account == *name,
-            Subject::Cluster => true,
-        };
-        of && period.from() <= credit.credited_to && credit.credited_to < period.to()
+        let is_in_period = period.from() <= credit.credited_to && credit.credited_to < period.to();
+        is_in_period && is_of(facts, subject, &credit.user, &credit.account)
     };
     in_force(facts.credits).filter(is_its).map(|credit| credit.gpu_seconds).sum::<f64>() / HOUR
 }

@@ -7,7 +7,7 @@ mod books;
 mod build;
 
 pub use books::{Books, Entry, Journal, Tally};
-pub use build::{Facts, sheet};
+pub use build::{Facts, energy_money, sheet};
 
 use super::capacity::CapacityRow;
 use super::efficiency::{Fix, Split};
@@ -83,7 +83,7 @@ pub struct Sheet {
     pub rank: Option<Rank>,
     /// A user's accounts, or an account's or the cluster's users; the most used first.
     pub members: Vec<Member>,
-    /// The cluster's accounts.
+    /// The cluster's accounts, each with its own use; an account's own and those below it, where there are any.
     pub accounts: Vec<Member>,
     /// What became of the cluster's GPUs, where that is known.
     #[serde(default)]

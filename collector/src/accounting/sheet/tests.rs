@@ -1,6 +1,6 @@
 use super::*;
 use crate::accounting::efficiency::{AssessedRun, Efficiency, EfficiencyConfig};
-use crate::accounting::{BudgetConfig, Credit, Period, RateCard, Rates, RatesConfig};
+use crate::accounting::{Accounts, BudgetConfig, Credit, Period, RateCard, Rates, RatesConfig};
 use crate::jobs::JobRun;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -64,12 +64,14 @@ struct World {
     runs: Vec<JobRun>,
     assessed: Vec<AssessedRun>,
     credits: Vec<Credit>,
+    accounts: Accounts,
     pseudonyms: bool,
 }
 
 impl World {
     fn of(runs: Vec<JobRun>) -> Self {
-        Self { assessed: runs.iter().cloned().map(half_idle).collect(), runs, credits: Vec::new(), pseudonyms: false }
+        let assessed = runs.iter().cloned().map(half_idle).collect();
+        Self { assessed, runs, credits: Vec::new(), accounts: Accounts::default(), pseudonyms: false }
     }
 
     fn sheet(&self, subject: Subject) -> Option<Sheet> {
@@ -81,6 +83,7 @@ impl World {
         let facts = Facts {
             cluster: "lab",
             books: &books,
+            accounts: &self.accounts,
             assessed: &self.assessed,
             credits: &self.credits,
             budgets: &budget.used(30.0, 0.0, "EUR"),
@@ -201,11 +204,41 @@ fn a_run_that_goes_on_is_told_of_and_not_judged() {
         runs: vec![JobRun { end: None, state: "RUNNING".into(), ..run("1", "ann", "physics", NOVEMBER - 5 * HOUR, 0) }],
         assessed: Vec::new(),
         credits: Vec::new(),
+        accounts: Accounts::default(),
         pseudonyms: false,
     };
     let sheet = world.sheet(user("ann")).unwrap();
     assert_eq!((sheet.figures.gpu_hours, sheet.figures.split_gpu_hours.held()), (10.0, 0.0));
     assert_eq!(sheet.notes, ["10.0 GPU-hours belong to runs that go on or were never assessed."]);
+}
+
+#[test]
+fn an_accounts_sheet_is_of_those_below_it_too() {
+    let hours =
+        |id: &str, user: &str, account: &str, hours: i64| run(id, user, account, OCTOBER, OCTOBER + hours * HOUR);
+    let runs = vec![
+        hours("1", "ann", "physics", 1),
+        hours("2", "bob", "laser", 2),
+        hours("3", "ann", "laser", 4),
+        hours("4", "cid", "bio", 8),
+    ];
+    let mut world = World::of(runs);
+    let parents = [("laser", "optics"), ("optics", "physics"), ("physics", "root"), ("bio", "root")];
+    world.accounts = Accounts::new(parents.map(|(of, above)| (of.to_owned(), above.to_owned())).into());
+    let names =
+        |members: &[Member]| members.iter().map(|one| (one.name.clone(), one.figures.gpu_hours)).collect::<Vec<_>>();
+    let named =
+        |pairs: &[(&str, f64)]| pairs.iter().map(|(name, hours)| ((*name).to_owned(), *hours)).collect::<Vec<_>>();
+    let of = |account: &str| world.sheet(Subject::Account(account.into())).unwrap();
+    let physics = of("physics");
+    assert_eq!((physics.figures.gpu_hours, physics.figures.runs_assessed), (14.0, 3));
+    assert_eq!(names(&physics.members), named(&[("ann", 10.0), ("bob", 4.0)]));
+    assert_eq!(names(&physics.accounts), named(&[("laser", 12.0), ("physics", 2.0)]));
+    // Nothing runs under it itself.
+    assert_eq!(of("optics").figures.gpu_hours, 12.0);
+    assert_eq!((of("laser").accounts, of("bio").figures.gpu_hours), (Vec::new(), 16.0));
+    assert_eq!(world.sheet(Subject::Account("root".into())), None);
+    assert_eq!(world.sheet(Subject::Cluster).unwrap().figures.gpu_hours, 30.0);
 }
 
 proptest! {

@@ -1,6 +1,7 @@
 //! Shares and prices as they were told, what runs are charged, and fair share as it was.
 
 use super::{Records, micros};
+use crate::accounting::Accounts;
 use crate::accounting::fairshare::{ShareRow, ShareSettings, Shares, finite_or_infinite, infinite};
 use crate::jobs::CONFIGURED;
 use crate::store::StoreError;
@@ -119,11 +120,11 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot answer.
-    pub fn parents_of_accounts(&self, cluster: &str) -> Result<HashMap<String, String>, StoreError> {
+    pub fn accounts(&self, cluster: &str) -> Result<Accounts, StoreError> {
         let known = self.share_settings(cluster, CONFIGURED)?;
         let associations = known.into_iter().flat_map(|known| known.settings.associations);
         let accounts = associations.filter(|association| association.user.is_none());
-        Ok(accounts.filter_map(|of| Some((of.account, of.parent_account?))).collect())
+        Ok(Accounts::new(accounts.filter_map(|of| Some((of.account, of.parent_account?))).collect()))
     }
 
     /// The last word of each source.
