@@ -13,6 +13,10 @@ pub(super) fn did_you_mean<'k>(asked: &str, known: impl IntoIterator<Item = &'k 
     let mut near: Vec<(f64, &str)> = known.into_iter().map(likeness).filter(|(alike, _)| *alike >= ALIKE).collect();
     near.sort_by(|(a, a_name), (b, b_name)| b.total_cmp(a).then_with(|| a_name.cmp(b_name)));
     near.dedup_by_key(|(_, name)| *name);
+    // What differs in its capitals only is meant.
+    if near.first().is_some_and(|(alike, _)| *alike == 1.0) {
+        near.retain(|(alike, _)| *alike == 1.0);
+    }
     let names: Vec<&str> = near.into_iter().take(MOST).map(|(_, name)| name).collect();
     match names.as_slice() {
         [] => String::new(),
@@ -30,6 +34,7 @@ mod tests {
         assert_eq!(did_you_mean("alcie", known), "; did you mean Alice or alice?");
         assert_eq!(did_you_mean("alici", known), "; did you mean alicia or Alice or alice?");
         assert_eq!(did_you_mean("BOB", known), "; did you mean bob?");
+        assert_eq!(did_you_mean("A10000", ["a10000", "a10003", "a10005"]), "; did you mean a10000?");
         assert_eq!(did_you_mean("zoe", known), "");
         assert_eq!(did_you_mean("", known), "");
     }
