@@ -18,7 +18,7 @@ PROFILE := --release
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
-.PHONY: help up build test test-deps check soak bench test-bundled clean library
+.PHONY: help up build test test-deps check check-windows soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -49,6 +49,9 @@ check: library ## format, lints, banned crates, the SQL lint
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	scripts/check-bans.sh
 	scripts/check-sql.sh
+
+check-windows: ## that the exporter compiles for Windows (rustup target add x86_64-pc-windows-gnu)
+	cargo check --target x86_64-pc-windows-gnu --no-default-features -p takt-exporter
 
 soak: build ## a week at an accelerated clock, then tests that kill and restart (SOAK_DAYS, SOAK_ROUNDS)
 	scripts/soak.sh

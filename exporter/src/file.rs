@@ -4,6 +4,7 @@ use crate::collector::{CollectError, ParseError};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, pread};
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -11,19 +12,23 @@ use std::path::{Path, PathBuf};
 /// No file of the kernel that we read is larger; what is, is not one.
 const MAX_FILE_BYTES: usize = 16 << 20;
 
+thread_local! {
+    /// What [`File::parse`] reads into: the collectors read one after the other, and need room for the longest file only.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// A file that is read at every scrape. It stays open: the kernel writes `/proc` and `/sys` files anew for each read
 /// from their beginning, and opening costs more than reading.
 #[derive(Debug)]
 pub(crate) struct File {
     path: PathBuf,
     handle: Option<OwnedFd>,
-    bytes: Vec<u8>,
-    lossy: String,
+    text: String,
 }
 
 impl File {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, handle: None, bytes: Vec::new(), lossy: String::new() }
+        Self { path, handle: None, text: String::new() }
     }
 
     /// Whether there is such a file and it may be read.
@@ -31,31 +36,25 @@ impl File {
         self.open().is_ok()
     }
 
-    /// What is in it now. Bytes that are no UTF-8, as in the name of a mount point, come as `\u{fffd}`.
+    /// What is in it now, for those who need it for longer; [`File::parse`] keeps nothing. Bytes that are no UTF-8, as in
+    /// the name of a mount point, come as `\u{fffd}`.
     pub fn read(&mut self) -> Result<&str, CollectError> {
-        // A handle may outlive what it was opened on, a network device for one; then a new one is opened.
-        let was_open = self.handle.is_some();
-        let mut result = self.fill();
-        if result.is_err() {
-            self.handle = None;
-            if was_open {
-                result = self.fill();
-            }
-        }
-        result.map_err(|error| CollectError::read(&self.path, error))?;
-        match std::str::from_utf8(&self.bytes) {
-            Ok(text) => Ok(text),
-            Err(_) => {
-                self.lossy = String::from_utf8_lossy(&self.bytes).into_owned();
-                Ok(&self.lossy)
-            }
-        }
+        let mut bytes = std::mem::take(&mut self.text).into_bytes();
+        self.fill(&mut bytes)?;
+        self.text = String::from_utf8(bytes).unwrap_or_else(|error| lossy(error.as_bytes()));
+        Ok(&self.text)
     }
 
     /// Reads it and takes it apart; `parse` knows lines, and here they get the file's name.
     pub fn parse<T>(&mut self, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Result<T, CollectError> {
-        let parsed = parse(self.read()?);
-        parsed.map_err(|error| error.in_file(&self.path))
+        let mut bytes = SCRATCH.take();
+        let filled = self.fill(&mut bytes);
+        let parsed = filled.map(|()| match std::str::from_utf8(&bytes) {
+            Ok(text) => parse(text),
+            Err(_) => parse(&lossy(&bytes)),
+        });
+        SCRATCH.set(bytes);
+        parsed?.map_err(|error| error.in_file(&self.path))
     }
 
     fn open(&mut self) -> Result<(), Errno> {
@@ -65,23 +64,41 @@ impl File {
         Ok(())
     }
 
-    fn fill(&mut self) -> Result<(), Errno> {
+    /// Reads all of it into `bytes`, in place of what is there.
+    fn fill(&mut self, bytes: &mut Vec<u8>) -> Result<(), CollectError> {
+        // A handle may outlive what it was opened on, a network device for one; then a new one is opened.
+        let was_open = self.handle.is_some();
+        let mut result = self.try_fill(bytes);
+        if result.is_err() {
+            self.handle = None;
+            if was_open {
+                result = self.try_fill(bytes);
+            }
+        }
+        result.map_err(|error| CollectError::read(&self.path, error))
+    }
+
+    fn try_fill(&mut self, bytes: &mut Vec<u8>) -> Result<(), Errno> {
         self.open()?;
         let Some(handle) = &self.handle else { return Err(Errno::BADF) };
-        self.bytes.clear();
+        bytes.clear();
         loop {
-            if self.bytes.capacity() - self.bytes.len() < 1024 {
-                self.bytes.reserve(self.bytes.capacity().max(4096));
+            if bytes.capacity() - bytes.len() < 1024 {
+                bytes.reserve(bytes.capacity().max(4096));
             }
-            let offset = self.bytes.len() as u64;
-            if pread(handle, spare_capacity(&mut self.bytes), offset)? == 0 {
+            let offset = bytes.len() as u64;
+            if pread(handle, spare_capacity(bytes), offset)? == 0 {
                 return Ok(());
             }
-            if self.bytes.len() > MAX_FILE_BYTES {
+            if bytes.len() > MAX_FILE_BYTES {
                 return Err(Errno::FBIG);
             }
         }
     }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A file of `/sys`: one value, at most a page. It stays open, as [`File`] does.
@@ -120,6 +137,25 @@ mod tests {
         assert_eq!(file.read().unwrap().len(), 100_000);
         std::fs::write(&path, b"b\xff\n").unwrap();
         assert_eq!(file.read().unwrap(), "b\u{fffd}\n");
+    }
+
+    #[test]
+    fn a_file_may_be_read_while_another_is_taken_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &[u8]| {
+            std::fs::write(directory.path().join(name), text).unwrap();
+            File::new(directory.path().join(name))
+        };
+        let (mut outer, mut inner) = (file("outer", b"outer"), file("inner", b"in\xffner"));
+        for _ in 0..2 {
+            let both = outer.parse(|outer| {
+                let inner = inner.parse(|inner| Ok(inner.to_owned())).unwrap();
+                Ok(format!("{outer} {inner}"))
+            });
+            assert_eq!(both.unwrap(), "outer in\u{fffd}ner");
+        }
+        let error = outer.parse(|_| Err::<(), _>(ParseError { line: 7, expected: "a number" })).unwrap_err();
+        assert!(error.to_string().ends_with("outer, line 7: expected a number"), "{error}");
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl Metered {
         let result = catch_unwind(AssertUnwindSafe(|| self.collector.collect(samples)))
             .unwrap_or_else(|panic| Err(CollectError::Panicked(message(&*panic))));
         let result = within_bound(samples, self.collector.max_series()).and(result);
+        samples.fit();
         let duration = began.elapsed();
         (self.conclude(result), duration)
     }

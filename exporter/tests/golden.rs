@@ -35,6 +35,7 @@ const ON_REQUEST: &[&str] = &[
     "cpu_vulnerabilities",
     "drbd",
     "interrupts",
+    "kernel_hung",
     "ksmd",
     "lnstat",
     "pcidevice",

@@ -36,6 +36,16 @@ impl Samples {
         self.groups.iter_mut().for_each(|group| group.lines.clear());
     }
 
+    /// Gives back the memory that was reserved beyond what the samples take, but for a little, for the next reading.
+    pub fn fit(&mut self) {
+        for lines in self.groups.iter_mut().map(|group| &mut group.lines) {
+            let wanted = lines.len() + lines.len() / 16 + 64;
+            if lines.capacity() > wanted + wanted / 4 {
+                lines.shrink_to(wanted);
+            }
+        }
+    }
+
     /// Adds a sample of a declared metric; `values` are its labels' values, one each, in the order declared.
     pub fn push<V: AsRef<str>>(&mut self, metric: &Metric, values: &[V], value: f64) {
         let group = self.group(&[metric.name], metric.kind, || metric.help.into());
@@ -116,6 +126,18 @@ fn render<V: AsRef<str>>(group: &mut Group, names: &[&str], values: &[V], value:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_reserved_beyond_the_need_is_given_back() {
+        let mut samples = Samples::new();
+        for number in 0..1000 {
+            samples.push_foreign("many", Kind::Gauge, "Some.", &[("number", &number.to_string())], 1.0);
+        }
+        let length = samples.groups[0].lines.len();
+        samples.fit();
+        assert!((length..length * 5 / 4).contains(&samples.groups[0].lines.capacity()));
+        assert_eq!(samples.len(), 1000);
+    }
 
     #[test]
     fn names_that_come_and_go_leave_nothing_behind() {

@@ -27,6 +27,7 @@ mod infiniband;
 pub(crate) mod interrupts;
 pub(crate) mod ipvs;
 pub(crate) mod jobs;
+mod kernel_hung;
 mod ksmd;
 mod links;
 mod lnstat;
@@ -146,6 +147,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "interrupts", about: "Interrupts by CPU and source", by_default: false, reads: Reads::AtScrape, new: interrupts::new },
     Entry { name: "ipvs", about: "Load balancing by the kernel", by_default: true, reads: Reads::AtScrape, new: ipvs::new },
     Entry { name: "jobs", about: "Jobs: their use of the node, and their GPUs", by_default: true, reads: SOON, new: jobs::new },
+    Entry { name: "kernel_hung", about: "Tasks that were found hung", by_default: false, reads: Reads::AtScrape, new: kernel_hung::new },
     Entry { name: "ksmd", about: "Pages shared by processes", by_default: false, reads: Reads::AtScrape, new: ksmd::new },
     Entry { name: "links", about: "Links slower than they could be; the cluster's traffic", by_default: true, reads: SOON, new: links::new },
     Entry { name: "lnstat", about: "Caches of the network", by_default: false, reads: Reads::AtScrape, new: lnstat::new },

@@ -76,15 +76,16 @@ impl Collector for Zoneinfo {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let text = self.zoneinfo.read()?;
-        for block in text.split("Node ").skip(1) {
-            if let Some((zone, rest)) = block.split_once('\n')
-                && let Some((node, zone)) = zone.split_once(", zone")
-            {
-                push(&[node.trim_ascii(), zone.trim_ascii()], rest, out);
+        self.zoneinfo.parse(|text| {
+            for block in text.split("Node ").skip(1) {
+                if let Some((zone, rest)) = block.split_once('\n')
+                    && let Some((node, zone)) = zone.split_once(", zone")
+                {
+                    push(&[node.trim_ascii(), zone.trim_ascii()], rest, out);
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 
