@@ -66,10 +66,9 @@ fn check_call(at: usize, name: &str, args: &[Outline<'_>]) -> Result<Type, Fault
         Some(more) if given - least > more => return wrong("at most ", least + more),
         _ => {}
     }
-    for (arg, wanted) in
-        args.iter().zip(function.args.iter().chain(std::iter::repeat(function.args.last().unwrap_or(&Type::Vector))))
-    {
-        expect(arg, *wanted, &format!("call to function \"{name}\""))?;
+    for (nth, arg) in args.iter().enumerate() {
+        let wanted = function.args.get(nth).or(function.args.last()).copied().unwrap_or(Type::Vector);
+        expect(arg, wanted, &format!("call to function \"{name}\""))?;
     }
     Ok(function.returns)
 }

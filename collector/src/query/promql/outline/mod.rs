@@ -152,3 +152,35 @@ impl<'a> Outline<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::promql::parse;
+
+    const HAND_MADE: &[&str] = include!("../../../../tests/promql/hand_made.in");
+
+    #[test]
+    fn what_is_promql_has_no_fault() {
+        let mut calls = 0;
+        for query in HAND_MADE.iter().filter(|query| parse(query).is_ok()) {
+            let outline = read(query).unwrap_or_else(|fault| panic!("{query}: {fault:?}"));
+            assert_eq!(
+                (outline.at, outline.end),
+                (query.find(|c| c != ' ').unwrap(), query.trim_end().len()),
+                "{query}"
+            );
+            check(&outline).unwrap_or_else(|fault| panic!("{query}: {fault:?}"));
+            calls += outline.arguments().len();
+        }
+        assert!(calls > HAND_MADE.len() / 2, "{calls}");
+    }
+
+    #[test]
+    fn a_place_counts_lines_and_bytes() {
+        let query = "é +\n  sum(x)";
+        assert_eq!(Place::of(query, query.find('+').unwrap()).to_string(), "1:4");
+        assert_eq!(Place::of(query, query.find('x').unwrap()).to_string(), "2:7");
+        assert_eq!(Place::of(query, query.len()).to_string(), "2:9");
+    }
+}

@@ -90,9 +90,7 @@ impl<'a> Reader<'a> {
                 let args = self.arguments(within)?;
                 return Ok(Outline::new(first.at, self.end(), Part::Call { name: first.text, args }));
             }
-            Kind::Aggregation if !self.tokens.get(self.next + 1).is_some_and(|next| next.is("{")) => {
-                return self.aggregation(first);
-            }
+            Kind::Aggregation => return self.aggregation(first),
             Kind::Other if first.is("(") => {
                 self.take();
                 let of = self.expression(0, within)?;
@@ -127,7 +125,7 @@ impl<'a> Reader<'a> {
         let within = " in aggregation";
         let follows = self.tokens.get(self.next + 1);
         if !follows.is_some_and(|token| ["(", "by", "without"].iter().any(|text| token.is(text))) {
-            // A metric of that name. What cannot follow one is a fault of the aggregation.
+            // A metric of that name.
             return self.selector();
         }
         self.take();
