@@ -5,7 +5,7 @@ use crate::output::{Column, Listing};
 use crate::report::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
 use takt_collector::accounting::BudgetPeriod;
 use takt_collector::accounting::efficiency::Split;
-use takt_collector::accounting::sheet::{Figures, Member, RunRow, Sheet};
+use takt_collector::accounting::sheet::{Figures, LostRow, Member, RunRow, Sheet};
 
 /// A piece of a report.
 pub(super) enum Block {
@@ -47,6 +47,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
             blocks.extend(fixes(sheet).into_iter().map(Some));
             blocks.push(runs(sheet));
             blocks.push(lost(sheet));
+            blocks.push(shown_lost(sheet).1.map(Block::Line));
         }
         View::Cluster | View::Account | View::User => {
             blocks.push(Some(summary(sheet)));
@@ -60,6 +61,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
             blocks.push(runs(sheet));
             blocks.push(network(sheet));
             blocks.push(lost(sheet));
+            blocks.push(shown_lost(sheet).1.map(Block::Line));
             blocks.push(breaches(sheet));
         }
     }
@@ -423,11 +425,19 @@ fn network(sheet: &Sheet) -> Option<Block> {
     )
 }
 
+/// Runs that a fault ended, as many as a page shows: the largest, and how many there are besides.
+pub(super) fn shown_lost(sheet: &Sheet) -> (&[LostRow], Option<String>) {
+    const MOST: usize = 20;
+    let (shown, others) = sheet.lost.split_at(sheet.lost.len().min(MOST));
+    let more = (!others.is_empty()).then(|| format!("{} smaller ones are not listed; JSON has all.", others.len()));
+    (shown, more)
+}
+
 fn lost(sheet: &Sheet) -> Option<Block> {
     table(
         sheet,
         if sheet.has_gpus { "Lost to faults of nodes and GPUs" } else { "Lost to faults of nodes" },
-        &sheet.lost,
+        shown_lost(sheet).0,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
             (Column::Text("user"), |run| run.user.clone()),

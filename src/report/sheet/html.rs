@@ -28,6 +28,7 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
     let (days_unit, days) = charts::days(sheet).filter(|_| is_sheet).unzip();
     let (months_unit, months) = charts::months(sheet).filter(|_| is_sheet).unzip();
     let capacity = blocks::capacity(sheet).filter(|_| is_sheet);
+    let (lost, lost_more) = blocks::shown_lost(sheet);
     let rank = sheet.rank.as_ref().filter(|_| is_sheet);
     let rank_chart = rank.and_then(|rank| {
         charts::names(rank.rows.iter().map(|row| {
@@ -80,7 +81,8 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
             utilization => known(run.gpu_utilization, percent),
             single => known(run.single_node_utilization, percent),
         }).collect::<Vec<_>>(),
-        lost => sheet.lost.iter().map(|run| context! {
+        lost_more => lost_more,
+        lost => lost.iter().map(|run| context! {
             job_id => run.job_id,
             user => run.user,
             fault => run.fault,

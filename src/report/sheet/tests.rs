@@ -189,6 +189,20 @@ fn every_page_is_one_file_that_asks_for_nothing() {
 }
 
 #[test]
+fn a_page_lists_the_largest_losses_and_says_how_many_there_are_besides() {
+    let lost = (0..23).map(|at| LostRow { job_id: format!("lost-{at}"), ..sheet().lost.remove(0) }).collect();
+    let many = Sheet { lost, ..sheet() };
+    for format in [ReportFormat::Table, ReportFormat::Html, ReportFormat::Json] {
+        let mut out = Vec::new();
+        write_sheet(&many, View::Cluster, format, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let all = format == ReportFormat::Json;
+        assert!(text.contains("lost-19") && text.contains("lost-20") == all, "{text}");
+        assert!(text.contains("3 smaller ones are not listed") != all, "{text}");
+    }
+}
+
+#[test]
 fn json_is_the_sheet_itself() {
     let json = written(View::Cluster, ReportFormat::Json);
     assert_eq!(serde_json::from_str::<Sheet>(&json).unwrap(), sheet());
