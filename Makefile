@@ -6,7 +6,7 @@
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
 
-ifneq ($(BUNDLED),1)
+ifeq ($(filter 1,$(BUNDLED))$(filter install,$(MAKECMDGOALS)),)
 DUCKDB_LIB_DIR := $(shell scripts/libduckdb.sh)
 endif
 ifneq ($(DUCKDB_LIB_DIR),)
@@ -14,11 +14,14 @@ export DUCKDB_LIB_DIR
 FEATURES := --no-default-features
 endif
 
+PREFIX ?= /usr/local
+TO = $(DESTDIR)$(PREFIX)
+
 PROFILE := --release
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
-.PHONY: help up build test test-deps check check-windows soak bench test-bundled clean library
+.PHONY: help up build install test test-deps check check-windows soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -29,6 +32,17 @@ up: library ## build, then monitor this machine into ./takt-data (TAKT_ARGS for 
 
 build: library ## build takt and takt-exporter
 	cargo build $(CARGO_FLAGS) -p takt -p takt-exporter
+
+# Builds nothing, so that root need not: `make build && sudo make install`.
+install: ## put the programs, their units and documentation below PREFIX (/usr/local)
+	install -d $(TO)/bin $(TO)/lib/takt $(TO)/lib/systemd/system $(TO)/lib/sysusers.d $(TO)/share/doc/takt
+	install -m 755 $(BIN)/takt $(BIN)/takt-exporter $(TO)/lib/takt
+	if [ -e $(BIN)/libduckdb.so ]; then install -m 644 $(BIN)/libduckdb.so $(TO)/lib/takt; fi
+	ln -sf ../lib/takt/takt ../lib/takt/takt-exporter $(TO)/bin
+	for unit in takt takt-exporter; do sed 's|/usr/local/|$(PREFIX)/|' packaging/$$unit.service >$(TO)/lib/systemd/system/$$unit.service; done
+	install -m 644 packaging/takt.sysusers $(TO)/lib/sysusers.d/takt.conf
+	install -m 644 README.md CHANGELOG.md docs/*.md docs/takt.example.toml $(TO)/share/doc/takt
+	cp -r dashboards/grafana $(TO)/share/doc/takt
 
 # The programs look for the library beside them (build.rs).
 library:

@@ -22,6 +22,12 @@ pub struct Place {
     /// Configuration file (TOML)
     #[arg(long, global = true, env = "TAKT_CONFIG", value_name = "FILE", help_heading = "Where")]
     pub config: Option<PathBuf>,
+    /// Ask this server (http://head:9856) instead of who has the data directory
+    #[arg(long, global = true, env = "TAKT_SERVER", value_name = "URL", help_heading = "Where")]
+    pub server: Option<String>,
+    /// File with the token that the server wants of other machines, and of who changes something
+    #[arg(long, global = true, env = "TAKT_TOKEN_FILE", value_name = "FILE", help_heading = "Where")]
+    pub token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -66,11 +66,14 @@ pub struct ServerConfig {
     /// File with the token (one line) that writes, and every request from another machine, must carry. Not in the
     /// data directory.
     pub token_file: Option<PathBuf>,
+    /// File with a second token, which may read everything and change nothing: for who asks from another machine. Not in
+    /// the data directory.
+    pub read_token_file: Option<PathBuf>,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { listen_address: "127.0.0.1:9856".into(), token_file: None }
+        Self { listen_address: "127.0.0.1:9856".into(), token_file: None, read_token_file: None }
     }
 }
 
@@ -87,7 +90,13 @@ impl Config {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let Self { data_dir, server, sql, email, alerts, jobs, reports, .. } = &mut config;
-        let files = [data_dir, &mut server.token_file, &mut email.password_file, &mut email.ca_file];
+        let files = [
+            data_dir,
+            &mut server.token_file,
+            &mut server.read_token_file,
+            &mut email.password_file,
+            &mut email.ca_file,
+        ];
         let of_jobs = [&mut jobs.jobcomp_file, &mut jobs.slurmrestd.token_file];
         let of_alerts = [
             &mut alerts.slack_token_file,
@@ -174,13 +183,21 @@ impl ServerConfig {
 
     /// The token of `token_file`; without one, a new one that only this machine's commands learn (from the lock file).
     pub fn token(&self) -> anyhow::Result<String> {
-        let Some(path) = &self.token_file else { return random_token() };
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read the token in {}", path.display()))?;
-        match text.trim() {
-            token if token.len() >= 16 => Ok(token.to_owned()),
-            _ => bail!("the token in {} is shorter than 16 characters", path.display()),
-        }
+        self.token_file.as_deref().map_or_else(random_token, read_token)
+    }
+
+    /// The token of `read_token_file`.
+    pub fn read_token(&self) -> anyhow::Result<Option<String>> {
+        self.read_token_file.as_deref().map(read_token).transpose()
+    }
+}
+
+/// The token in a file.
+pub fn read_token(path: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the token in {}", path.display()))?;
+    match text.trim() {
+        token if token.len() >= 16 => Ok(token.to_owned()),
+        _ => bail!("the token in {} is shorter than 16 characters", path.display()),
     }
 }
 

@@ -68,6 +68,7 @@ pub async fn run(
 ) -> Result<(), Failure> {
     let mut config = source().usage()?;
     let token = config.server.token().context("server").usage()?;
+    let access = Access::new(&token, config.server.read_token().context("server").usage()?.as_deref());
     let mut ready = Some(ready);
     loop {
         let address = &config.server.listen_address;
@@ -88,7 +89,7 @@ pub async fn run(
             config: &config,
             source: Arc::clone(&source),
             cluster: &cluster,
-            token: &token,
+            access: access.clone(),
             registry,
             listener,
             asked_at,
@@ -160,7 +161,7 @@ struct Serving<'c> {
     config: &'c Config,
     source: Source,
     cluster: &'c str,
-    token: &'c str,
+    access: Access,
     registry: Registry,
     listener: TcpListener,
     asked_at: SocketAddr,
@@ -258,7 +259,7 @@ impl Serving<'_> {
             .route("/-/reload", post(reload_now).with_state(reload))
             .merge(api::router(app))
             .merge(alerts.router())
-            .layer(middleware::from_fn_with_state(Access::new(self.token), api::check))
+            .layer(middleware::from_fn_with_state(self.access, api::check))
             .into_make_service_with_connect_info::<SocketAddr>();
 
         let (stop, stopped) = watch::channel(false);

@@ -1,12 +1,14 @@
 //! Where a command finds its answers: the server that holds the data directory, or else the files themselves.
 
-use crate::failure::Failure;
+use crate::cli::Place;
+use crate::config::{Config, read_token};
+use crate::failure::{Failure, OrUsage};
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use takt_collector::accounting::sheet::Sheet;
@@ -25,6 +27,19 @@ use takt_collector::store::{
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
 
+/// Where a command was told to look.
+pub enum Whereabouts {
+    /// In this data directory, or at the server that has it.
+    Directory(PathBuf),
+    /// At a server that was named.
+    Server {
+        /// `http://head:9856`
+        url: String,
+        /// What it wants of other machines.
+        token: Option<String>,
+    },
+}
+
 /// One of the two ways to the data.
 pub enum Source {
     /// Nobody holds the directory: this process opened it.
@@ -42,8 +57,8 @@ pub struct Files {
 
 /// A server, asked over HTTP.
 pub struct Server {
-    address: String,
-    token: String,
+    url: String,
+    token: Option<String>,
     http: reqwest::Client,
     runtime: Runtime,
 }
@@ -51,10 +66,23 @@ pub struct Server {
 /// How long a command waits for another one to be done with the directory.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+impl Whereabouts {
+    /// What the command line, the environment and the configuration say, in this order.
+    pub fn of(place: &Place, config: &Config) -> Result<Self, Failure> {
+        let Some(url) = &place.server else { return Ok(Self::Directory(config.data_dir(place))) };
+        let parsed = reqwest::Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        if !parsed.is_some_and(|url| url.has_host()) {
+            return Err(anyhow::anyhow!("--server: expected a URL such as http://head:9856, found {url:?}")).usage();
+        }
+        let token = place.token_file.as_deref().map(read_token).transpose().usage()?;
+        Ok(Self::Server { url: url.trim_end_matches('/').to_owned(), token })
+    }
+}
+
 impl Source {
-    /// Asks the server that holds `dir`, or opens its files. Another command is waited for.
-    pub fn open(dir: &Path) -> Result<Self, Failure> {
-        Ok(match reach(dir)? {
+    /// Asks the server, or opens the files if there is none. Another command is waited for.
+    pub fn open(at: &Whereabouts) -> Result<Self, Failure> {
+        Ok(match reach(at)? {
             Reached::Held(server) => Self::Server(server),
             Reached::Free(dir) => {
                 let database = Database::open(&dir, &Settings::default())?;
@@ -195,9 +223,9 @@ pub enum SampleKeeper {
 }
 
 impl SampleKeeper {
-    /// Asks the server that holds `dir`, or opens its files.
-    pub fn open(dir: &Path, config: &StoreConfig) -> Result<Self, Failure> {
-        Ok(match reach(dir)? {
+    /// Asks the server, or opens the files if there is none.
+    pub fn open(at: &Whereabouts, config: &StoreConfig) -> Result<Self, Failure> {
+        Ok(match reach(at)? {
             Reached::Free(dir) => Self::Files(Box::new(Store::open(dir, config, &mut Registry::default())?)),
             Reached::Held(server) => Self::Server(server),
         })
@@ -221,31 +249,35 @@ impl SampleKeeper {
 }
 
 /// The answer to a PromQL query. Samples need the whole store, with its series in memory, where the others need its files.
-pub fn query(dir: &Path, config: &StoreConfig, question: &QueryQuestion) -> Result<QueryAnswer, Failure> {
-    match reach(dir)? {
+pub fn query(at: &Whereabouts, config: &StoreConfig, question: &QueryQuestion) -> Result<QueryAnswer, Failure> {
+    match reach(at)? {
         Reached::Free(dir) => Ok(api::query(&Store::open(dir, config, &mut Registry::default())?, question)?),
         Reached::Held(server) => server.query(question),
     }
 }
 
-/// The server that holds the data directory: for what only a running one knows.
-pub fn server(dir: &Path) -> Result<Server, Failure> {
-    match DataDir::holder(dir) {
-        Some(Holder { address: Some(address), token: Some(token), .. }) => Ok(Server::new(address, token)?),
-        _ => {
-            Err(anyhow::anyhow!("no server runs on {}; start one with `takt serve` or `takt up`", dir.display()).into())
-        }
+/// The server: for what only a running one knows.
+pub fn server(at: Whereabouts) -> Result<Server, Failure> {
+    match at {
+        Whereabouts::Server { url, token } => Ok(Server::new(url, token)?),
+        Whereabouts::Directory(dir) => match holding(&dir)? {
+            Some(server) => Ok(server),
+            None => {
+                let error = format!("no server runs on {}; start one with `takt serve` or `takt up`", dir.display());
+                Err(anyhow::anyhow!(error).into())
+            }
+        },
     }
 }
 
 /// Has runs assessed. Like a query it needs the whole store.
 pub fn assess(
-    dir: &Path,
+    at: &Whereabouts,
     store: &StoreConfig,
     accounting: &AccountingConfig,
     question: &AssessQuestion,
 ) -> Result<Assessed, Failure> {
-    match reach(dir)? {
+    match reach(at)? {
         Reached::Free(dir) => {
             Ok(api::assess(&Store::open(dir, store, &mut Registry::default())?, question, accounting)?)
         }
@@ -261,17 +293,39 @@ enum Reached {
     Held(Server),
 }
 
-fn reach(dir: &Path) -> Result<Reached, Failure> {
+fn reach(at: &Whereabouts) -> Result<Reached, Failure> {
+    let dir = match at {
+        Whereabouts::Directory(dir) => dir,
+        Whereabouts::Server { url, token } => return Ok(Reached::Held(Server::new(url.clone(), token.clone())?)),
+    };
     let began = Instant::now();
     loop {
-        if let Some(Holder { address: Some(address), token: Some(token), .. }) = DataDir::holder(dir) {
-            return Ok(Reached::Held(Server::new(address, token)?));
+        if let Some(server) = holding(dir)? {
+            return Ok(Reached::Held(server));
         }
         match DataDir::claim(dir) {
             Err(StoreError::Held { .. }) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(50)),
+            Err(error @ StoreError::Directory { .. }) if is_denied(&error) => {
+                let hint = "it is another user's; ask the server that has it with --server http://127.0.0.1:9856";
+                return Err(anyhow::Error::new(error).context(hint).into());
+            }
             claimed => return Ok(Reached::Free(claimed?)),
         }
     }
+}
+
+/// The server that has `dir`, if one has.
+fn holding(dir: &Path) -> anyhow::Result<Option<Server>> {
+    match DataDir::holder(dir) {
+        Some(Holder { address: Some(address), token: Some(token), .. }) => {
+            Server::new(format!("http://{address}"), Some(token)).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn is_denied(error: &StoreError) -> bool {
+    matches!(error, StoreError::Directory { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 fn open_input(file: &Path) -> std::io::Result<Box<dyn std::io::Read + Send>> {
@@ -279,14 +333,18 @@ fn open_input(file: &Path) -> std::io::Result<Box<dyn std::io::Read + Send>> {
 }
 
 impl Server {
-    fn new(address: String, token: String) -> anyhow::Result<Self> {
+    fn new(url: String, token: Option<String>) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).no_proxy().build()?;
-        Ok(Self { address, token, http, runtime })
+        Ok(Self { url, token, http, runtime })
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, format!("http://{}{path}", self.address)).bearer_auth(&self.token)
+        let request = self.http.request(method, format!("{}{path}", self.url));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
     }
 
     /// Asks Alertmanager's API; an empty answer is null.
@@ -302,7 +360,7 @@ impl Server {
             request = request.json(body);
         }
         self.runtime.block_on(async {
-            let ask = || format!("cannot ask the server at {}", self.address);
+            let ask = || format!("cannot ask the server at {}", self.url);
             let response = request.send().await.with_context(ask)?;
             let status = response.status();
             let body = response.bytes().await.context("the server's answer broke off")?;
@@ -322,8 +380,7 @@ impl Server {
 
     fn send<A: DeserializeOwned>(&self, request: RequestBuilder) -> Result<A, Failure> {
         self.runtime.block_on(async {
-            let response =
-                request.send().await.with_context(|| format!("cannot ask the server at {}", self.address))?;
+            let response = request.send().await.with_context(|| format!("cannot ask the server at {}", self.url))?;
             self.answer(response).await
         })
     }
@@ -335,8 +392,11 @@ impl Server {
             return Ok(serde_json::from_slice(&body).context("the server's answer is not what this takt expects")?);
         }
         match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) if status == StatusCode::UNAUTHORIZED => {
+                Err(anyhow::Error::new(problem).context("see --token-file (TAKT_TOKEN_FILE)").into())
+            }
             Ok(problem) => Err(problem.into()),
-            Err(_) => Err(anyhow::anyhow!("the server at {} answered {status}", self.address).into()),
+            Err(_) => Err(anyhow::anyhow!("the server at {} answered {status}", self.url).into()),
         }
     }
 
@@ -344,7 +404,7 @@ impl Server {
     fn query(&self, question: &QueryQuestion) -> Result<QueryAnswer, Failure> {
         let request = self.request(Method::POST, question.path()).form(question);
         self.runtime.block_on(async {
-            let ask = || format!("cannot ask the server at {}", self.address);
+            let ask = || format!("cannot ask the server at {}", self.url);
             let response = request.send().await.with_context(ask)?;
             let status = response.status();
             let body = response.bytes().await.context("the server's answer broke off")?;
@@ -359,7 +419,7 @@ impl Server {
             let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
             match answer["error"].as_str() {
                 Some(error) => Err(Problem { kind, error: error.to_owned() }.into()),
-                None => Err(anyhow::anyhow!("the server at {} answered {status}", self.address).into()),
+                None => Err(anyhow::anyhow!("the server at {} answered {status}", self.url).into()),
             }
         })
     }
@@ -387,7 +447,7 @@ impl Server {
             });
             let request = self.request(Method::POST, api::IMPORT_PATH).query(question);
             let request = request.body(reqwest::Body::wrap_stream(chunks));
-            let response = request.send().await.with_context(|| format!("cannot send the file to {}", self.address))?;
+            let response = request.send().await.with_context(|| format!("cannot send the file to {}", self.url))?;
             self.answer(response).await
         })
     }

@@ -3,7 +3,7 @@
 use crate::cli::{Assess, Place};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
-use crate::source;
+use crate::source::{self, Whereabouts};
 use std::io::Write;
 use takt_collector::api::AssessQuestion;
 
@@ -17,7 +17,7 @@ pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {
         again: asked.again,
         cluster: asked.cluster.clone(),
     };
-    let done = source::assess(&config.data_dir(place), &config.store, &config.accounting(), &question)?;
+    let done = source::assess(&Whereabouts::of(place, &config)?, &config.store, &config.accounting(), &question)?;
     let runs = if done.runs == 1 { "1 run".to_owned() } else { format!("{} runs", done.runs) };
     Ok(writeln!(std::io::stdout(), "{runs} assessed, {} of them measured well enough", done.measured)?)
 }

@@ -16,6 +16,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     }
     let config = Config::load(place).usage()?;
     config.server.token().context("server").usage()?;
+    config.server.read_token().context("server").usage()?;
     // Files that the configuration names may hold mistakes of their own.
     alerting::load(&config).usage()?;
     let text = toml::to_string(&config)?;

@@ -5,7 +5,7 @@ use crate::cli::{ImportFrom, ImportSacct, OnShift, Place};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::output::{Column, Listing};
-use crate::source::Source;
+use crate::source::{Source, Whereabouts};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn import(place: &Place, asked: &ImportFrom, format: ImportFormat, columns: Opti
         },
     };
     let bar = progress_bar(&asked.file);
-    let source = Source::open(&config.data_dir(place))?;
+    let source = Source::open(&Whereabouts::of(place, &config)?)?;
     let moving = bar.clone();
     let summary =
         source.import(&config.fairshare, &asked.file, &question, Arc::new(move |bytes| moving.set_position(bytes)));

@@ -24,7 +24,7 @@ use crate::cli::{Cli, Command, Import, ListingFormat, Place};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::output::Listing;
-use crate::source::Source;
+use crate::source::{Source, Whereabouts};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use tokio::runtime::Runtime;
@@ -64,7 +64,14 @@ fn one_thread() -> std::io::Result<Runtime> {
 /// The data of a command that asks.
 fn source(place: &Place) -> Result<Source, Failure> {
     let config = Config::load(place).usage()?;
-    Source::open(&config.data_dir(place))
+    Source::open(&Whereabouts::of(place, &config)?)
+}
+
+/// Who keeps a data directory cannot look elsewhere for it.
+fn refuse_server(place: &Place, command: &str) -> Result<(), Failure> {
+    let error =
+        format!("takt {command} keeps a data directory itself; --server (TAKT_SERVER) is for commands that ask");
+    if place.server.is_some() { Err(anyhow::anyhow!(error)).usage() } else { Ok(()) }
 }
 
 /// Prints a listing: the table and the CSV have the listing's cells, the JSON the values behind them.

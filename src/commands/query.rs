@@ -6,7 +6,7 @@ use crate::cli::{ListingFormat, Place, Query, QueryFormat};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::output::Listing;
-use crate::source;
+use crate::source::{self, Whereabouts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
         step: asked.step.clone(),
     };
     let config = Config::load(place).usage()?;
-    let answer = source::query(&config.data_dir(place), &config.store, &question)?;
+    let answer = source::query(&Whereabouts::of(place, &config)?, &config.store, &question)?;
     for remark in answer.warnings.iter().chain(&answer.infos) {
         tracing::warn!(remark, "the query has an answer, with a remark");
     }

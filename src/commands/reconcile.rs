@@ -5,7 +5,7 @@ use crate::cli::{Place, Reconcile};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::output::{Column, Listing};
-use crate::source::Source;
+use crate::source::{Source, Whereabouts};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use takt_collector::accounting::UsageReport;
@@ -18,7 +18,7 @@ use takt_collector::jobs;
 pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
     let config = Config::load(place).usage()?;
     let cluster = asked.cluster.clone().or_else(|| config.cluster.clone());
-    let source = Source::open(&config.data_dir(place))?;
+    let source = Source::open(&Whereabouts::of(place, &config)?)?;
     let period = &asked.period;
     let usage = source.usage(&UsageQuestion {
         month: period.month.clone(),

@@ -1,5 +1,6 @@
 //! `takt serve`: the server, by its configuration.
 
+use super::refuse_server;
 use crate::cli::{Place, Serve};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
+    refuse_server(place, "serve")?;
     let dir = configuration(place, asked).usage()?.data_dir(place);
     let (place, asked) = (place.clone(), asked.clone());
     let source: server::Source = Arc::new(move || configuration(&place, &asked));

@@ -5,7 +5,7 @@ use crate::cli::{ListingFormat, Place, StoreCommand, StoreDelete};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::output::{Column, Listing};
-use crate::source::SampleKeeper;
+use crate::source::{SampleKeeper, Whereabouts};
 use anyhow::anyhow;
 use takt_collector::api::DeleteQuestion;
 use takt_collector::store::{Kept, Stat};
@@ -48,7 +48,7 @@ fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
 
 fn keeper(place: &Place) -> Result<SampleKeeper, Failure> {
     let config = Config::load(place).usage()?;
-    SampleKeeper::open(&config.data_dir(place), &config.store)
+    SampleKeeper::open(&Whereabouts::of(place, &config)?, &config.store)
 }
 
 fn stat_listing(stat: &Stat) -> Listing {

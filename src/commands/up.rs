@@ -1,6 +1,7 @@
 //! `takt up`: this machine, monitored, with nothing to configure.
 
 use super::one_thread;
+use super::refuse_server;
 use crate::cli::{Place, Up};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
@@ -23,6 +24,7 @@ const EXPORTER_STATE: &str = "exporter";
 pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
     let address =
         asked.exporter.web.listen_address.first().context("--web.listen-address: expected HOST:PORT").usage()?;
+    refuse_server(place, "up")?;
     let dir = Config::load(place).usage()?.data_dir(place);
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address} for the exporter"))?;

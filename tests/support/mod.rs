@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
 
 pub mod channels;
+pub mod machine;
 pub mod mount;
 pub mod process;
 pub mod prometheus;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// Where a machine lacks something that a test needs: what, and how to get it.
 #[derive(Debug)]
-pub struct Skip(String);
+pub struct Skip(pub String);
 
 impl fmt::Display for Skip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -79,11 +79,7 @@ impl Takt {
             scope.spawn(move || stdin.write_all(input));
             child.wait_with_output().unwrap()
         });
-        Run {
-            code: output.status.code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        Run::of(&output)
     }
 
     /// Starts a command that goes on, such as `serve`.
@@ -93,6 +89,14 @@ impl Takt {
 }
 
 impl Run {
+    pub fn of(output: &Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     /// Standard output of a command that has to succeed.
     #[track_caller]
     pub fn ok(self) -> String {

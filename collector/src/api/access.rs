@@ -15,22 +15,28 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Access {
     token: Arc<str>,
+    read_token: Option<Arc<str>>,
 }
 
 impl Access {
-    /// Writes and requests from elsewhere need `token`.
-    pub fn new(token: &str) -> Self {
-        Self { token: token.into() }
+    /// Writes and requests from elsewhere need `token`; `read_token` does for those that change nothing.
+    pub fn new(token: &str, read_token: Option<&str>) -> Self {
+        Self { token: token.into(), read_token: read_token.map(Into::into) }
     }
 
-    fn holds(&self, headers: &HeaderMap) -> bool {
+    /// Whether the headers have a token that is good for a request that only `reads`, or for any.
+    fn lets_in(&self, headers: &HeaderMap, reads: bool) -> bool {
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let is_good = |given: &[u8]| {
+            let for_reading = self.read_token.as_deref().filter(|_| reads);
+            equal(given, self.token.as_bytes()) | for_reading.is_some_and(|token| equal(given, token.as_bytes()))
+        };
         if let Some(token) = given.strip_prefix("Bearer ") {
-            return equal(token.as_bytes(), self.token.as_bytes());
+            return is_good(token.as_bytes());
         }
         let basic = given.strip_prefix("Basic ").and_then(|text| BASE64_STANDARD.decode(text).ok()).unwrap_or_default();
         let password = basic.iter().position(|&byte| byte == b':').map(|colon| &basic[colon + 1..]);
-        password.is_some_and(|token| equal(token, self.token.as_bytes()))
+        password.is_some_and(is_good)
     }
 }
 
@@ -48,12 +54,13 @@ pub async fn check(
     let only_asks = path == super::SQL_PATH || super::prometheus::only_asks(path);
     let reads = only_asks || matches!(*request.method(), Method::GET | Method::HEAD);
     let local = peer.ip().to_canonical().is_loopback() && names_this_machine(request.headers().get(header::HOST));
-    if (reads && local) || OPEN.contains(&path) || access.holds(request.headers()) {
+    if (reads && local) || OPEN.contains(&path) || access.lets_in(request.headers(), reads) {
         return next.run(request).await;
     }
     let error = match local {
         true => "this changes something and needs a token: Authorization: Bearer TOKEN".to_owned(),
-        false => "a token is needed: Authorization: Bearer TOKEN (the server's token_file)".to_owned(),
+        false => "a token is needed: Authorization: Bearer TOKEN (the server's token_file, or read_token_file to ask)"
+            .to_owned(),
     };
     let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"takt\"")];
     (challenge, Problem { kind: ProblemKind::Unauthorized, error }).into_response()
@@ -96,14 +103,17 @@ mod tests {
 
     #[test]
     fn a_token_must_be_whole() {
-        let access = Access::new("secret-secret-secret");
+        let access = Access::new("secret-secret-secret", Some("reader-reader-reader"));
         let with =
             |value: &'static str| HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static(value))]);
-        assert!(access.holds(&with("Bearer secret-secret-secret")));
-        assert!(access.holds(&with("Basic YWRtaW46c2VjcmV0LXNlY3JldC1zZWNyZXQ=")));
-        assert!(!access.holds(&with("Basic YWRtaW46")));
-        assert!(!access.holds(&with("Bearer secret")));
-        assert!(!access.holds(&with("secret-secret-secret")));
-        assert!(!access.holds(&HeaderMap::new()));
+        for reads in [true, false] {
+            assert!(access.lets_in(&with("Bearer secret-secret-secret"), reads));
+            assert!(access.lets_in(&with("Basic YWRtaW46c2VjcmV0LXNlY3JldC1zZWNyZXQ="), reads));
+            assert!(!access.lets_in(&with("Basic YWRtaW46"), reads));
+            assert!(!access.lets_in(&with("Bearer secret"), reads));
+            assert!(!access.lets_in(&with("secret-secret-secret"), reads));
+            assert!(!access.lets_in(&HeaderMap::new(), reads));
+            assert_eq!(access.lets_in(&with("Bearer reader-reader-reader"), reads), reads);
+        }
     }
 }

@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const LOCK_FILE: &str = "takt.lock";
@@ -48,7 +48,7 @@ impl DataDir {
     ///
     /// # Errors
     /// [`StoreError::Held`] where another process has it, [`StoreError::Network`] on a network file system,
-    /// [`StoreError::Directory`] where it cannot be written.
+    /// [`StoreError::Foreign`] for root where it is another user's, [`StoreError::Directory`] where it cannot be written.
     pub fn claim(path: &Path) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Directory { path: path.to_owned(), source };
         std::fs::create_dir_all(path).map_err(failed)?;
@@ -63,6 +63,11 @@ impl DataDir {
             .mode(0o600)
             .open(path.join(LOCK_FILE))
             .map_err(failed)?;
+        // What root writes there its owner could not write any more.
+        let uid = lock.metadata().map_err(failed)?.uid();
+        if rustix::process::geteuid().is_root() && uid != 0 {
+            return Err(StoreError::Foreign { path, uid });
+        }
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -137,6 +142,17 @@ mod tests {
         drop(first);
         assert_eq!(DataDir::holder(root.path()), None);
         DataDir::claim(root.path()).unwrap();
+    }
+
+    #[test]
+    fn root_leaves_another_users_data_alone() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        DataDir::claim(root.path()).unwrap();
+        std::os::unix::fs::chown(root.path().join(LOCK_FILE), Some(65534), None).unwrap();
+        assert!(matches!(DataDir::claim(root.path()), Err(StoreError::Foreign { uid: 65534, .. })));
     }
 
     #[test]

@@ -23,6 +23,16 @@ pub enum StoreError {
         /// The file system's usual name.
         filesystem: &'static str,
     },
+    /// Root was about to write into another user's data.
+    #[error(
+        "the data directory {path} is that of user {uid}, whose server could not write it after root had: run this as that user (sudo -u '#{uid}' takt …)"
+    )]
+    Foreign {
+        /// The data directory.
+        path: PathBuf,
+        /// Who owns it.
+        uid: u32,
+    },
     /// Another process has the directory open.
     #[error("the data directory {path} is held by another takt (process {pid}{at})", at = .address.as_deref().map(|a| format!(", {a}")).unwrap_or_default())]
     Held {

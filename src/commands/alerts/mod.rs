@@ -33,7 +33,7 @@ pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
 /// The server of the place.
 fn server(place: &Place) -> Result<sources::Server, Failure> {
     let config = Config::load(place).usage()?;
-    sources::server(&config.data_dir(place))
+    sources::server(sources::Whereabouts::of(place, &config)?)
 }
 
 /// The alerts that fire and that all matchers choose.

@@ -1,0 +1,76 @@
+//! A systemd that runs beside this machine's own: namespaces of its own over this machine's files, to which it can write
+//! without changing them.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::mount::Mount;
+use super::process::{Daemon, wait_for};
+use super::takt::Run;
+use super::{Skip, need_file, need_program, need_root};
+
+/// The namespaces' mounts, then systemd. `$1` is the folder of the machine.
+const BOOT: &str = r#"
+set -e
+mount --make-rprivate /
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/files,workdir=$1/work" "$1/root"
+mount -t proc proc "$1/root/proc"
+mount --rbind /sys "$1/root/sys"
+mount --rbind /dev "$1/root/dev"
+mount -t tmpfs tmpfs "$1/root/run"
+mount -t tmpfs tmpfs "$1/root/tmp"
+container=other exec chroot "$1/root" /lib/systemd/systemd --system --unit=basic.target
+"#;
+
+/// Ends, with all that runs in it, when this is dropped.
+pub struct Machine {
+    _daemon: Daemon,
+    /// Its first process, as this machine numbers it.
+    init: i32,
+    _disk: Mount,
+}
+
+impl Machine {
+    /// Boots it from `directory`, whose `files` lie over this machine's own.
+    pub fn boot(directory: &Path, prepare: impl FnOnce(&Path)) -> Result<Self, Skip> {
+        need_root()?;
+        for program in ["unshare", "nsenter", "systemctl"] {
+            need_program(program)?;
+        }
+        need_file("/lib/systemd/systemd", "systemd")?;
+        let disk = Mount::tmpfs(directory, "size=512m");
+        for folder in ["files", "work", "root"] {
+            std::fs::create_dir(directory.join(folder)).unwrap();
+        }
+        prepare(&directory.join("files"));
+        let mut command = Command::new("unshare");
+        command.args(["--fork", "--kill-child=SIGKILL", "--pid", "--mount", "--ipc", "--uts", "--net"]);
+        command.args(["bash", "-c", BOOT, "boot"]).arg(directory);
+        let mut daemon = Daemon::start("systemd", command, &directory.join("boot.log"));
+        let children = PathBuf::from(format!("/proc/{0}/task/{0}/children", daemon.pid()));
+        let init = daemon.wait_until("booting", Duration::from_secs(30), || {
+            let child = std::fs::read_to_string(&children).ok()?.trim().parse().ok()?;
+            // The shell has become systemd.
+            (std::fs::read_to_string(format!("/proc/{child}/comm")).ok()?.trim() == "systemd").then_some(child)
+        });
+        let machine = Self { _daemon: daemon, init, _disk: disk };
+        machine.wait_until("running", |machine| {
+            machine.run(["systemctl", "is-system-running"]).stdout.contains("running").then_some(())
+        });
+        Ok(machine)
+    }
+
+    /// Runs a program in it to the end.
+    pub fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Run {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.init.to_string(), "--mount", "--pid", "--ipc", "--uts", "--net", "--root"]);
+        Run::of(&command.args(["--wdns=/", "--"]).args(arguments).output().unwrap())
+    }
+
+    /// Waits for something in it.
+    pub fn wait_until<T>(&self, what: &str, mut ready: impl FnMut(&Self) -> Option<T>) -> T {
+        wait_for(what, Duration::from_secs(60), || ready(self))
+    }
+}
