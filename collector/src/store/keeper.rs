@@ -3,6 +3,7 @@
 //! What it has replaced stays for a while, for queries that began before; a crash meanwhile does no harm, because the
 //! next start can tell from the names ([`Layout::open`]).
 
+use super::allocator;
 use super::block::{self, Block, Output, Resolution, Source, without};
 use super::crash::crash_point;
 use super::layout::{Layout, remove_block, remove_if_there};
@@ -181,6 +182,7 @@ impl Keeper {
                     drop(reply.send(done));
                 }
             }
+            allocator::give_back();
         }
         self.sweep(Duration::ZERO);
     }

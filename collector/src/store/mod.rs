@@ -5,6 +5,7 @@
 //! so that neither a stall nor a damage of samples reaches the records.
 
 mod alerts;
+mod allocator;
 mod block;
 mod chunk;
 mod clock;
