@@ -148,6 +148,9 @@ pub struct AlertsSilence {
     /// How long (30m, 2h, 3d)
     #[arg(long = "for", value_name = "DURATION", default_value = "2h")]
     pub duration: String,
+    /// When it begins, if not now (2026-11-22T08:00 here, 2026-11-22T07:00Z)
+    #[arg(long, value_name = "TIME")]
+    pub start: Option<String>,
     /// Why
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub comment: String,

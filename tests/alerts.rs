@@ -255,6 +255,11 @@ fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
     }
     assert!(lab.takt(&["alerts", "list", "node=g01"]).ok().contains("g01 is at 95"));
     assert!(!lab.takt(&["alerts", "list", "node=g02"]).ok().contains("g01 is at 95"));
+    let page = http_get(&format!("http://{}/alerts", lab.address)).unwrap().body;
+    let link = lab.get("/api/v2/alerts")[0]["generatorURL"].as_str().unwrap().to_owned();
+    let (to, anchor) = link.split_once('#').unwrap();
+    assert_eq!(to, format!("http://{}/alerts", lab.address));
+    assert!(page.contains("g01 is at 95") && page.contains(&format!("id=\"{anchor}\"")), "{page}");
     let acknowledged = lab.takt(&["alerts", "ack", "node=g01", "--comment", "on it"]).ok();
     let id = acknowledged.split(' ').next().unwrap().to_owned();
     let alerts = lab.get("/api/v2/alerts");
@@ -272,6 +277,23 @@ fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
     assert_eq!(hook[1]["body"]["status"], "resolved");
     assert!(lab.takt(&["alerts", "silence", "--expire", "nonsense"]).fails(1).contains("not found"));
     assert!(lab.takt(&["alerts", "silence", "node=~\".*\""]).fails(2).contains("empty"));
+    let refused = |arguments: &[&str], code: i32, words: &str| {
+        let said = lab.takt(&[&["alerts"], arguments].concat()).fails(code);
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    };
+    refused(&["silence", "node~g01"], 2, "node~g01");
+    refused(&["silence", "node=~'g(01'"], 2, "g(01");
+    refused(&["silence", "node=g01", "--for", "soon"], 2, "30m, 2h or 3d");
+    refused(&["silence", "node=g01", "--for", "0s"], 2, "30m, 2h or 3d");
+    refused(&["silence", "node=g01", "--start", "tomorrow"], 2, "2026-11-22T08:00");
+    refused(&["silence", "node=g01", "--start", "2020-01-01T00:00Z"], 2, "would have ended");
+    refused(&["ack", "node=g07"], 1, "no alert that fires now");
+    refused(&["list", "node~g01"], 2, "node~g01");
+    refused(&["check", "missing.yml"], 2, "missing.yml");
+    // One for a day that is to come.
+    lab.takt(&["alerts", "silence", "node=g01", "--start", "2099-01-01T08:00", "--comment", "firmware"]).ok();
+    let listed = lab.takt(&["alerts", "silence"]).ok();
+    assert!(listed.lines().any(|line| line.contains("pending") && line.contains("firmware")), "{listed}");
 }
 
 #[test]
@@ -384,8 +406,32 @@ fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
     assert!(amtool(&["alert", "query", "--silenced"]).contains("ByHand"));
     amtool(&["silence", "expire", id.trim()]);
     assert!(amtool(&["silence", "query", "--expired"]).contains("testing"));
+    // Changed, written to a file, ended, set again from the file.
+    let id = amtool(&["silence", "add", "alertname=ByHand", "node=~g.*", "--comment=first", "--duration=1h"]);
+    amtool(&["silence", "update", id.trim(), "--comment=second", "--duration=3h"]);
+    let exported = amtool(&["silence", "query", "-o", "json"]);
+    assert!(exported.contains("second") && !exported.contains("first"), "{exported}");
+    lab.takt.file("silences.json", &exported);
+    let all = amtool(&["silence", "query", "-q"]);
+    amtool(&[&["silence", "expire"], all.split_whitespace().collect::<Vec<_>>().as_slice()].concat());
+    assert!(!amtool(&["silence", "query"]).contains("second"));
+    amtool(&["silence", "import", "silences.json"]);
+    assert!(amtool(&["silence", "query"]).contains("second"));
+    assert!(amtool(&["alert", "query", "--silenced"]).contains("ByHand"));
+    assert!(amtool(&["cluster", "show"]).contains("disabled"));
+    assert!(amtool(&["config", "routes", "show"]).contains("ops"));
     assert!(amtool(&["config", "show"]).contains("receiver: ops"));
     assert!(amtool(&["config", "routes", "test", "alertname=X"]).contains("ops"));
+
+    // Its templates can be tried on what a webhook gets, and its reader takes our routes.
+    lab.takt.file("body.json", hook[0]["body"].to_string());
+    lab.takt.file(
+        "words.tmpl",
+        "{{ define \"w\" }}{{ .Status }} {{ .CommonLabels.node }} {{ len .Alerts.Firing }}{{ end }}",
+    );
+    let words = ["template", "render", "--template.glob=words.tmpl", "--template.text={{ template \"w\" . }}"];
+    assert_eq!(amtool(&[&words[..], &["--template.data=body.json"]].concat()).trim(), "firing g07 1");
+    amtool(&["check-config", "alertmanager.yml"]);
 
     // A Prometheus that stops pushing does not mean that all is well at once; the alert ends by its own time.
     prometheus.stop();

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::process::{Daemon, free_port, http_get, tail};
+use support::process::{Daemon, free_port, http_get, http_get_with, tail};
 use support::slurm::{Mode, PREEMPTION, Service, SlurmLab};
 use support::takt::Takt;
 use support::{Needed, need, or_skip};
@@ -296,4 +296,39 @@ fn gpus_that_slurmdbd_does_not_keep_are_seen_with_slurmctld() {
     );
     wait_for_page(&address, "but without GPUs: AccountingStorageTRES in slurm.conf lacks");
     server.stop();
+}
+
+/// What rules and dashboards see of Slurm: its daemons, its nodes, who waits, and when something started last.
+#[test]
+fn the_servers_own_series_say_how_slurm_is() {
+    let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else { return };
+    let (_takt, _server, address) = serve(&lab, "");
+    let wait = |query: &str, value: &str| {
+        let url = format!("http://{address}/api/v1/query");
+        let mut last = String::new();
+        let until = Instant::now() + SOON;
+        while !last.contains(&format!(",\"{value}\"]")) {
+            assert!(Instant::now() < until, "{query}: expected {value}, the last answer was {last}");
+            std::thread::sleep(Duration::from_millis(300));
+            last = http_get_with(&url, &[("query", query)], &[]).map(|page| page.body).unwrap_or_default();
+        }
+    };
+    wait("count(takt_slurm_up == 1)", "2");
+    wait("takt_slurm_nodes{state=\"idle\",job=\"takt-server\"}", "3");
+    lab.run(&["scontrol", "update", "nodename=node1", "state=drain", "reason=bad fan"]);
+    wait("takt_slurm_node_unavailable{node=\"node1\",reason=\"bad fan\"}", "1");
+    wait("takt_slurm_nodes{state=\"unavailable\"}", "1");
+    lab.submit("bob", &["-t", "5", "--hold"], "sleep 1");
+    wait("sum by (reason) (takt_slurm_jobs_pending{reason=\"JobHeldUser\"})", "1");
+    lab.submit("alice", &["-t", "5"], "sleep 300");
+    wait("time() - takt_slurm_last_start_timestamp_seconds < bool 600", "1");
+    lab.stop(Service::Slurmdbd);
+    wait("takt_slurm_up{daemon=\"slurmdbd\"}", "0");
+    lab.start_service(Service::Slurmdbd);
+    wait("count(takt_slurm_up == 1)", "2");
+    // Without a controller nobody knows of nodes and queue, which is not the same as none.
+    lab.stop(Service::Slurmctld);
+    wait("takt_slurm_up{daemon=\"slurmctld\"}", "0");
+    wait("absent(takt_slurm_nodes)", "1");
+    wait("absent(takt_slurm_jobs_pending)", "1");
 }

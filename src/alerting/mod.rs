@@ -11,8 +11,13 @@ pub use pack::Rules;
 
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
+use crate::page::AlertsView;
 use anyhow::{Context, anyhow};
 use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
 use outside::OverStore;
 use prometheus_client::registry::Registry;
 use reqwest::Url;
@@ -143,9 +148,10 @@ impl Alerts {
         self.reload.clone()
     }
 
-    /// Alertmanager's API, and Prometheus' routes about rules.
+    /// Alertmanager's API, Prometheus' routes about rules, and the page of what fires.
     pub fn router(&self) -> Router {
-        api::router(self.api.clone())
+        let page = (self.api.handle.clone(), self.reload.cluster.clone());
+        api::router(self.api.clone()).route("/alerts", get(show).with_state(page))
     }
 
     /// Returns when the engine has stopped by itself, which it does only by a fault.
@@ -164,6 +170,16 @@ impl Alerts {
         if let Err(error) = ended {
             tracing::error!(%error, "the alert engine did not end well");
         }
+    }
+}
+
+async fn show(State((handle, cluster)): State<(Handle, String)>) -> Response {
+    let view = handle.read(move |engine, now| AlertsView::of(engine, &cluster, now)).await;
+    let page =
+        view.map_err(|error| error.to_string()).and_then(|view| view.render().map_err(|error| error.to_string()));
+    match page {
+        Ok(page) => ([(header::CACHE_CONTROL, "no-store")], Html(page)).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
     }
 }
 

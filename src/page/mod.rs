@@ -2,9 +2,11 @@
 //!
 //! One HTML file without scripts, below 100 kB for thirty nodes of eight GPUs; it asks for itself again every 15 s.
 
+mod alerts;
 mod facts;
 mod view;
 
+pub use alerts::AlertsView;
 pub use facts::{Facts, Surroundings, gather};
 
 use minijinja::{AutoEscape, Environment, context};
@@ -15,6 +17,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates.set_auto_escape_callback(|_| AutoEscape::Html);
     templates.set_trim_blocks(true);
     templates.add_template("page.html", include_str!("page.html")).expect("the page's template is part of the program");
+    templates.add_template("alerts.html", include_str!("alerts.html")).expect("this page too");
     templates
 });
 

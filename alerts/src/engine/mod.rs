@@ -563,7 +563,7 @@ impl Engine {
             starts_at: since,
             ends_at: None,
             updated_at: now,
-            generator_url: format!("{}/alerts/{}", self.server.settings.external_url, Fingerprint::of(labels)),
+            generator_url: format!("{}/alerts#{}", self.server.settings.external_url, Fingerprint::of(labels)),
             is_timeout: false,
         }
     }

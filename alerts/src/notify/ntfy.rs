@@ -1,6 +1,6 @@
 //! ntfy: a push to telephones, by topic.
 
-use super::{HttpNotifier, Reply, Request, by_status, subject, text, words::shortened};
+use super::{HttpNotifier, Reply, Request, by_status, link, subject, text, words::shortened};
 use crate::message::Status;
 use crate::outbox::{Outcome, Row};
 
@@ -32,7 +32,7 @@ impl HttpNotifier for Ntfy {
             "title": shortened(&subject(message), 200),
             "message": shortened(&text(message), MESSAGE_MAX),
             "priority": priority,
-            "click": message.external_url,
+            "click": link(message),
         });
         let mut headers = vec![("Content-Type", "application/json".to_owned())];
         headers.extend(self.token.as_ref().map(|token| ("Authorization", format!("Bearer {token}"))));

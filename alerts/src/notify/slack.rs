@@ -1,19 +1,24 @@
 //! Slack: a bot with a token (the Web API), or an incoming webhook as the simple way.
 
-use super::words::shortened;
-use super::{HttpNotifier, Next, Reply, Request, Wording, by_status, line, subject};
-use crate::message::Message;
+use super::words::{self, Part, shortened};
+use super::{HttpNotifier, Next, Reply, Request, Wording, by_status, subject};
+use crate::message::{Message, Status};
 use crate::outbox::{Outcome, Row};
 use crate::routing::dedup::Reason;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
+use takt_model::Timestamp;
 
 /// Slack's documented limit for a header's text.
 const HEADER_MAX: usize = 150;
 
 /// Slack allows 3,000 characters in a section; escaping may make five of one.
 const SECTION_MAX: usize = 2_900;
+
+/// Of one fact, and of what the kernel said: with up to four facts a section stays within its limit.
+const FACT_MAX: usize = 400;
+const LINES_MAX: usize = 700;
 
 /// Slack refuses messages from about 13,200 characters in all blocks on, a limit that it does not document.
 const BLOCKS_MAX: usize = 12_000;
@@ -78,7 +83,7 @@ impl Slack {
     fn call(&self, method: &str, row: &Row, more: Value) -> Request {
         let said = |name| self.wording.say(name, row);
         let summary = said("fallback").or_else(|| said("title")).map(|text| shortened(&text, 300));
-        let summary = summary.unwrap_or_else(|| escaped(&subject(&row.message), 300));
+        let summary = summary.unwrap_or_else(|| escaped(&headline(&row.message), 300));
         let mut body = json!({"text": summary, "blocks": self.blocks(row)});
         for name in ["username", "icon_emoji", "icon_url"] {
             if let Some(text) = said(name).filter(|_| method != "chat.update") {
@@ -267,7 +272,7 @@ impl Slack {
         let more = message.alerts.len() - told;
         let rest = if more > 0 { format!("+{more} more · ") } else { String::new() };
         let footer = said("footer").map(|text| format!("{} · ", shortened(&text, 300))).unwrap_or_default();
-        let link = format!("{rest}{footer}<{}|Takt>", message.external_url);
+        let link = format!("{rest}{footer}<{}|Takt>", words::link(message));
         blocks.push(json!({"type": "context", "elements": [{"type": "mrkdwn", "text": link}]}));
         blocks
     }
@@ -277,18 +282,51 @@ fn section(text: &str) -> Value {
     json!({"type": "section", "text": {"type": "mrkdwn", "text": text}})
 }
 
-/// A section for each alert, as many as fit. Returns how many that are.
+/// What a telephone shows of the message: where one thing is told, in its own words.
+fn headline(message: &Message) -> String {
+    match words::parts(message).as_slice() {
+        [part] => format!("{}: {}", subject(message), part.summary),
+        _ => subject(message),
+    }
+}
+
+/// A section for each part, as many as fit. Returns how many alerts that are.
 fn sections(message: &Message, blocks: &mut Vec<Value>) -> usize {
-    let mut size = HEADER_MAX;
-    for (told, alert) in message.alerts.iter().enumerate() {
-        let text = escaped(&line(alert), SECTION_MAX);
+    let (mut size, mut told) = (HEADER_MAX, 0);
+    for part in words::parts(message) {
+        let text = part_text(&part);
         size += text.len();
         if size > BLOCKS_MAX || blocks.len() > 45 {
-            return told;
+            break;
         }
+        told += part.alerts;
         blocks.push(section(&text));
     }
-    message.alerts.len()
+    told
+}
+
+/// How bad what is where since when, what to do about it, and below that what the kernel said. Instants are shown in the
+/// reader's time zone.
+fn part_text(part: &Part) -> String {
+    let dot = match (part.status, part.severity.as_str()) {
+        (Status::Resolved, _) => ":white_check_mark:",
+        (Status::Firing, "critical") => ":red_circle:",
+        (Status::Firing, "warning") => ":large_orange_circle:",
+        (Status::Firing, _) => ":large_blue_circle:",
+    };
+    let local = |at: Timestamp| {
+        format!("<!date^{}^{{date_short_pretty}} {{time_secs}}|{}>", at.whole_seconds(), words::instant(at))
+    };
+    let (name, summary) = (escaped(&part.name, 100), escaped(&part.summary, FACT_MAX));
+    let severity = Part { severity: escaped(&part.severity, 50), ..part.clone() };
+    let mut text = format!("{dot} *{name}*: {summary}\n{}", words::when(&severity, &local));
+    for (name, fact) in &part.facts {
+        text += &format!("\n*{name}:* {}", escaped(fact, FACT_MAX));
+    }
+    if !part.lines.is_empty() {
+        text += &format!("\n```{}```", escaped(&part.lines.replace("```", "~~~"), LINES_MAX));
+    }
+    text
 }
 
 /// At most so many characters, with the three that mean something to Slack replaced; never half a replacement.
@@ -360,8 +398,18 @@ mod tests {
 
     #[test]
     fn blocks_stay_within_slacks_limits() {
-        for (alerts, words) in [(1, "too <hot>".to_owned()), (500, "hot".to_owned()), (30, "&".repeat(3_000))] {
-            let request = Slack::bot("http://x/api", "t", "C1").request(&row(alerts, &words));
+        for (alerts, words) in
+            [(1, "too <hot>".to_owned()), (4, "&".repeat(3_000)), (500, "hot".to_owned()), (30, "&".repeat(3_000))]
+        {
+            let mut row = row(alerts, &words);
+            for (n, alert) in row.message.alerts.iter_mut().enumerate().take(30) {
+                // As many parts as there are names.
+                alert.labels.set("alertname", &format!("Hot{}", n / 4));
+                for name in ["jobs", "last_hour", "flapping", "kernel_lines"] {
+                    alert.annotations.insert(name.to_owned(), words.clone());
+                }
+            }
+            let request = Slack::bot("http://x/api", "t", "C1").request(&row);
             let body: Value = serde_json::from_str(&request.body).unwrap();
             let blocks = body["blocks"].as_array().unwrap();
             assert!(blocks.len() <= 50);

@@ -1,13 +1,45 @@
 //! A message in plain words: what every way can send, and what is left when a template is broken.
 
-use crate::message::{Message, Status, ToldAlert, rfc3339};
+use crate::duration;
+use crate::message::{Message, Status, ToldAlert};
 use crate::routing::dedup::Reason;
+use std::collections::BTreeMap;
+use takt_model::Timestamp;
 
-/// How many alerts a text names; the others are counted.
-const ALERTS_MAX: usize = 20;
+/// How many parts a text has; the alerts of the others are counted.
+pub(super) const PARTS_MAX: usize = 20;
+
+/// So many alerts of one name are told one by one; more of them are one part.
+const ALIKE_MAX: usize = 4;
 
 /// How many characters of one annotation a text holds.
 const WORDS_MAX: usize = 1_000;
+
+/// How many places a folded list names.
+const PLACES_MAX: usize = 30;
+
+/// One thing that a message tells: an alert, or many that are alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Whether it fires.
+    pub status: Status,
+    /// Its severity; empty where it has none.
+    pub severity: String,
+    /// Its name, with the number of alerts where they are several.
+    pub name: String,
+    /// What broke where.
+    pub summary: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when; nothing while it fires.
+    pub until: Option<Timestamp>,
+    /// What else is to be known, each with its name: where, whose job, what to do, the last hour.
+    pub facts: Vec<(&'static str, String)>,
+    /// What the kernel said; empty where it said nothing.
+    pub lines: String,
+    /// How many alerts it stands for.
+    pub alerts: usize,
+}
 
 /// One line that says the most: `[FIRING 3] GpuHot g01 g02 g03`.
 pub fn subject(message: &Message) -> String {
@@ -20,43 +52,160 @@ pub fn subject(message: &Message) -> String {
     let mut names: Vec<_> = message.alerts.iter().filter_map(|alert| alert.labels.get("alertname")).collect();
     names.sort_unstable();
     names.dedup();
-    let mut nodes: Vec<_> = message.alerts.iter().filter_map(|alert| alert.labels.get("node")).collect();
-    nodes.dedup();
-    format!("[{state}] {} {}", some(&names), some(&nodes)).trim_end().to_owned()
+    let nodes = message.alerts.iter().filter_map(|alert| alert.labels.get("node"));
+    format!("[{state}] {} {}", some(&names), some(&folded(nodes))).trim_end().to_owned()
 }
 
-/// The whole message: for each alert what broke where, whose job was there, since when, and what to do.
+/// Where a reader finds more: the page of what fires, at the alert where it is one.
+pub fn link(message: &Message) -> String {
+    match message.alerts.as_slice() {
+        [alert] => format!("{}/alerts#{}", message.external_url, alert.fingerprint),
+        _ => format!("{}/alerts", message.external_url),
+    }
+}
+
+/// What a message tells, in its order: few alerts one by one, many of one name as one.
+pub fn parts(message: &Message) -> Vec<Part> {
+    let key = |alert: &ToldAlert| (alert.labels.get("alertname").map(str::to_owned), alert.status == Status::Firing);
+    let mut alike: BTreeMap<_, Vec<&ToldAlert>> = BTreeMap::new();
+    for alert in &message.alerts {
+        alike.entry(key(alert)).or_default().push(alert);
+    }
+    let mut parts = Vec::new();
+    for alert in &message.alerts {
+        let Some(all) = alike.get(&key(alert)) else { continue };
+        match all.len() {
+            0..=ALIKE_MAX => parts.push(part(alert)),
+            _ if std::ptr::eq(all[0], alert) => parts.push(many(all)),
+            _ => {}
+        }
+    }
+    parts
+}
+
+/// The whole message: for each part what broke where, whose job was there, since when, and what to do.
 pub fn text(message: &Message) -> String {
-    let mut lines: Vec<String> = message.alerts.iter().take(ALERTS_MAX).map(line).collect();
-    let more = message.alerts.len().saturating_sub(ALERTS_MAX);
+    let parts = parts(message);
+    let mut texts: Vec<String> = parts.iter().take(PARTS_MAX).map(paragraph).collect();
+    let more: usize = parts.iter().skip(PARTS_MAX).map(|part| part.alerts).sum();
     if more > 0 {
-        lines.push(format!("+{more} more: {}", message.external_url));
+        texts.push(format!("+{more} more: {}", link(message)));
     }
-    lines.join("\n\n")
+    texts.join("\n\n")
 }
 
-/// One alert.
-pub fn line(alert: &ToldAlert) -> String {
-    let name = alert.labels.get("alertname").unwrap_or("alert");
-    let words = |key: &str| alert.annotations.get(key).map(|text| shortened(text, WORDS_MAX));
-    let mut out = match words("summary").or_else(|| words("description")) {
-        Some(summary) => format!("{name}: {summary}"),
-        None => format!("{name} {}", alert.labels),
-    };
-    match alert.ends_at {
-        Some(end) => out += &format!("\nover since {}", rfc3339(end)),
-        None => out += &format!("\nsince {}", rfc3339(alert.starts_at)),
+fn paragraph(part: &Part) -> String {
+    let mut out = format!("{}: {}\n{}", part.name, part.summary, when(part, &instant));
+    for (name, text) in &part.facts {
+        out += &format!("\n{name}: {text}");
     }
-    if let Some(job) = alert.labels.get("jobid") {
-        out += &format!(", job {job} of {}", alert.labels.get("user").unwrap_or("somebody"));
-    }
-    if let Some(action) = words("action").filter(|_| alert.status == Status::Firing) {
-        out += &format!("\nwhat to do: {action}");
-    }
-    for key in ["flapping", "kernel_lines"] {
-        out += &words(key).map(|text| format!("\n{text}")).unwrap_or_default();
+    if !part.lines.is_empty() {
+        out += &format!("\n{}", part.lines);
     }
     out
+}
+
+/// How bad and since when, with instants as `print` writes them.
+pub(super) fn when(part: &Part, print: &dyn Fn(Timestamp) -> String) -> String {
+    let lasted = |until: Timestamp| {
+        let seconds = u64::try_from((until.0 - part.since.0) / 1000).unwrap_or(0);
+        duration::print(std::time::Duration::from_secs(seconds))
+    };
+    let since = print(part.since);
+    match part.until {
+        Some(until) => format!("over since {} after {}", print(until), lasted(until)),
+        None if part.severity.is_empty() => format!("since {since}"),
+        None => format!("{}, since {since}", part.severity),
+    }
+}
+
+/// An instant as people read it: `2026-11-20 03:12:44 UTC`.
+pub(super) fn instant(at: Timestamp) -> String {
+    let instant = jiff::Timestamp::from_millisecond(at.0);
+    instant.map_or_else(|_| at.to_string(), |at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
+}
+
+fn part(alert: &ToldAlert) -> Part {
+    let label = |name: &str| alert.labels.get(name).unwrap_or_default();
+    let words = |key: &str| alert.annotations.get(key).map(|text| shortened(text, WORDS_MAX));
+    let summary = words("summary").or_else(|| words("description")).unwrap_or_else(|| alert.labels.to_string());
+    let job = match label("jobid") {
+        "" => words("jobs"),
+        job => Some(format!("{job} of {}", alert.labels.get("user").unwrap_or("somebody"))),
+    };
+    let mut facts: Vec<(&'static str, String)> = job.map(|job| ("job", job)).into_iter().collect();
+    if alert.status == Status::Firing {
+        facts.extend(words("action").map(|text| ("what to do", text)));
+        facts.extend(words("last_hour").map(|text| ("last hour", text)));
+    }
+    facts.extend(words("flapping").map(|text| ("note", text)));
+    Part {
+        status: alert.status,
+        severity: label("severity").to_owned(),
+        name: alert.labels.get("alertname").unwrap_or("alert").to_owned(),
+        summary,
+        since: alert.starts_at,
+        until: alert.ends_at,
+        facts,
+        lines: words("kernel_lines").filter(|_| alert.status == Status::Firing).unwrap_or_default(),
+        alerts: 1,
+    }
+}
+
+/// Many of one name as one: how many, where, since when the first; and in the words of the first.
+fn many(alike: &[&ToldAlert]) -> Part {
+    let first = part(alike[0]);
+    let severities = ["critical", "warning", "info"];
+    let worst = severities.iter().find(|one| alike.iter().any(|alert| alert.labels.get("severity") == Some(one)));
+    let places = folded(alike.iter().filter_map(|alert| alert.labels.get("node").or(alert.labels.get("instance"))));
+    let mut facts = Vec::new();
+    if !places.is_empty() {
+        let more = places.len().saturating_sub(PLACES_MAX);
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        facts.push(("where", places[..places.len() - more].join(", ") + &rest));
+    }
+    facts.extend(first.facts.into_iter().filter(|(name, _)| *name == "what to do"));
+    Part {
+        severity: worst.map_or(first.severity, |worst| (*worst).to_owned()),
+        name: format!("{} ×{}", first.name, alike.len()),
+        summary: format!("{} alerts, such as: {}", alike.len(), first.summary),
+        since: alike.iter().map(|alert| alert.starts_at).min().unwrap_or(first.since),
+        until: alike.iter().filter_map(|alert| alert.ends_at).max(),
+        facts,
+        lines: String::new(),
+        alerts: alike.len(),
+        ..first
+    }
+}
+
+/// Names that differ in the number at their end only, as ranges: `g01 g02 g03` is `g[01-03]`.
+fn folded<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut numbers: BTreeMap<(&str, usize), Vec<u64>> = BTreeMap::new();
+    let mut others: Vec<&str> = Vec::new();
+    for name in names {
+        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        match name[stem.len()..].parse() {
+            Ok(number) if !stem.is_empty() => {
+                numbers.entry((stem, name.len() - stem.len())).or_default().push(number);
+            }
+            _ => others.push(name),
+        }
+    }
+    let mut folded = Vec::new();
+    for ((stem, digits), mut all) in numbers {
+        all.sort_unstable();
+        all.dedup();
+        for run in all.chunk_by(|a, b| a + 1 == *b) {
+            match run {
+                [first, .., last] if run.len() > 2 => folded.push(format!("{stem}[{first:0digits$}-{last:0digits$}]")),
+                few => folded.extend(few.iter().map(|number| format!("{stem}{number:0digits$}"))),
+            }
+        }
+    }
+    others.sort_unstable();
+    others.dedup();
+    folded.extend(others.into_iter().map(str::to_owned));
+    folded
 }
 
 /// At most so many characters, with a mark where something was cut off.
@@ -67,7 +216,8 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-fn some(names: &[&str]) -> String {
+fn some(names: &[impl AsRef<str>]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names.len() {
         0..=4 => names.join(" "),
         many => format!("{} +{}", names[..3].join(" "), many - 3),
@@ -83,17 +233,40 @@ mod tests {
     fn says_what_where_who_and_what_to_do() {
         let row = row(2, "too hot");
         assert_eq!(subject(&row.message), "[FIRING 2] GpuHot g0 g1");
-        let said = text(&row.message);
-        assert!(
-            said.starts_with("GpuHot: too hot on g0\nsince 1970-01-01T00:16:40Z, job 0 of ada\nwhat to do: drain"),
-            "{said}"
+        assert_eq!(
+            text(&row.message).split("\n\n").next().unwrap(),
+            "GpuHot: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\njob: 0 of ada\nwhat to do: drain"
         );
     }
 
     #[test]
-    fn many_are_counted() {
+    fn many_alike_are_one() {
         let row = row(100, "too hot");
-        assert_eq!(subject(&row.message), "[FIRING 100] GpuHot g0 g1 g10 +97");
-        assert!(text(&row.message).ends_with("+80 more: http://takt"));
+        assert_eq!(subject(&row.message), "[FIRING 100] GpuHot g[0-9] g[10-99]");
+        assert_eq!(
+            text(&row.message),
+            "GpuHot ×100: 100 alerts, such as: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\n\
+             where: g[0-9], g[10-99]\nwhat to do: drain"
+        );
+    }
+
+    #[test]
+    fn an_end_says_how_long_it_lasted_and_asks_for_nothing() {
+        let mut row = row(1, "too hot");
+        let alert = &mut row.message.alerts[0];
+        (alert.status, alert.ends_at) = (Status::Resolved, Some(Timestamp::from_seconds(1_750)));
+        alert.annotations.insert("kernel_lines".to_owned(), "NVRM: Xid".to_owned());
+        assert_eq!(
+            text(&row.message),
+            "GpuHot: too hot on g0\nover since 1970-01-01 00:29:10 UTC after 12m30s\njob: 0 of ada"
+        );
+    }
+
+    #[test]
+    fn names_are_folded_into_ranges() {
+        let fold = |names: &str| folded(names.split(' ')).join(" ");
+        assert_eq!(fold("g03 g01 g02 g07 g09 g10 g11"), "g[01-03] g07 g[09-11]");
+        assert_eq!(fold("login 10.0.0.1:80 g1 g1"), "10.0.0.1:80 g1 login");
+        assert_eq!(fold("7 g99999999999999999999999"), "7 g99999999999999999999999");
     }
 }

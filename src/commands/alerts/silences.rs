@@ -32,7 +32,8 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
             json!({"name": one.name(), "value": one.value(), "isRegex": is_regex, "isEqual": is_equal})
         }));
     }
-    writeln!(std::io::stdout(), "{}", set(&server, &matchers, &asked.duration, &asked.comment)?)?;
+    let start = asked.start.as_deref().map(instant).transpose()?;
+    writeln!(std::io::stdout(), "{}", set(&server, &matchers, start, &asked.duration, &asked.comment)?)?;
     Ok(())
 }
 
@@ -49,21 +50,42 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
         let matchers: Vec<Value> = labels
             .map(|(name, value)| json!({"name": name, "value": value, "isRegex": false, "isEqual": true}))
             .collect();
-        let id = set(&server, &matchers, &asked.duration, &asked.comment)?;
+        let id = set(&server, &matchers, None, &asked.duration, &asked.comment)?;
         writeln!(out, "{id} {} {}", text(&alert["labels"]["alertname"]), text(&alert["labels"]["node"]))?;
     }
     Ok(())
 }
 
-fn set(server: &Server, matchers: &[Value], length: &str, comment: &str) -> Result<String, Failure> {
+/// An instant with its offset from UTC, or the clock on this machine's wall.
+fn instant(text: &str) -> Result<jiff::Timestamp, Failure> {
+    let local = || text.parse::<jiff::civil::DateTime>().ok()?.to_zoned(jiff::tz::TimeZone::system()).ok();
+    let instant = text.parse().ok().or_else(|| local().map(|zoned| zoned.timestamp()));
+    instant.ok_or_else(|| {
+        Failure::Usage(anyhow!(
+            "--start: expected a time such as 2026-11-22T08:00 or 2026-11-22T07:00Z, found {text:?}"
+        ))
+    })
+}
+
+fn set(
+    server: &Server,
+    matchers: &[Value],
+    start: Option<jiff::Timestamp>,
+    length: &str,
+    comment: &str,
+) -> Result<String, Failure> {
     let length = duration::parse(length).filter(|length| !length.is_zero());
     let length = length.ok_or_else(|| Failure::Usage(anyhow!("--for: expected a duration such as 30m, 2h or 3d")))?;
     let now = jiff::Timestamp::now();
-    let ends_at = now.checked_add(jiff::SignedDuration::try_from(length)?)?;
+    let starts_at = start.unwrap_or(now);
+    let ends_at = starts_at.checked_add(jiff::SignedDuration::try_from(length)?)?;
+    if ends_at <= now {
+        return Err(Failure::Usage(anyhow!("--start: the silence would have ended at {ends_at}")));
+    }
     let user = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "takt".to_owned());
     let silence = json!({
         "matchers": matchers,
-        "startsAt": now.to_string(),
+        "startsAt": starts_at.to_string(),
         "endsAt": ends_at.to_string(),
         "createdBy": user,
         "comment": comment,

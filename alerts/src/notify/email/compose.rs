@@ -2,7 +2,8 @@
 
 use super::Mail;
 use crate::message::{Message, Status};
-use crate::notify::{Wording, subject, text};
+use crate::notify::words::{PARTS_MAX, instant, when};
+use crate::notify::{Part, Wording, link, parts, subject, text};
 use crate::outbox::Row;
 
 /// A channel that is one address.
@@ -41,7 +42,7 @@ impl Email {
         Mail {
             to: self.to.clone(),
             subject: say("subject").map_or_else(|| subject(message), |text| one_line(&text)),
-            text: own_text.unwrap_or_else(|| format!("{}\n\n{}\n", text(message), message.external_url)),
+            text: own_text.unwrap_or_else(|| format!("{}\n\n{}\n", text(message), link(message))),
             html,
             message_id: Some(self.message_id(row)),
             thread,
@@ -60,21 +61,66 @@ fn is_page(message: &Message) -> bool {
     message.alerts.iter().any(|alert| alert.labels.get("severity") == Some("critical"))
 }
 
-/// The text as a page: mail programs know little of HTML, so it is one column of paragraphs.
+/// The same as a page: a box for each part, with the worst colour at its side. Mail programs know little of HTML, so all
+/// style is at its element.
 fn html(message: &Message) -> String {
-    let (colour, state) = match message.status {
-        Status::Firing => ("#b3261e", "firing"),
-        Status::Resolved => ("#1b7f3b", "resolved"),
+    let parts = parts(message);
+    let mut boxes: String = parts.iter().take(PARTS_MAX).map(boxed).collect();
+    let more: usize = parts.iter().skip(PARTS_MAX).map(|part| part.alerts).sum();
+    if more > 0 {
+        boxes += &format!("<p style=\"color:#5f6368\">and {more} more</p>\n");
+    }
+    // Of one thing the box says it all.
+    let title = match parts.as_slice() {
+        [_] => String::new(),
+        _ => format!("<h1 style=\"font-size:17px;margin:0 0 12px\">{}</h1>\n", escaped(&subject(message))),
     };
-    let words = escaped(&text(message));
-    let paragraphs: Vec<_> =
-        words.split("\n\n").map(|part| format!("<p>{}</p>", part.replace('\n', "<br>\n"))).collect();
-    let (title, link) = (escaped(&subject(message)), escaped(&message.external_url));
+    let link = escaped(&link(message));
     format!(
-        "<!doctype html><html><body style=\"font:15px/1.45 sans-serif;color:#1a1a1a\">\n\
-         <h2 style=\"font-size:18px;border-left:6px solid {colour};padding-left:10px\" title=\"{state}\">{title}</h2>\n\
-         {}\n<p><a href=\"{link}\">{link}</a></p>\n</body></html>\n",
-        paragraphs.join("\n")
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"></head>\n\
+         <body style=\"margin:0;padding:16px;background:#ffffff;color:#1a1a1a;\
+         font:15px/1.5 -apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif\">\n<div style=\"max-width:640px\">\n\
+         {title}{boxes}\
+         <p style=\"margin:14px 0 0;font-size:13px;color:#5f6368\">Takt · <a style=\"color:#5f6368\" href=\"{link}\">{link}</a></p>\n\
+         </div></body></html>\n"
+    )
+}
+
+fn boxed(part: &Part) -> String {
+    let colour = match (part.status, part.severity.as_str()) {
+        (Status::Resolved, _) => "#1b7f3b",
+        (Status::Firing, "critical") => "#b3261e",
+        (Status::Firing, "warning") => "#b26a00",
+        (Status::Firing, _) => "#1a5fb4",
+    };
+    let row = |(name, text): &(&str, String)| {
+        // Bars stand on one line only in a fixed width.
+        let font = if *name == "last hour" { ";font-family:Menlo,Consolas,monospace;font-size:13px" } else { "" };
+        let weight = if *name == "what to do" { ";font-weight:600" } else { "" };
+        format!(
+            "<tr><td style=\"padding:2px 12px 2px 0;color:#5f6368;white-space:nowrap;vertical-align:top\">{name}</td>\
+             <td style=\"padding:2px 0{font}{weight}\">{}</td></tr>\n",
+            escaped(text)
+        )
+    };
+    let rows: String = part.facts.iter().map(row).collect();
+    let lines = match part.lines.as_str() {
+        "" => String::new(),
+        lines => format!(
+            "<pre style=\"margin:8px 0 0;padding:8px 10px;background:#f1f3f4;font:12px/1.45 Menlo,Consolas,monospace;\
+             white-space:pre-wrap;word-break:break-word\">{}</pre>\n",
+            escaped(lines)
+        ),
+    };
+    format!(
+        "<div style=\"border-left:4px solid {colour};padding:2px 0 2px 14px;margin:0 0 18px\">\n\
+         <div style=\"font-size:13px;color:{colour};font-weight:600\">{} · {}</div>\n\
+         <div style=\"font-size:17px;font-weight:600;margin:2px 0 6px\">{}</div>\n\
+         <table style=\"border-collapse:collapse;font-size:14px\" role=\"presentation\">\n{rows}</table>\n{lines}</div>\n",
+        escaped(&part.name),
+        escaped(&when(part, &instant)),
+        escaped(&part.summary),
     )
 }
 
