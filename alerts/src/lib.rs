@@ -7,7 +7,6 @@
 pub mod alert;
 pub mod api;
 pub mod config;
-pub mod duration;
 pub mod engine;
 pub mod events;
 pub mod fingerprint;
@@ -27,9 +26,9 @@ pub mod schedule;
 pub mod state;
 pub mod template;
 mod unquote;
-pub mod yaml;
 
 pub use engine::{Batch, Engine, Snapshot};
+pub use takt_model::{duration, yaml};
 
 #[cfg(test)]
 mod scenario;

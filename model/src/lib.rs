@@ -10,7 +10,10 @@ mod metric;
 mod samples;
 mod time;
 
+pub mod duration;
 pub mod exposition;
+#[cfg(feature = "yaml")]
+pub mod yaml;
 
 pub use error_chain::error_chain;
 pub use event::{Event, EventKind};

@@ -22,7 +22,6 @@ mod shape;
 mod status;
 mod target;
 mod units;
-mod yaml;
 
 pub use config::{ScrapeConfig, TargetConfig};
 pub use discovery::{FileSdConfig, HttpSdConfig, SlurmSdConfig, StaticConfig};

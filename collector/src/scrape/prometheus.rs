@@ -2,10 +2,10 @@
 
 use super::job::JobConfig;
 use super::units::PromDuration;
-use super::yaml::{Key, Node, Value};
 use crate::ConfigError;
 use std::path::Path;
 use std::time::Duration;
+use takt_model::yaml::Node;
 
 /// What Prometheus does where its configuration says nothing.
 const INTERVAL: PromDuration = PromDuration(Duration::from_secs(60));
@@ -54,28 +54,23 @@ pub(super) fn scrape_configs(path: &Path) -> Result<Vec<JobConfig>, ConfigError>
 fn parse(text: &str) -> Result<Vec<JobConfig>, String> {
     let root = Node::read(text).map_err(|error| error.to_string())?;
     if let Some(files) = root.get("scrape_config_files") {
-        return Err(format!("line {}: scrape_config_files are not read; name their scrape_configs here", files.line));
+        return Err(format!("line {}: scrape_config_files are not read; name their scrape_configs here", files.line()));
     }
-    let Some(Node { value: Value::List(jobs), .. }) = root.get("scrape_configs") else {
-        return Err("no scrape_configs".to_owned());
-    };
+    let jobs = root.get("scrape_configs").ok_or("no scrape_configs")?;
+    let jobs = jobs.list().map_err(|error| error.to_string())?;
     jobs.iter().map(|job| one(job.clone(), root.get("global"))).collect()
 }
 
 fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
     let has_own_timeout = job.get("scrape_timeout").is_some();
-    if let Value::Map(pairs) = &mut job.value {
-        pairs.retain(|(key, _)| !WITHOUT_EFFECT.contains(&key.text.as_str()));
-        for key in GLOBAL {
-            if let Some(node) = global.and_then(|global| global.get(key))
-                && !pairs.iter().any(|(own, _)| own.text == key)
-            {
-                pairs.push((Key { line: node.line, text: key.to_owned() }, node.clone()));
-            }
+    job.remove(&WITHOUT_EFFECT);
+    for key in GLOBAL {
+        if let Some(node) = global.and_then(|global| global.get(key)) {
+            job.set_default(key, node);
         }
     }
-    let name = job.get("job_name").map(|name| name.clone().into::<String>());
-    let mut job: JobConfig = job.into().map_err(|error| match name {
+    let name = job.get("job_name").map(|name| name.clone().parse::<String>());
+    let mut job: JobConfig = job.parse().map_err(|error| match name {
         Some(Ok(name)) => format!("job {name:?}, {error}"),
         _ => error.to_string(),
     })?;

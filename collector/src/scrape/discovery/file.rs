@@ -1,7 +1,6 @@
 //! Targets from files that somebody else writes: `file_sd_configs`.
 
 use super::super::units::PromDuration;
-use super::super::yaml;
 use super::{Listener, StaticConfig};
 use crate::ConfigError;
 use schemars::JsonSchema;
@@ -10,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use takt_model::Labels;
+use takt_model::{Labels, yaml};
 
 /// A change of a file is seen this soon. Files are read, not watched: that works on every file system, and whatever way
 /// a file is replaced.

@@ -1,8 +1,12 @@
 //! YAML as its author wrote it: every scalar as text, every node with its line.
 //!
-//! Rules and routes are read by hand from this tree and not through serde, because a mistake has to name the file, the
-//! line, the rule it is in and the key that was probably meant; and because `severity: 1` or `job: on` are labels, and
-//! labels are text.
+//! Rules and routes are read by hand from this tree, because a mistake has to name the file, the line, the rule it is in
+//! and the key that was probably meant; and because `severity: 1` or `job: on` are labels, and labels are text. What has
+//! a struct of its own, such as a scrape configuration, is made of the tree by serde (`de.rs`).
+
+mod de;
+
+pub use de::from_str;
 
 use crate::duration;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
@@ -11,7 +15,10 @@ use std::fmt;
 use std::time::Duration;
 
 /// How many nodes one file may grow to when its aliases are replaced by what they stand for.
-const NODES_MAX: usize = 200_000;
+const NODES_MAX: usize = 1_000_000;
+
+/// How deep lists and mappings may be nested.
+const DEPTH_MAX: usize = 64;
 
 /// What is wrong in a file, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,12 +34,13 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    pub(crate) fn new(line: usize, what: impl Into<String>) -> Self {
+    /// A mistake on a line; 0 where it is not known yet.
+    pub fn new(line: usize, what: impl Into<String>) -> Self {
         Self { file: String::new(), line, within: Vec::new(), what: what.into() }
     }
 
     /// The same mistake, seen from further out.
-    pub(crate) fn within(mut self, what: impl Into<String>) -> Self {
+    pub fn within(mut self, what: impl Into<String>) -> Self {
         self.within.insert(0, what.into());
         self
     }
@@ -115,7 +123,7 @@ struct Key {
 }
 
 impl Node {
-    /// Reads a file of one document. An empty file is an empty mapping.
+    /// Reads a file of one document. An empty file is nothing, as an empty value is.
     ///
     /// # Errors
     /// Where the text is no YAML, or has a key twice, or more than one document.
@@ -142,6 +150,30 @@ impl Node {
     /// The line it begins on, counted from 1.
     pub fn line(&self) -> usize {
         self.line
+    }
+
+    /// The value of a key; nothing if this is no mapping.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        match &self.value {
+            Value::Map(pairs) => pairs.iter().find(|(known, _)| known.text == key).map(|(_, node)| node),
+            _ => None,
+        }
+    }
+
+    /// This mapping without these keys.
+    pub fn remove(&mut self, keys: &[&str]) {
+        if let Value::Map(pairs) = &mut self.value {
+            pairs.retain(|(key, _)| !keys.contains(&key.text.as_str()));
+        }
+    }
+
+    /// This mapping with a value for `key`, unless it has one.
+    pub fn set_default(&mut self, key: &str, node: &Self) {
+        if let Value::Map(pairs) = &mut self.value
+            && !pairs.iter().any(|(own, _)| own.text == key)
+        {
+            pairs.push((Key { line: node.line, text: key.to_owned() }, node.clone()));
+        }
     }
 
     /// A mistake at this node.
@@ -264,8 +296,8 @@ impl Value {
     }
 }
 
-/// The message about a key that the format does not have.
-pub(crate) fn unknown_key(key: &str, known: &[&str]) -> String {
+/// The message about a key that the format does not have, which names the nearest one that it has.
+pub fn unknown_key(key: &str, known: &[&str]) -> String {
     let nearest = known.iter().min_by_key(|known| strsim::osa_distance(key, known));
     match nearest {
         Some(nearest) => format!("unknown key `{key}`; did you mean `{nearest}`?"),
@@ -353,8 +385,8 @@ impl Loader {
                     let node = Node { line, value: Value::Scalar { text: text.into_owned(), quoted } };
                     self.place(node, anchor)?;
                 }
-                Event::SequenceStart(anchor, _) => self.start(line, anchor, false),
-                Event::MappingStart(anchor, _) => self.start(line, anchor, true),
+                Event::SequenceStart(anchor, _) => self.start(line, anchor, false)?,
+                Event::MappingStart(anchor, _) => self.start(line, anchor, true)?,
                 Event::SequenceEnd | Event::MappingEnd => self.end()?,
                 Event::Alias(anchor) => {
                     let node = self.anchors.get(&anchor).cloned();
@@ -368,11 +400,16 @@ impl Loader {
                 return Err(Mistake::new(line, "a second document begins here; only one is read"));
             }
         }
-        Ok(self.root.unwrap_or(Node { line: 1, value: Value::Map(Vec::new()) }))
+        let nothing = Value::Scalar { text: String::new(), quoted: false };
+        Ok(self.root.unwrap_or(Node { line: 1, value: nothing }))
     }
 
-    fn start(&mut self, line: usize, anchor: usize, is_map: bool) {
+    fn start(&mut self, line: usize, anchor: usize, is_map: bool) -> Result<(), Mistake> {
+        if self.open.len() == DEPTH_MAX {
+            return Err(Mistake::new(line, format!("nested more than {DEPTH_MAX} deep")));
+        }
         self.open.push(Open { line, anchor, items: Vec::new(), is_map });
+        Ok(())
     }
 
     fn end(&mut self) -> Result<(), Mistake> {
