@@ -289,7 +289,6 @@ fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
     refused(&["silence", "node=g01", "--start", "2020-01-01T00:00Z"], 2, "would have ended");
     refused(&["ack", "node=g07"], 1, "no alert that fires now");
     refused(&["list", "node~g01"], 2, "node~g01");
-    refused(&["check", "missing.yml"], 2, "missing.yml");
     // One for a day that is to come.
     lab.takt(&["alerts", "silence", "node=g01", "--start", "2099-01-01T08:00", "--comment", "firmware"]).ok();
     let listed = lab.takt(&["alerts", "silence"]).ok();

@@ -56,6 +56,9 @@ pub trait SampleSink {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError>;
 }
 
+/// Tells whether the exporter behind series with these labels was down.
+pub type IsDown = Box<dyn Fn(&Labels) -> bool>;
+
 /// Why the store refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

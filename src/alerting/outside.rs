@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use takt_alerts::ports::{AlertStore, Query, QueryError, Sample, SampleSink, StoreError};
+use takt_alerts::ports::{AlertStore, IsDown, Query, QueryError, Sample, SampleSink, StoreError};
 use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::Outside;
 use takt_alerts::{Batch, Snapshot};
@@ -139,9 +139,9 @@ impl AlertStore for OverStore {
 }
 
 impl Outside for OverStore {
-    fn exporters_down(&self, now: Timestamp) -> Box<dyn Fn(&Labels) -> bool> {
+    fn exporters_down(&self, at: Timestamp) -> IsDown {
         // Where this cannot be asked nothing is held back: rules then do what Prometheus' would.
-        let up = instant(&*self.store, "up", now).unwrap_or_default();
+        let up = instant(&*self.store, "up", at).unwrap_or_default();
         let down = up.iter().filter(|(_, value)| *value == 0.0).map(|(labels, _)| labels);
         let instances: BTreeSet<String> = down.filter_map(|labels| labels.get("instance").map(str::to_owned)).collect();
         let nodes = |is_up: bool| -> BTreeSet<String> {

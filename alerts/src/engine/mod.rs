@@ -10,7 +10,7 @@ use crate::flapping::{Flapping, Verdict};
 use crate::group::{Defaults, Evaluation, GroupRun};
 use crate::message::{Message, Status};
 use crate::outbox::{Fallback, Outbox, Outcome, Row};
-use crate::ports::{Query, SampleSink};
+use crate::ports::{IsDown, Query, SampleSink};
 use crate::routing::config::Config;
 use crate::routing::dedup::LogEntry;
 use crate::routing::maintenance::Maintenance;
@@ -257,12 +257,13 @@ impl Engine {
         batch
     }
 
-    /// Evaluates the groups that are due, and ends events that are over.
+    /// Evaluates the groups that are due, and ends events that are over. `exporters_down` tells which exporters were down
+    /// at an instant: a group's is a little past, and its series may not have been back yet where they are now.
     pub fn evaluate(
         &mut self,
         query: &dyn Query,
         sink: &dyn SampleSink,
-        exporter_down: &dyn Fn(&Labels) -> bool,
+        exporters_down: &dyn Fn(Timestamp) -> IsDown,
         now: Timestamp,
     ) -> (Batch, Report) {
         let (mut batch, mut report) = (Batch::default(), Report::default());
@@ -271,11 +272,12 @@ impl Engine {
             let Some(due) = group.schedule.due(now) else { continue };
             let external_url = self.server.settings.external_url.clone();
             let external_labels = self.server.external_labels.clone();
+            let is_down = exporters_down(due.at);
             let around = Surroundings {
                 query: None,
                 external_labels: &external_labels,
                 external_url: &external_url,
-                exporter_down,
+                exporter_down: &*is_down,
             };
             let mut evaluation = group.evaluate(due.at, query, sink, &around);
             report.groups += 1;

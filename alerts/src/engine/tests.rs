@@ -162,6 +162,10 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_seconds(seconds)
 }
 
+fn none_down(_: Timestamp) -> IsDown {
+    Box::new(|_| false)
+}
+
 /// A running Takt: an engine, its disk, its samples, and the channels behind the outbox.
 struct Takt {
     engine: Engine,
@@ -193,7 +197,7 @@ impl Takt {
         let now = self.now;
         for step in 0..4 {
             let batch = match step {
-                0 => self.engine.evaluate(&self.samples, &self.samples, &|_| false, now).0,
+                0 => self.engine.evaluate(&self.samples, &self.samples, &none_down, now).0,
                 1 => self.engine.flush(&self.samples, now),
                 2 => {
                     let (rows, batch) = self.engine.send_due(now);
@@ -616,7 +620,7 @@ fn ten_thousand_firing_alerts() {
     for cycle in 0..5 {
         let now = at(100 + cycle * 15);
         let begun = std::time::Instant::now();
-        let (batch, report) = engine.evaluate(&query, &sink, &|_| false, now);
+        let (batch, report) = engine.evaluate(&query, &sink, &none_down, now);
         let evaluated = begun.elapsed();
         let flushed = engine.flush(&query, now);
         eprintln!(

@@ -15,7 +15,7 @@ pub use metrics::AlertMetrics;
 
 use crate::notify::channels::Channels;
 use crate::outbox::{Outcome, Row, RowState};
-use crate::ports::{AlertStore, Query, SampleSink, StoreError};
+use crate::ports::{AlertStore, IsDown, Query, SampleSink, StoreError};
 use crate::routing::maintenance::Maintenance;
 use crate::{Batch, Engine};
 use deliver::Deliver;
@@ -46,8 +46,8 @@ const TURN_MAX: usize = 4096;
 
 /// All that the engine needs of the rest of Takt.
 pub trait Outside: Query + AlertStore + SampleSink + Send {
-    /// Whether the exporter behind series with these labels is down; asked for once an evaluation.
-    fn exporters_down(&self, now: Timestamp) -> Box<dyn Fn(&Labels) -> bool>;
+    /// Whether the exporter behind series with these labels was down at an instant; asked for once a group.
+    fn exporters_down(&self, at: Timestamp) -> IsDown;
 
     /// The nodes that are, or will be, worked on; nothing where that cannot be told now.
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>>;
@@ -336,8 +336,8 @@ impl<O: Outside> Runner<O> {
         self.tick_at = now.plus(TICK);
         self.follow_maintenance(now);
         let begun = Instant::now();
-        let is_down = self.outside.exporters_down(now);
-        let (mut batch, report) = self.engine.evaluate(&self.outside, &self.outside, &*is_down, now);
+        let outside = &self.outside;
+        let (mut batch, report) = self.engine.evaluate(outside, outside, &|at| outside.exporters_down(at), now);
         self.metrics.evaluated(&report, begun.elapsed());
         for (rule, error) in &report.failures {
             tracing::warn!(%rule, %error, "a rule cannot be evaluated");
