@@ -324,6 +324,7 @@ fn the_servers_own_series_say_how_slurm_is() {
     wait("time() - takt_slurm_last_start_timestamp_seconds < bool 600", "1");
     lab.stop(Service::Slurmdbd);
     wait("takt_slurm_up{daemon=\"slurmdbd\"}", "0");
+    wait("takt_slurm_up{daemon=\"slurmctld\"}", "1");
     lab.start_service(Service::Slurmdbd);
     wait("count(takt_slurm_up == 1)", "2");
     // Without a controller nobody knows of nodes and queue, which is not the same as none.

@@ -10,19 +10,20 @@ use takt_model::Timestamp;
 /// A job that a node failed is told of for so long after its end.
 const TOLD_SECONDS: i64 = 3600;
 
-/// Whether a Slurm answers.
-fn is_there(state: PollState) -> bool {
-    matches!(state, PollState::Ok | PollState::NoAccounting | PollState::DatabaseDown)
+/// Whether slurmctld answered: where it does, it tells who waits, if nobody does. slurmdbd answers without it too.
+fn controller_answers(status: &PollStatus) -> bool {
+    let asked = matches!(status.state, PollState::Ok | PollState::NoAccounting | PollState::DatabaseDown);
+    asked && status.pending.is_some()
 }
 
 /// The series of this moment. Where nobody has asked Slurm, or none is there, there are none.
 pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> Row {
-    let mut row = daemons(status.state);
+    let mut row = daemons(status);
     if row.is_empty() {
         return row;
     }
     // What slurmctld said last says nothing of now while it is away.
-    if is_there(status.state) {
+    if controller_answers(status) {
         row.extend(nodes(now));
         if let Some(start) = now.last_start {
             row.push((named("takt_slurm_last_start_timestamp_seconds", &[]), start as f64));
@@ -38,12 +39,12 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
 }
 
 /// Which of Slurm's daemons answer; nothing of one that was not asked.
-fn daemons(state: PollState) -> Row {
-    let told: &[(&str, f64)] = match state {
-        PollState::Ok => &[("slurmctld", 1.0), ("slurmdbd", 1.0)],
-        PollState::NoAccounting => &[("slurmctld", 1.0)],
-        PollState::DatabaseDown => &[("slurmdbd", 0.0)],
-        PollState::ControllerDown => &[("slurmctld", 0.0)],
+fn daemons(status: &PollStatus) -> Row {
+    let controller = ("slurmctld", f64::from(u8::from(controller_answers(status))));
+    let told: &[(&str, f64)] = match status.state {
+        PollState::Ok => &[controller, ("slurmdbd", 1.0)],
+        PollState::DatabaseDown => &[controller, ("slurmdbd", 0.0)],
+        PollState::NoAccounting | PollState::ControllerDown => &[controller],
         _ => &[],
     };
     told.iter().map(|(daemon, up)| (named("takt_slurm_up", &[("daemon", daemon)]), *up)).collect()
@@ -163,9 +164,15 @@ mod tests {
                 r#"takt_slurm_node_failures_1d{node="g2"} 2"#,
             ]
         );
-        let down = shown(PollState::ControllerDown, pending);
-        assert_eq!(down[0], r#"takt_slurm_up{daemon="slurmctld"} 0"#);
-        assert!(down.iter().all(|line| !line.contains("takt_slurm_nodes") && !line.contains("pending")), "{down:?}");
+        for down in [shown(PollState::ControllerDown, pending.clone()), shown(PollState::Ok, None)] {
+            assert_eq!(down[0], r#"takt_slurm_up{daemon="slurmctld"} 0"#);
+            assert!(
+                down.iter().all(|line| !line.contains("takt_slurm_nodes") && !line.contains("pending")),
+                "{down:?}"
+            );
+        }
+        let database = shown(PollState::DatabaseDown, pending);
+        assert_eq!(database[..2], [r#"takt_slurm_up{daemon="slurmctld"} 1"#, r#"takt_slurm_up{daemon="slurmdbd"} 0"#]);
         assert!(shown(PollState::NoSlurm, None).is_empty() && shown(PollState::Waiting, None).is_empty());
     }
 }
