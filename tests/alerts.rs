@@ -17,7 +17,7 @@ use support::slurm::{Mode, SlurmLab};
 use support::takt::Takt;
 use support::{Needed, need, or_skip};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Rules that a test can make true and false by what is in a kernel log and in a textfile.
 const EVENT_RULES: &str = "

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// Debian's, which has Debian's packages; another may be first in the path.
 const PYTHON: &str = "/usr/bin/python3";
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 
 /// One of the two programs, with what it took so far.
 pub struct Channel {
