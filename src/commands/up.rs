@@ -1,7 +1,6 @@
 //! `takt up`: this machine, monitored, with nothing to configure.
 
-use super::one_thread;
-use super::refuse_server;
+use super::{one_thread, refuse_server};
 use crate::cli::{Place, Up};
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};

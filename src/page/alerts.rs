@@ -1,12 +1,13 @@
 //! The page `/alerts`: what fires now, each alert where the link of its message leads, `/alerts#FINGERPRINT`.
 
 use super::TEMPLATES;
-use jiff::Timestamp;
 use minijinja::context;
 use serde::Serialize;
 use std::cmp::Reverse;
 use takt_alerts::Engine;
 use takt_alerts::alert::Alert;
+use takt_alerts::fingerprint::Fingerprint;
+use takt_alerts::notify::{WORST_FIRST, instant};
 use takt_alerts::routing::Suppressed;
 
 /// More alerts than this are counted.
@@ -42,15 +43,12 @@ impl AlertsView {
         let suppressed = engine.router().suppressed(now);
         let firing = engine.router().alerts().iter().filter(|(_, alert)| !alert.is_resolved(now));
         let mut firing: Vec<_> = firing.collect();
-        let rank = |alert: &Alert| {
-            ["critical", "warning", "info"].iter().position(|s| Some(*s) == alert.labels.get("severity"))
-        };
+        let rank =
+            |alert: &Alert| WORST_FIRST.iter().position(|severity| Some(*severity) == alert.labels.get("severity"));
         firing.sort_by_key(|(_, alert)| (rank(alert).unwrap_or(3), Reverse(alert.starts_at)));
         let more = firing.len().saturating_sub(MOST);
-        let alerts = firing.iter().take(MOST).map(|(fingerprint, alert)| AlertView {
-            fingerprint: fingerprint.to_string(),
-            ..AlertView::of(alert, &suppressed(alert))
-        });
+        let view = |(fingerprint, alert): &(_, &Alert)| AlertView::of(fingerprint, alert, &suppressed(alert));
+        let alerts = firing.iter().take(MOST).map(view);
         Self { cluster: cluster.to_owned(), now: instant(now), alerts: alerts.collect(), more }
     }
 
@@ -64,7 +62,7 @@ impl AlertsView {
 }
 
 impl AlertView {
-    fn of(alert: &Alert, why: &Suppressed) -> Self {
+    fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed) -> Self {
         let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
         let mut untold = why.muted_by.clone();
         untold.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
@@ -72,7 +70,7 @@ impl AlertView {
         let words = alert.annotations.iter().filter(|(name, _)| *name != "summary");
         let labels = alert.labels.iter().filter(|(name, _)| !["alertname", "severity"].contains(name));
         Self {
-            fingerprint: String::new(),
+            fingerprint: fingerprint.to_string(),
             name: label("alertname"),
             severity: label("severity"),
             summary: alert.annotations.get("summary").cloned().unwrap_or_default(),
@@ -82,9 +80,4 @@ impl AlertView {
             labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         }
     }
-}
-
-fn instant(at: takt_model::Timestamp) -> String {
-    Timestamp::from_millisecond(at.0)
-        .map_or_else(|_| at.to_string(), |at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
 }

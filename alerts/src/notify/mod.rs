@@ -11,7 +11,7 @@ mod wording;
 mod words;
 
 pub use wording::Wording;
-pub use words::{Part, link, parts, subject, text};
+pub use words::{Part, WORST_FIRST, instant, link, parts, subject, text};
 
 use crate::outbox::{Outcome, Row};
 use std::time::Duration;

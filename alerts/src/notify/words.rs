@@ -18,6 +18,9 @@ const WORDS_MAX: usize = 1_000;
 /// How many places a folded list names.
 const PLACES_MAX: usize = 30;
 
+/// Severities as people are told of them.
+pub const WORST_FIRST: [&str; 3] = ["critical", "warning", "info"];
+
 /// One thing that a message tells: an alert, or many that are alike.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
@@ -120,7 +123,7 @@ pub(super) fn when(part: &Part, print: &dyn Fn(Timestamp) -> String) -> String {
 }
 
 /// An instant as people read it: `2026-11-20 03:12:44 UTC`.
-pub(super) fn instant(at: Timestamp) -> String {
+pub fn instant(at: Timestamp) -> String {
     let instant = jiff::Timestamp::from_millisecond(at.0);
     instant.map_or_else(|_| at.to_string(), |at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
@@ -155,8 +158,7 @@ fn part(alert: &ToldAlert) -> Part {
 /// Many of one name as one: how many, where, since when the first; and in the words of the first.
 fn many(alike: &[&ToldAlert]) -> Part {
     let first = part(alike[0]);
-    let severities = ["critical", "warning", "info"];
-    let worst = severities.iter().find(|one| alike.iter().any(|alert| alert.labels.get("severity") == Some(one)));
+    let worst = WORST_FIRST.iter().find(|one| alike.iter().any(|alert| alert.labels.get("severity") == Some(one)));
     let places = folded(alike.iter().filter_map(|alert| alert.labels.get("node").or(alert.labels.get("instance"))));
     let mut facts = Vec::new();
     if !places.is_empty() {
