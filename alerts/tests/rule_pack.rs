@@ -91,6 +91,10 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         event(kind, seconds, [("cluster", "lab"), ("node", "g01")].into_iter().chain(more.iter().copied()).collect())
     };
     let job = |id| [("jobid", id), ("user", "ada")];
+    let bmc = |sensor_type, event, severity| {
+        let labels = [("sensor_type", sensor_type), ("sensor", "0x51"), ("event", event), ("severity", severity)];
+        on_node(EventKind::HardwareLog, 0, &labels)
+    };
     let scenarios: Vec<(&str, Vec<Event>, &[&str])> = vec![
         ("off the bus", vec![xid(79, 0, &[])], &["GpuFellOffBus"]),
         (
@@ -146,6 +150,18 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         ("a hot CPU", (0..3).map(|n| on_node(EventKind::CpuThrottled, n * 600, &[])).collect(), &["NodeCpuTooHot"]),
         ("a CPU hot once on many cores", (0..64).map(|n| on_node(EventKind::CpuThrottled, n / 8, &[])).collect(), &[]),
         ("disk", vec![on_node(EventKind::DiskError, 0, &[("device", "sda")])], &["DiskError"]),
+        ("power supply", vec![bmc("power_supply", "input lost", "critical")], &["NodeHardwareLog"]),
+        (
+            "one module twice, and another",
+            vec![
+                bmc("memory", "uncorrectable ECC error", "critical"),
+                bmc("memory", "uncorrectable ECC error", "critical"),
+                bmc("memory", "too many correctable ECC errors", "warning"),
+            ],
+            &["NodeHardwareLog", "NodeHardwareLogWarning"],
+        ),
+        ("a battery", vec![bmc("battery", "battery low", "warning")], &["NodeHardwareLogWarning"]),
+        ("a severity of nobody's", vec![bmc("fan", "spins", "info")], &[]),
         ("file system", vec![on_node(EventKind::FilesystemError, 0, &[("device", "sda1")])], &["FilesystemDamaged"]),
         (
             "no more writes",

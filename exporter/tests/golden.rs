@@ -73,6 +73,8 @@ fn check(tree: &str) {
             "--collector.meminfo_numa",
             "--no-collector.links",
             "--no-collector.nvme_health",
+            "--no-collector.disk_health",
+            "--no-collector.ipmi",
             "--collector.stat.softirq",
             "--collector.cpu.info",
             "--collector.sysctl.include=kernel.threads-max",

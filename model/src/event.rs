@@ -67,6 +67,8 @@ kinds! {
     FilesystemError "filesystem_error",
     /// A file system stopped taking writes after an error.
     FilesystemReadonly "filesystem_readonly",
+    /// The BMC wrote of something that failed, or is about to, into its event log.
+    HardwareLog "hardware_log",
 }
 
 /// One thing that happened on one node.

@@ -10,6 +10,7 @@ mod conntrack;
 pub(crate) mod cpu;
 mod cpu_vulnerabilities;
 mod cpufreq;
+mod disk_health;
 pub(crate) mod diskstats;
 mod dmi;
 mod drbd;
@@ -25,6 +26,7 @@ mod fscache;
 pub(crate) mod hwmon;
 mod infiniband;
 pub(crate) mod interrupts;
+mod ipmi;
 pub(crate) mod ipvs;
 pub(crate) mod jobs;
 mod kernel_hung;
@@ -114,6 +116,8 @@ pub enum Reads {
 const SOON: Reads = Reads::OnItsThread { deadline: Duration::from_secs(2) };
 /// systemd answers for each unit by itself, and a node may have thousands.
 const BUS: Reads = Reads::OnItsThread { deadline: Duration::from_secs(5) };
+/// Slow hardware, seldom asked: a disk that spins up, a controller with little time. What it said last stands meanwhile.
+const SLOW: Reads = Reads::OnItsThread { deadline: Duration::from_secs(60) };
 /// NVML needs seconds to begin where nothing keeps the driver loaded. The collector itself gives up before.
 const DRIVER: Reads = Reads::OnItsThread { deadline: Duration::from_secs(8) };
 
@@ -130,6 +134,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "cpu", about: "CPU time by mode", by_default: true, reads: Reads::AtScrape, new: cpu::new },
     Entry { name: "cpu_vulnerabilities", about: "Faults of the CPUs", by_default: false, reads: Reads::AtScrape, new: cpu_vulnerabilities::new },
     Entry { name: "cpufreq", about: "CPU clocks", by_default: true, reads: SOON, new: cpufreq::new },
+    Entry { name: "disk_health", about: "Health of SATA and SAS disks", by_default: true, reads: SLOW, new: disk_health::new },
     Entry { name: "diskstats", about: "Disk I/O", by_default: true, reads: Reads::AtScrape, new: diskstats::new },
     Entry { name: "dmi", about: "Vendor, model, BIOS", by_default: true, reads: Reads::AtScrape, new: dmi::new },
     Entry { name: "drbd", about: "Disks mirrored over the network", by_default: false, reads: Reads::AtScrape, new: drbd::new },
@@ -145,6 +150,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "hwmon", about: "Temperatures, fans, voltages", by_default: true, reads: SOON, new: hwmon::new },
     Entry { name: "infiniband", about: "InfiniBand and RoCE ports", by_default: true, reads: SOON, new: infiniband::new },
     Entry { name: "interrupts", about: "Interrupts by CPU and source", by_default: false, reads: Reads::AtScrape, new: interrupts::new },
+    Entry { name: "ipmi", about: "The BMC: its event log, faults of power and cooling", by_default: true, reads: SLOW, new: ipmi::new },
     Entry { name: "ipvs", about: "Load balancing by the kernel", by_default: true, reads: Reads::AtScrape, new: ipvs::new },
     Entry { name: "jobs", about: "Jobs: their use of the node, and their GPUs", by_default: true, reads: SOON, new: jobs::new },
     Entry { name: "kernel_hung", about: "Tasks that were found hung", by_default: false, reads: Reads::AtScrape, new: kernel_hung::new },
@@ -308,8 +314,8 @@ mod tests {
     /// Those that ask the kernel or another program otherwise than by files, or whose files are elsewhere; each has tests
     /// of its own.
     #[rustfmt::skip]
-    const WITHOUT_FILES: [&str; 12] = [
-        "ethtool", "events", "jobs", "links", "logind", "network_route", "nvme_health", "nvml", "os", "qdisc", "systemd", "tcpstat",
+    const WITHOUT_FILES: [&str; 14] = [
+        "disk_health", "ethtool", "events", "ipmi", "jobs", "links", "logind", "network_route", "nvme_health", "nvml", "os", "qdisc", "systemd", "tcpstat",
     ];
 
     /// Else the test above would harm nothing.

@@ -1,11 +1,12 @@
-//! What outlives the process: the last events, and how far the kernel log was read.
+//! What outlives the process: the last events, and how far the kernel's log and the BMC's were read.
 //!
-//! `events.jsonl` in the state directory has one line for each event and for each record of the kernel log that told of
-//! one known already. Lines are only appended; now and then the file is written anew with those that are still wanted.
+//! `events.jsonl` in the state directory has one line for each event and for each record of a log that told of one known
+//! already, or of none. Lines are only appended; now and then the file is written anew with those that are still wanted.
 
+use super::judge::Source;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,13 +19,18 @@ pub(crate) const KEPT_EVENTS: usize = 1024;
 /// The file is written anew when it has so many lines.
 const MAX_LINES: usize = 4 * KEPT_EVENTS;
 
-/// A place in a kernel log.
+/// A place in a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
+    #[serde(default)]
+    pub source: Source,
     /// Which log: another start of the node has another one.
     pub log: String,
     pub position: u64,
 }
+
+/// How far each log was read.
+pub(crate) type Marks = BTreeMap<Source, Mark>;
 
 #[derive(Serialize, Deserialize)]
 struct Entry<E> {
@@ -49,7 +55,7 @@ pub(crate) struct History {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub events: VecDeque<Arc<Event>>,
-    pub mark: Option<Mark>,
+    pub marks: Marks,
 }
 
 impl History {
@@ -124,7 +130,7 @@ fn read(bytes: &[u8]) -> Found {
             tracing::warn!("left out an unreadable line of the events' history");
             continue;
         };
-        found.mark = entry.mark.or(found.mark);
+        found.marks.extend(entry.mark.map(|mark| (mark.source, mark)));
         let newest = found.events.back().map_or(0, |event: &Arc<Event>| event.id);
         found.events.extend(entry.event.filter(|event| event.id > newest).map(Arc::new));
         if found.events.len() > KEPT_EVENTS {
@@ -134,7 +140,7 @@ fn read(bytes: &[u8]) -> Found {
     found
 }
 
-/// The last line carries the mark.
+/// The last lines carry the marks.
 fn write_anew(path: &Path, found: &Found) -> io::Result<(File, usize)> {
     let beside = path.with_extension("new");
     let mut file = File::create(&beside)?;
@@ -142,8 +148,8 @@ fn write_anew(path: &Path, found: &Found) -> io::Result<(File, usize)> {
     for event in &found.events {
         text.extend(line(None, Some(event))?);
     }
-    if found.mark.is_some() {
-        text.extend(line(found.mark.as_ref(), None)?);
+    for mark in found.marks.values() {
+        text.extend(line(Some(mark), None)?);
     }
     file.write_all(&text)?;
     file.sync_all()?;
@@ -151,7 +157,7 @@ fn write_anew(path: &Path, found: &Found) -> io::Result<(File, usize)> {
     if let Some(directory) = path.parent() {
         File::open(directory)?.sync_all()?;
     }
-    Ok((file, found.events.len() + 1))
+    Ok((file, found.events.len() + found.marks.len()))
 }
 
 #[cfg(test)]
@@ -166,7 +172,11 @@ mod tests {
     }
 
     fn mark(position: u64) -> Mark {
-        Mark { log: "boot".into(), position }
+        Mark { source: Source::Kernel, log: "boot".into(), position }
+    }
+
+    fn marks(position: u64) -> Marks {
+        Marks::from([(Source::Kernel, mark(position))])
     }
 
     #[test]
@@ -174,20 +184,23 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("deep/state");
         let (mut history, found) = History::open(&state).unwrap();
-        assert!(found.events.is_empty() && found.mark.is_none());
+        assert!(found.events.is_empty() && found.marks.is_empty());
         assert!(History::open(&state).unwrap_err().to_string().contains("another exporter"));
         history.append(Some(&mark(3)), Some(&event(7)));
         history.append(Some(&mark(9)), None);
+        let of_bmc = Mark { source: Source::Bmc, log: "record".into(), position: 2 };
+        history.append(Some(&of_bmc), None);
         history.append(None, Some(&event(8)));
         history.shorten(Found::default).unwrap().sync_data().unwrap();
         drop(history);
         let (history, found) = History::open(&state).unwrap();
         assert_eq!(found.events.iter().map(|event| event.id).collect::<Vec<_>>(), [7, 8]);
         assert_eq!(*found.events[0], event(7));
-        assert_eq!(found.mark, Some(mark(9)));
+        let all = Marks::from([(Source::Kernel, mark(9)), (Source::Bmc, of_bmc)]);
+        assert_eq!(found.marks, all, "each log has its own");
         drop(history);
         let (_history, again) = History::open(&state).unwrap();
-        assert_eq!((again.events, again.mark), (found.events, found.mark), "written anew, it says the same");
+        assert_eq!((again.events, again.marks), (found.events, found.marks), "written anew, it says the same");
     }
 
     #[test]
@@ -199,7 +212,9 @@ mod tests {
         bytes.extend(line(Some(&mark(5)), Some(&event(9))).unwrap());
         bytes.truncate(whole + 20);
         let found = read(&bytes);
-        assert_eq!((found.events.len(), found.mark), (2, Some(mark(4))));
+        assert_eq!((found.events.len(), found.marks), (2, marks(4)));
+        let before = read(br#"{"mark":{"log":"boot","position":4}}"#);
+        assert_eq!(before.marks, marks(4), "of an exporter that knew one log");
     }
 
     #[test]
@@ -218,11 +233,11 @@ mod tests {
         let ids = |found: &Found| found.events.iter().map(|event| event.id).collect::<Vec<_>>();
         let found = read(&std::fs::read(directory.path().join("events.jsonl")).unwrap());
         assert_eq!(ids(&found), [1, 3], "a torn line costs itself alone");
-        let kept = || Found { events: [1, 2, 3].map(|id| Arc::new(event(id))).into(), mark: Some(mark(3)) };
+        let kept = || Found { events: [1, 2, 3].map(|id| Arc::new(event(id))).into(), marks: marks(3) };
         history.shorten(kept).unwrap();
         drop(history);
         let (_history, found) = History::open(directory.path()).unwrap();
-        assert_eq!((ids(&found), found.mark), (vec![1, 2, 3], Some(mark(3))));
+        assert_eq!((ids(&found), found.marks), (vec![1, 2, 3], marks(3)));
     }
 
     #[test]
@@ -249,7 +264,7 @@ mod tests {
             }
             let found = read(&bytes);
             prop_assert_eq!(found.events.iter().map(|event| event.id).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
-            prop_assert_eq!(found.mark, Some(mark(5)));
+            prop_assert_eq!(found.marks, marks(5));
         }
     }
 
@@ -259,7 +274,7 @@ mod tests {
         let (mut history, _) = History::open(directory.path()).unwrap();
         for id in 1..=(MAX_LINES as u64 + 10) {
             history.append(Some(&mark(id)), Some(&event(id)));
-            let kept = || Found { events: [Arc::new(event(id))].into(), mark: Some(mark(id)) };
+            let kept = || Found { events: [Arc::new(event(id))].into(), marks: marks(id) };
             if id % 100 == 0 {
                 history.shorten(kept).unwrap();
             }

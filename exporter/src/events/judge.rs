@@ -3,15 +3,19 @@
 //! The kernel log and NVML tell of the same XIDs; a GPU that fell off the bus is told of with an XID, without one, and then
 //! again whenever somebody touches it; a broken link or a failing DIMM can fill the log. Pure: the instants are arguments.
 
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use takt_model::{EventKind, Labels, Timestamp};
 
 /// Who told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Source {
+    #[default]
     Kernel,
     Nvml,
+    Bmc,
 }
 
 /// What becomes of it.

@@ -1,9 +1,9 @@
 //! What happens on the node at an instant: recognised, counted, kept, and told at once to whoever listens.
 //!
 //! ```text
-//! kernel log ─► Recogniser ─┐
-//!                           ├─► Judge ─► History (disk) ─► Shown ─► /events, the collector `events`
-//! NVML's event thread ──────┘
+//! kernel log ─► Recogniser ──────────┐
+//! NVML's event thread ───────────────┼─► Judge ─► History (disk) ─► Shown ─► /events, the collector `events`
+//! BMC's log ─► the collector `ipmi` ─┘
 //! ```
 //!
 //! One writer at a time goes through this; pages and listeners look only at [`Shown`], so a disk that hangs delays
@@ -16,11 +16,13 @@ mod kernel_log;
 mod recognise;
 mod stream;
 
+pub(crate) use self::history::Mark;
+pub(crate) use self::judge::Source;
 pub(crate) use self::stream::events;
 
 use self::gpus::Gpus;
-use self::history::{Found, History, KEPT_EVENTS, Mark};
-use self::judge::{Judge, Source, Verdict};
+use self::history::{Found, History, KEPT_EVENTS, Marks};
+use self::judge::{Judge, Verdict};
 use self::kernel_log::{KernelLog, Next, Record};
 use self::recognise::{Recognised, Recogniser, pci_bus_id};
 use std::collections::{BTreeMap, VecDeque};
@@ -62,7 +64,7 @@ struct Inner {
 struct Writer {
     judge: Judge,
     history: Option<History>,
-    mark: Option<Mark>,
+    marks: Marks,
     newest: u64,
     /// Of the first start with a history: where news begins.
     first: Option<First>,
@@ -148,11 +150,11 @@ impl Events {
             (None, _) => millis(SystemTime::now()),
         };
         let newest = found.events.back().map_or(shown.forgotten, |event| event.id);
-        let is_first = history.is_some() && found.events.is_empty() && found.mark.is_none();
+        let is_first = history.is_some() && found.events.is_empty() && !found.marks.contains_key(&Source::Kernel);
         let first = is_first.then(|| First { at: Timestamp::from(SystemTime::now()), end: None });
         shown.kept = found.events;
         let (unsynced, to_sync) = sync_channel(1);
-        let writer = Writer { judge: Judge::default(), history, mark: found.mark, newest, first };
+        let writer = Writer { judge: Judge::default(), history, marks: found.marks, newest, first };
         let inner = Inner {
             writer: Mutex::new(writer),
             shown: Mutex::new(shown),
@@ -209,14 +211,39 @@ impl Events {
         self.sync();
     }
 
-    /// The way of one event. `mark` is its place in the kernel log.
+    /// How far the BMC's log was read, also before a restart where there is a history.
+    pub(crate) fn bmc_mark(&self) -> Option<Mark> {
+        self.writer().marks.get(&Source::Bmc).cloned()
+    }
+
+    /// The BMC's log tells of something that matters.
+    pub(crate) fn hardware_log(&self, labels: Labels, message: String, at: Timestamp, mark: Mark) {
+        self.record(Source::Bmc, Recognised { kind: EventKind::HardwareLog, labels, message }, at, Some(mark));
+        self.sync();
+    }
+
+    /// The BMC's log was read so far, and there was nothing to tell at its end.
+    pub(crate) fn bmc_log_was_read(&self, mark: Mark) {
+        let mut writer = self.writer();
+        if writer.marks.get(&Source::Bmc) == Some(&mark) {
+            return;
+        }
+        if let Some(history) = &mut writer.history {
+            history.append(Some(&mark), None);
+        }
+        writer.marks.insert(Source::Bmc, mark);
+        drop(writer);
+        self.sync();
+    }
+
+    /// The way of one event. `mark` is its place in the log that told it.
     fn record(&self, source: Source, told: Recognised, at: Timestamp, mark: Option<Mark>) {
         let mut writer = self.writer();
         let verdict = writer.judge.verdict(source, told.kind, &told.labels, at);
-        // The log is read from its beginning after a restart, so that the judge knows what came before.
+        // The kernel's log is read from its beginning after a restart, so that the judge knows what came before.
         let is_behind =
             |known: &Mark| mark.as_ref().is_some_and(|mark| mark.log == known.log && mark.position <= known.position);
-        if writer.mark.as_ref().is_some_and(is_behind) {
+        if writer.marks.get(&source).is_some_and(is_behind) {
             return;
         }
         let mut labels = told.labels;
@@ -225,7 +252,7 @@ impl Events {
         }
         // Over restarts ids rise with the clock, even where nothing was kept.
         let id = match (writer.first, &mark) {
-            (Some(first), Some(mark)) if first.was_after(mark.position, at) => {
+            (Some(first), Some(mark)) if source == Source::Kernel && first.was_after(mark.position, at) => {
                 let own = u64::try_from(at.0).unwrap_or(0).min(first.id().saturating_sub(First::ROOM));
                 own.max(writer.newest + 1)
             }
@@ -242,7 +269,7 @@ impl Events {
         {
             history.append(mark.as_ref(), is_news.then_some(&event));
         }
-        writer.mark = mark.or(writer.mark.take());
+        writer.marks.extend(mark.map(|mark| (source, mark)));
         match verdict {
             Verdict::Known => {}
             Verdict::Flood => self.shown().count(&event, false),
@@ -269,7 +296,7 @@ impl Events {
 
     fn file_to_sync(&self) -> Option<io::Result<File>> {
         let writer = &mut *self.writer();
-        let kept = || Found { events: self.shown().kept.clone(), mark: writer.mark.clone() };
+        let kept = || Found { events: self.shown().kept.clone(), marks: writer.marks.clone() };
         writer.history.as_mut().map(|history| history.shorten(kept))
     }
 
@@ -422,7 +449,7 @@ impl Events {
             true => {
                 let is_cut =
                     |mark: &Mark| mark.log == log.identity() && log.end().is_some_and(|end| end < mark.position);
-                writer.mark = writer.mark.take().filter(|mark| !is_cut(mark));
+                writer.marks.retain(|source, mark| *source != Source::Kernel || !is_cut(mark));
                 let end = log.end().filter(|_| is_first);
                 writer.first = writer.first.map(|first| First { end: end.or(first.end), ..first });
             }
@@ -453,7 +480,8 @@ fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
         match next {
             Ok(Next::Record(Record { position, at, message })) => {
                 if let Some(told) = recogniser.read(&message) {
-                    events.record(Source::Kernel, told, at, Some(Mark { log: identity.clone(), position }));
+                    let mark = Mark { source: Source::Kernel, log: identity.clone(), position };
+                    events.record(Source::Kernel, told, at, Some(mark));
                     events.sync();
                 }
             }
@@ -465,7 +493,8 @@ fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
             Ok(Next::Restarted) => {
                 identity = log.identity();
                 let mut writer = events.writer();
-                (writer.mark, writer.first) = (None, None);
+                writer.marks.remove(&Source::Kernel);
+                writer.first = None;
             }
             Err(error) => return Some(error),
         }

@@ -1,0 +1,309 @@
+//! Health of SATA and SAS disks, as they tell it themselves.
+//!
+//! Source: each `/dev/sd*`, asked with SCSI commands (`SG_IO`) and no other program: SMART's judgement, attributes and
+//! thresholds and the device statistics of an ATA disk, which needs `CAP_SYS_RAWIO`; the informational exceptions of a SAS
+//! disk, which whoever may open it may ask for. A disk that sleeps is not woken: what it said last stands, but for its
+//! temperature. One that is in trouble may not answer, so this collector has a thread, and asks every five minutes.
+//!
+//! A bridge or a RAID controller that refuses the commands has no series. USB bridges are asked only if they say by
+//! themselves that they translate for an ATA disk: some of the others hang.
+
+mod ata;
+mod sas;
+mod scsi;
+
+use crate::collector::{CollectError, Collector};
+use crate::collectors::MAX_DEVICES;
+use crate::options::Options;
+use crate::sysfs;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use takt_model::{Metric, Samples};
+
+struct DiskHealth {
+    block: PathBuf,
+    /// When the disks were asked last.
+    asked: Option<Instant>,
+    /// What each said.
+    disks: BTreeMap<String, Disk>,
+    /// Why none did.
+    problem: Option<Problem>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Disk {
+    health: Health,
+    is_asleep: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Problem {
+    NoDisks,
+    NotAllowed,
+    AllRefuse,
+}
+
+/// What one disk says; `None` is what it does not say.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Health {
+    healthy: Option<f64>,
+    failing_attributes: Option<f64>,
+    temperature: Option<f64>,
+    power_on_seconds: Option<f64>,
+    reallocated: Option<f64>,
+    pending: Option<f64>,
+    offline_uncorrectable: Option<f64>,
+    reported_uncorrectable: Option<f64>,
+    command_timeouts: Option<f64>,
+    crc_errors: Option<f64>,
+    used: Option<f64>,
+    read_bytes: Option<f64>,
+    written_bytes: Option<f64>,
+}
+
+impl Health {
+    /// In the order of [`METRICS`], after the first of them.
+    fn values(&self) -> [Option<f64>; METRICS.len() - 1] {
+        [
+            self.healthy,
+            self.failing_attributes,
+            self.temperature,
+            self.power_on_seconds,
+            self.reallocated,
+            self.pending,
+            self.offline_uncorrectable,
+            self.reported_uncorrectable,
+            self.command_timeouts,
+            self.crc_errors,
+            self.used,
+            self.read_bytes,
+            self.written_bytes,
+        ]
+    }
+}
+
+const DEVICE: &[&str] = &["device"];
+const METRICS: &[Metric] = &[
+    Metric::gauge(
+        "takt_disk_asleep",
+        "Whether the disk sleeps: then it is not asked, and its last words stand.",
+        DEVICE,
+    ),
+    Metric::gauge(
+        "takt_disk_healthy",
+        "The disk's own judgement: 0 where SMART, or a SAS disk's informational exception, says that it will fail.",
+        DEVICE,
+    ),
+    Metric::gauge(
+        "takt_disk_failing_attributes",
+        "SMART attributes whose value is at or below the threshold that its maker set.",
+        DEVICE,
+    ),
+    Metric::gauge("takt_disk_temperature_celsius", "Temperature of the disk.", DEVICE),
+    Metric::counter(
+        "takt_disk_power_on_seconds_total",
+        "Time that it was on, by its statistics or attribute 9, which nearly all count in hours.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "takt_disk_reallocated_sectors_total",
+        "Bad sectors that spare ones stand for (attribute 5).",
+        DEVICE,
+    ),
+    Metric::gauge("takt_disk_pending_sectors", "Sectors that cannot be read now (attribute 197).", DEVICE),
+    Metric::gauge(
+        "takt_disk_offline_uncorrectable_sectors",
+        "Sectors that its own test could not read (attribute 198).",
+        DEVICE,
+    ),
+    Metric::counter(
+        "takt_disk_reported_uncorrectable_errors_total",
+        "Errors that it could not correct and told of (attribute 187).",
+        DEVICE,
+    ),
+    Metric::counter(
+        "takt_disk_command_timeouts_total",
+        "Commands given up because they took too long (attribute 188).",
+        DEVICE,
+    ),
+    Metric::counter(
+        "takt_disk_interface_crc_errors_total",
+        "Transfers damaged between disk and controller: most often the cable (attribute 199).",
+        DEVICE,
+    ),
+    Metric::gauge(
+        "takt_disk_used_ratio",
+        "Share of an SSD's life that the maker expects which is used up; it may exceed 1.",
+        DEVICE,
+    ),
+    Metric::counter("takt_disk_read_bytes_total", "Bytes that were read in its life, by its statistics.", DEVICE),
+    Metric::counter("takt_disk_written_bytes_total", "Bytes that were written in its life, by its statistics.", DEVICE),
+];
+
+const EVERY: Duration = Duration::from_secs(300);
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    let block = options.paths.sysfs.join("block");
+    Box::new(DiskHealth { block, asked: None, disks: BTreeMap::new(), problem: None })
+}
+
+impl Collector for DiskHealth {
+    fn name(&self) -> &'static str {
+        "disk_health"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        MAX_DEVICES * METRICS.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        if self.asked.is_none_or(|asked| asked.elapsed() >= EVERY) {
+            self.ask()?;
+            self.asked = Some(Instant::now());
+        }
+        for (device, disk) in &self.disks {
+            out.push(&METRICS[0], &[device], f64::from(u8::from(disk.is_asleep)));
+            let values = METRICS[1..].iter().zip(disk.health.values());
+            values.filter_map(|(metric, value)| Some((metric, value?))).for_each(|(metric, value)| {
+                out.push(metric, &[device], value);
+            });
+        }
+        match self.problem.filter(|_| self.disks.is_empty()) {
+            None => Ok(()),
+            Some(Problem::NoDisks) => Err(CollectError::Absent("no SATA or SAS disks")),
+            Some(Problem::NotAllowed) => {
+                Err(CollectError::Absent("SATA disks tell their health with CAP_SYS_RAWIO only"))
+            }
+            Some(Problem::AllRefuse) => Err(CollectError::Absent("no disk tells its health")),
+        }
+    }
+}
+
+impl DiskHealth {
+    fn ask(&mut self) -> Result<(), CollectError> {
+        let names = sysfs::names(&self.block, "sd")
+            .map_err(|source| CollectError::read(&self.block, source).or_absent("no SATA or SAS disks"))?;
+        let mut known = std::mem::take(&mut self.disks);
+        self.problem = names.is_empty().then_some(Problem::NoDisks);
+        for name in names.into_iter().take(MAX_DEVICES) {
+            let disk = match ask(&self.block.join(&name), &name) {
+                Ok(Some(health)) => Disk { health, is_asleep: false },
+                Ok(None) => {
+                    let before = known.remove(&name).map(|disk| disk.health).unwrap_or_default();
+                    Disk { health: Health { temperature: None, ..before }, is_asleep: true }
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    self.problem = Some(Problem::NotAllowed);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::debug!(device = name, %error, "tells no health");
+                    self.problem = self.problem.or(Some(Problem::AllRefuse));
+                    continue;
+                }
+            };
+            self.disks.insert(name, disk);
+        }
+        Ok(())
+    }
+}
+
+/// Asks one disk; `None`: it sleeps. `block` is its directory in `/sys/block`.
+fn ask(block: &Path, name: &str) -> io::Result<Option<Health>> {
+    // The kernel would wake a disk that it put to sleep itself as soon as somebody opened it.
+    if sysfs::text(&block.join("device/power/runtime_status")).as_deref() == Some("suspended") {
+        return Ok(None);
+    }
+    let language = language(block);
+    let open = || OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(Path::new("/dev").join(name));
+    match language {
+        Language::Ata { identity } => {
+            let disk: File = open()?;
+            if ata::is_asleep(&disk)? {
+                return Ok(None);
+            }
+            ata::health(&disk, identity.as_deref()).map(Some)
+        }
+        Language::Scsi => {
+            let disk = open()?;
+            if sas::is_asleep(&disk)? {
+                return Ok(None);
+            }
+            sas::health(&disk).map(Some)
+        }
+        Language::Unknown => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "a USB bridge that may not know the commands"))
+        }
+    }
+}
+
+/// What a disk speaks.
+#[derive(Debug, PartialEq)]
+enum Language {
+    Ata {
+        /// IDENTIFY DEVICE, as the kernel read it when it found the disk.
+        identity: Option<Vec<u8>>,
+    },
+    Scsi,
+    Unknown,
+}
+
+/// Vital product data 0x89, "ATA information", is there only where somebody translates for an ATA disk.
+fn language(block: &Path) -> Language {
+    const IDENTITY_FROM: usize = 60;
+    let information = std::fs::read(block.join("device/vpd_pg89")).ok().filter(|page| page.len() >= IDENTITY_FROM);
+    let is_ata = information.is_some() || sysfs::text(&block.join("device/vendor")).as_deref() == Some("ATA");
+    if is_ata {
+        let identity = information.and_then(|page| Some(page.get(IDENTITY_FROM..IDENTITY_FROM + 512)?.to_vec()));
+        return Language::Ata { identity };
+    }
+    let path = std::fs::canonicalize(block).unwrap_or_default();
+    let is_usb = path.components().any(|part| part.as_os_str().to_string_lossy().starts_with("usb"));
+    if is_usb { Language::Unknown } else { Language::Scsi }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_disk_speaks_is_told_by_sysfs() {
+        let sys = tempfile::tempdir().unwrap();
+        let device = |path: &str, vendor: &str| {
+            let block = sys.path().join(path);
+            std::fs::create_dir_all(block.join("device")).unwrap();
+            std::fs::write(block.join("device/vendor"), vendor).unwrap();
+            block
+        };
+        assert_eq!(language(&device("pci0/ata1/block/sda", "ATA     \n")), Language::Ata { identity: None });
+        assert_eq!(language(&device("pci0/host0/block/sdb", "SEAGATE \n")), Language::Scsi);
+        let bridge = device("pci0/usb1/1-1/block/sdc", "Samsung \n");
+        assert_eq!(language(&bridge), Language::Unknown);
+        let mut page = vec![0; 572];
+        page[60..62].copy_from_slice(&[0x40, 0x00]);
+        std::fs::write(bridge.join("device/vpd_pg89"), &page).unwrap();
+        let Language::Ata { identity: Some(identity) } = language(&bridge) else { panic!() };
+        assert_eq!((identity.len(), identity[0]), (512, 0x40));
+    }
+
+    #[test]
+    fn a_node_without_such_disks_has_none() {
+        let sys = tempfile::tempdir().unwrap();
+        let collect = || {
+            let mut collector =
+                DiskHealth { block: sys.path().join("block"), asked: None, disks: BTreeMap::new(), problem: None };
+            collector.collect(&mut Samples::new())
+        };
+        assert!(matches!(collect(), Err(CollectError::Absent(_))));
+        std::fs::create_dir_all(sys.path().join("block/vda")).unwrap();
+        assert!(matches!(collect(), Err(CollectError::Absent("no SATA or SAS disks"))));
+    }
+}

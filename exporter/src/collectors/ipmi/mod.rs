@@ -1,0 +1,214 @@
+//! The node's BMC: its event log, whose entries go out as events, and what it says of power and cooling.
+//!
+//! Source: `/dev/ipmi0`, asked with the few commands below and no other program. BMCs are slow and busy with other things, so
+//! this collector has a thread, asks seldom, and keeps what was said last for a while when there is no answer: an alert
+//! must not come and go with a BMC's mood. A node without one has nothing to collect.
+//!
+//! Sensors are not read one by one: their names and limits are in a repository of hundreds of records, which takes minutes
+//! to read where a BMC is slow; what goes beyond a critical limit is written into the log. hwmon has what the board's own
+//! chips measure.
+
+mod device;
+mod log;
+mod record;
+
+use self::device::{Answer, Bmc};
+use self::log::{Ask, Fill};
+use self::record::Raw;
+use crate::collector::{CollectError, Collector};
+use crate::events::{Events, Mark};
+use crate::options::Options;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+use takt_model::{Metric, Samples, Timestamp};
+
+struct Ipmi {
+    device: PathBuf,
+    events: Events,
+    /// How far the log was read.
+    mark: Option<Mark>,
+    asked: Option<Instant>,
+    /// What the BMC said last, and when.
+    said: Option<(Instant, Said)>,
+    problem: Option<(io::ErrorKind, String)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Said {
+    fill: Fill,
+    /// In the order of [`FAULTS`]; a BMC need not know.
+    faults: Option<[bool; FAULTS.len()]>,
+}
+
+const ENTRIES: Metric = Metric::gauge("takt_ipmi_log_entries", "Records in the BMC's event log.", &[]);
+const FREE: Metric =
+    Metric::gauge("takt_ipmi_log_free_bytes", "Room left in the BMC's event log; 65,535 may be more.", &[]);
+const OVERFLOWN: Metric = Metric::gauge(
+    "takt_ipmi_log_overflown",
+    "Whether the BMC has dropped records since its log was full. It has to be cleared.",
+    &[],
+);
+const FAULT: Metric = Metric::gauge(
+    "takt_ipmi_chassis_fault",
+    "Whether the BMC sees this wrong with the chassis now: power, power_control, power_overload, drive or cooling.",
+    &["fault"],
+);
+const METRICS: &[Metric] = &[ENTRIES, FREE, OVERFLOWN, FAULT];
+
+const EVERY: Duration = Duration::from_secs(30);
+/// For so long what was said last is shown when there is no answer.
+const KEPT: Duration = Duration::from_secs(600);
+
+pub(crate) fn new(_: &Options) -> Box<dyn Collector> {
+    Box::new(Ipmi {
+        device: PathBuf::from("/dev/ipmi0"),
+        events: Events::default(),
+        mark: None,
+        asked: None,
+        said: None,
+        problem: None,
+    })
+}
+
+impl Collector for Ipmi {
+    fn name(&self) -> &'static str {
+        "ipmi"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        3 + FAULTS.len()
+    }
+
+    fn attach(&mut self, events: &Events) -> io::Result<()> {
+        self.events = events.clone();
+        self.mark = events.bmc_mark();
+        Ok(())
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        if self.asked.is_none_or(|asked| asked.elapsed() >= EVERY) {
+            let result = self.ask();
+            self.problem = result.err().map(|error| (error.kind(), error.to_string()));
+            self.asked = Some(Instant::now());
+        }
+        if let Some((_, said)) = self.said.filter(|(at, _)| at.elapsed() < KEPT) {
+            out.push::<&str>(&ENTRIES, &[], said.fill.entries.into());
+            out.push::<&str>(&FREE, &[], said.fill.free_bytes.into());
+            out.push::<&str>(&OVERFLOWN, &[], f64::from(u8::from(said.fill.has_overflown)));
+            for ((fault, ..), is_there) in FAULTS.iter().zip(said.faults.into_iter().flatten()) {
+                out.push(&FAULT, &[fault], f64::from(u8::from(is_there)));
+            }
+        }
+        match &self.problem {
+            None => Ok(()),
+            Some((io::ErrorKind::PermissionDenied, _)) => Err(CollectError::Absent("/dev/ipmi0 may not be opened")),
+            Some((kind, error)) => {
+                let source = io::Error::new(*kind, error.clone());
+                Err(CollectError::Read { path: self.device.clone(), source }
+                    .or_absent("no BMC, or no module ipmi_devintf"))
+            }
+        }
+    }
+}
+
+impl Ipmi {
+    fn ask(&mut self) -> io::Result<()> {
+        let bmc = &mut Bmc::open(&self.device)?;
+        let fill = log::fill(bmc)?;
+        self.said = Some((Instant::now(), Said { fill, faults: faults(bmc).unwrap_or_default() }));
+        let mut news = Vec::new();
+        let result = match fill.entries {
+            0 => {
+                self.mark = Some(log::mark_of_empty());
+                Ok(())
+            }
+            _ => log::follow(bmc, &mut self.mark, &mut news),
+        };
+        self.tell(bmc, &news);
+        result
+    }
+
+    fn tell(&mut self, bmc: &mut Bmc, news: &[Raw]) {
+        let told: Vec<_> = news.iter().filter_map(|record| Some((record, record::read(record)?))).collect();
+        if !told.is_empty() {
+            let now = SystemTime::now();
+            // How far its clock is off, time zone and all.
+            let clock = log::clock(bmc).ok();
+            for (record, told) in told {
+                let age = clock.zip(record::time(record)).map_or(0, |(clock, at)| clock.saturating_sub(at));
+                let at = Timestamp::from(now).minus(Duration::from_secs(age.into()));
+                self.events.hardware_log(told.labels, told.message, at, log::mark_of(record));
+            }
+        }
+        if let Some(mark) = &self.mark {
+            self.events.bmc_log_was_read(mark.clone());
+        }
+    }
+}
+
+impl Ask for Bmc {
+    fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Answer> {
+        self.ask(function, command, data)
+    }
+}
+
+const CHASSIS: u8 = 0x00;
+const GET_CHASSIS_STATUS: u8 = 0x01;
+
+/// Name, byte and bit of Get Chassis Status (IPMI 2.0, §28.2).
+const FAULTS: &[(&str, usize, u8)] =
+    &[("power_overload", 0, 1), ("power", 0, 3), ("power_control", 0, 4), ("drive", 2, 2), ("cooling", 2, 3)];
+
+/// What is wrong with the chassis; `None` where the BMC does not know the question.
+fn faults(bmc: &mut impl Ask) -> io::Result<Option<[bool; FAULTS.len()]>> {
+    let answer = bmc.ask(CHASSIS, GET_CHASSIS_STATUS, &[])?;
+    Ok(log::well(answer).ok().and_then(|status| parse_faults(&status)))
+}
+
+fn parse_faults(status: &[u8]) -> Option<[bool; FAULTS.len()]> {
+    let status: &[u8; 3] = status.first_chunk()?;
+    let mut faults = [false; FAULTS.len()];
+    for (fault, (_, byte, bit)) in faults.iter_mut().zip(FAULTS) {
+        *fault = status[*byte] & 1 << bit != 0;
+    }
+    Some(faults)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_last_stands_for_a_while() {
+        let fill = Fill { entries: 7, free_bytes: 100, has_overflown: false };
+        let told = |ago| {
+            let mut ipmi = Ipmi {
+                // No BMC: it refuses every command.
+                device: PathBuf::from("/dev/null"),
+                events: Events::default(),
+                mark: None,
+                asked: None,
+                said: Instant::now().checked_sub(ago).map(|at| (at, Said { fill, faults: None })),
+                problem: None,
+            };
+            let mut samples = Samples::new();
+            assert!(matches!(ipmi.collect(&mut samples), Err(CollectError::Read { .. })));
+            samples.len()
+        };
+        assert_eq!([told(Duration::ZERO), told(KEPT)], [3, 0]);
+    }
+
+    #[test]
+    fn faults_of_the_chassis() {
+        assert_eq!(parse_faults(&[0x21, 0x10, 0x40]), Some([false; 5]), "on, and switched on by a command");
+        assert_eq!(parse_faults(&[0x61, 0, 0, 0]), Some([false; 5]), "QEMU's");
+        assert_eq!(parse_faults(&[0x0b, 0x00, 0x08, 0x00]), Some([true, true, false, false, true]));
+        assert_eq!(parse_faults(&[0x10, 0x00, 0x04]), Some([false, false, true, true, false]));
+        assert_eq!(parse_faults(&[0x01, 0x00]), None);
+    }
+}
