@@ -16,6 +16,7 @@ pub mod glob;
 pub mod group;
 pub mod message;
 pub mod notify;
+mod order;
 pub mod outbox;
 pub mod ports;
 pub mod promtest;

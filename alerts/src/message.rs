@@ -2,6 +2,7 @@
 
 use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
+use crate::order;
 use crate::routing::dedup::Reason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ pub struct Message {
     pub route_labels: Labels,
     /// Where people reach this server.
     pub external_url: String,
-    /// The alerts: by job, instance, then all labels.
+    /// The alerts, in Alertmanager's order.
     pub alerts: Vec<ToldAlert>,
 }
 
@@ -82,8 +83,7 @@ impl ToldAlert {
 impl Message {
     /// Orders the alerts, and finds what they share.
     pub fn arranged(mut self) -> Self {
-        let part = |alert: &ToldAlert, name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
-        self.alerts.sort_by_cached_key(|alert| (part(alert, "job"), part(alert, "instance"), alert.labels.clone()));
+        self.alerts.sort_by(|a, b| order::alerts(&a.labels, &b.labels));
         let fires = self.alerts.iter().any(|alert| alert.status == Status::Firing);
         self.status = if fires { Status::Firing } else { Status::Resolved };
         if let Some((first, rest)) = self.alerts.split_first() {
@@ -98,8 +98,17 @@ impl Message {
         self
     }
 
-    /// The JSON body of Alertmanager's webhook, version 4.
-    pub fn webhook_body(&self) -> serde_json::Value {
+    /// The JSON body of Alertmanager's webhook, version 4, with `alerts_max` alerts at most; 0 is as many as there are.
+    /// Status and what is common are then those of the alerts that it tells, as in Alertmanager.
+    pub fn webhook_body(&self, alerts_max: usize) -> serde_json::Value {
+        if alerts_max == 0 || self.alerts.len() <= alerts_max {
+            return self.body(0);
+        }
+        let alerts = self.alerts[..alerts_max].to_vec();
+        Self { alerts, ..self.clone() }.arranged().body(self.alerts.len() - alerts_max)
+    }
+
+    fn body(&self, truncated: usize) -> serde_json::Value {
         let alerts = self.alerts.iter().map(|alert| {
             serde_json::json!({
                 "status": alert.status,
@@ -114,7 +123,7 @@ impl Message {
         serde_json::json!({
             "version": "4",
             "groupKey": self.group_key,
-            "truncatedAlerts": 0,
+            "truncatedAlerts": truncated,
             "receiver": self.receiver,
             "status": self.status,
             "notification_reason": self.reason,
@@ -174,7 +183,7 @@ mod tests {
             ],
         }
         .arranged();
-        let body = message.webhook_body();
+        let body = message.webhook_body(2);
         assert_eq!(body["status"], "firing");
         assert_eq!(body["commonLabels"], serde_json::json!({"alertname": "A", "node": "g01"}));
         assert_eq!(body["commonAnnotations"], serde_json::json!({"action": "drain"}));
@@ -188,6 +197,10 @@ mod tests {
             (&b["status"], &b["startsAt"], &b["endsAt"]),
             (&"resolved".into(), &"1970-01-01T00:00:01.5Z".into(), &"1970-01-01T00:00:09Z".into())
         );
+        assert_eq!(body["truncatedAlerts"], 0);
+        let cut = message.webhook_body(1);
+        assert_eq!((&cut["truncatedAlerts"], cut["alerts"].as_array().unwrap().len()), (&1.into(), 1));
+        assert_eq!(cut["commonLabels"]["instance"], "a");
         let json = serde_json::to_string(&message).unwrap();
         assert_eq!(serde_json::from_str::<Message>(&json).unwrap(), message, "the outbox keeps it whole");
     }

@@ -13,6 +13,9 @@ const UNITS: [(&str, u64); 7] = [
     ("ms", 1),
 ];
 
+/// The longest that Go can count, in nanoseconds: about 292 years.
+const MAX: Duration = Duration::from_nanos(i64::MAX as u64);
+
 /// Reads a duration: whole numbers with a unit, each unit at most once, from the largest to the smallest; or `0`.
 pub fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
@@ -31,7 +34,7 @@ pub fn parse(text: &str) -> Option<Duration> {
         total_ms = total_ms.checked_add(count.checked_mul(*unit_ms)?)?;
         rest = &behind[name.len()..];
     }
-    Some(Duration::from_millis(total_ms))
+    Some(Duration::from_millis(total_ms)).filter(|duration| *duration <= MAX)
 }
 
 /// Writes a duration so that [`parse`] reads it: `1h30m`. Years and weeks only where nothing is left over, since
@@ -78,6 +81,8 @@ mod tests {
             (" 1m", None),
             ("1 m", None),
             ("99999999999999999999s", None),
+            ("292y", Some(9_208_512_000_000)),
+            ("293y", None),
         ] {
             assert_eq!(parse(text).map(|d| d.as_millis()), ms, "{text:?}");
         }

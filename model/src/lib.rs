@@ -12,6 +12,8 @@ mod time;
 
 pub mod duration;
 pub mod exposition;
+#[cfg(feature = "regex")]
+pub mod go_regex;
 #[cfg(feature = "yaml")]
 pub mod yaml;
 

@@ -1,16 +1,17 @@
 //! Alerts: listed, grouped, pushed.
 
+use super::body::{self, Object};
 use super::{Answer, Api, Refusal, is_on, times, values};
 use crate::Engine;
 use crate::alert::{Alert, Posted};
+use crate::order;
 use crate::routing::Suppressed;
 use crate::routing::config::{Config, Route};
-use crate::routing::matcher::{Matchers, parse_matchers};
-use axum::Json;
+use crate::routing::matcher::{Matchers, parse_matcher, whole};
+use axum::body::Bytes;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use regex::Regex;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use takt_model::{Labels, Timestamp};
@@ -52,7 +53,7 @@ pub(super) async fn groups(State(api): State<Api>, Query(query): Query<Pairs>) -
 fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
     let suppressed = engine.router().suppressed(now);
     let config = engine.router().config();
-    let mut groups: Vec<(String, String, Value)> = Vec::new();
+    let mut groups: Vec<(Labels, String, Value)> = Vec::new();
     for (route, labels, alerts) in engine.router().groups() {
         let receivers = [route.receiver.as_str()];
         let alerts = alerts.into_iter().filter(|alert| !alert.is_resolved(now));
@@ -71,54 +72,58 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
                 "receiver": {"name": route.receiver},
                 "alerts": told,
             });
-            groups.push((labels.to_string(), route.receiver.clone(), group));
+            groups.push((labels.clone(), route.receiver.clone(), group));
         }
     }
-    groups.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+    groups.sort_by(|a, b| order::labels(&a.0, &b.0).then_with(|| a.1.cmp(&b.1)));
     groups.into_iter().map(|(_, _, group)| group).collect()
 }
 
-/// An alert as it is pushed.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PostableAlert {
-    labels: BTreeMap<String, String>,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-    starts_at: Option<String>,
-    ends_at: Option<String>,
-    #[serde(default, rename = "generatorURL")]
-    generator_url: String,
+/// An alert as it is pushed; the inner error leaves out only itself.
+fn pushed(place: usize, value: &Value) -> Result<Result<Posted, String>, Refusal> {
+    let alert = Object::of("alerts", format!("{place}."), value)?;
+    let (labels, annotations) = (alert.texts("labels")?, alert.texts("annotations")?.unwrap_or_default());
+    let (starts_at, ends_at) = (alert.instant("startsAt")?.flatten(), alert.instant("endsAt")?.flatten());
+    let generator_url = alert.text("generatorURL")?.unwrap_or_default();
+    let labels = alert.required("labels", labels)?;
+    if !generator_url.is_empty() && !is_address(generator_url) {
+        return Err(alert.invalid(601, "generatorURL", &format!("must be of type uri: {generator_url:?}")));
+    }
+    for (names, what) in [(&labels, "label set"), (&annotations, "annotations")] {
+        if names.get("").is_some_and(|value| !value.is_empty()) {
+            return Ok(Err(format!("invalid {what}: invalid name \"\"")));
+        }
+    }
+    Ok(Ok(Posted {
+        labels: labels.iter().filter(|(_, value)| !value.is_empty()).map(|(n, v)| (n.as_str(), v.as_str())).collect(),
+        annotations: annotations.into_iter().filter(|(_, text)| !text.is_empty()).collect(),
+        starts_at,
+        ends_at,
+        generator_url: generator_url.to_owned(),
+    }))
 }
 
-impl PostableAlert {
-    fn read(self) -> Result<Posted, String> {
-        if let Some(name) = self.labels.keys().find(|name| name.is_empty()) {
-            return Err(format!("{name:?} is no name of a label"));
-        }
-        Ok(Posted {
-            labels: self
-                .labels
-                .iter()
-                .filter(|(_, value)| !value.is_empty())
-                .map(|(n, v)| (n.as_str(), v.as_str()))
-                .collect(),
-            annotations: self.annotations.into_iter().filter(|(_, text)| !text.is_empty()).collect(),
-            starts_at: times::read(self.starts_at.as_deref())?,
-            ends_at: times::read(self.ends_at.as_deref())?,
-            generator_url: self.generator_url,
-        })
-    }
+/// What Go takes for a request's address: a path, or an address with a scheme.
+fn is_address(text: &str) -> bool {
+    (text.starts_with('/') || reqwest::Url::parse(text).is_ok()) && !text.contains(char::is_whitespace)
 }
 
 /// Good alerts of a batch are taken also if others are not.
-pub(super) async fn post(
-    State(api): State<Api>,
-    Json(alerts): Json<Vec<PostableAlert>>,
-) -> Result<StatusCode, Refusal> {
+pub(super) async fn post(State(api): State<Api>, headers: HeaderMap, bytes: Bytes) -> Result<StatusCode, Refusal> {
+    let alerts = match body::read("alerts", &headers, &bytes)? {
+        Value::Array(alerts) => alerts,
+        Value::Null => Vec::new(),
+        _ => {
+            return Err(Refusal::coded(
+                StatusCode::BAD_REQUEST,
+                400,
+                "parsing alerts body from \"\" failed, because it is no list",
+            ));
+        }
+    };
     let (mut good, mut errors) = (Vec::new(), Vec::new());
-    for alert in alerts {
-        match alert.read() {
+    for (place, alert) in alerts.iter().enumerate() {
+        match pushed(place, alert)? {
             Ok(alert) => good.push(alert),
             Err(error) => errors.push(error),
         }
@@ -148,10 +153,13 @@ impl Filter {
     fn read(query: &Pairs) -> Result<Self, Refusal> {
         let mut matchers = Vec::new();
         for text in values(query, "filter") {
-            matchers.extend(parse_matchers(text).map_err(Refusal::bad)?);
+            matchers.push(parse_matcher(text).map_err(Refusal::bad)?);
         }
         let receiver = values(query, "receiver").last().filter(|text| !text.is_empty());
-        let receiver = receiver.map(|text| Regex::new(&format!("^(?:{text})$"))).transpose().map_err(Refusal::bad)?;
+        let receiver = receiver
+            .map(whole)
+            .transpose()
+            .map_err(|error| Refusal::bad(format!("failed to parse receiver param: {error}")))?;
         Ok(Self {
             matchers: Matchers(matchers),
             receiver,
@@ -198,4 +206,46 @@ fn gettable(alert: &Alert, why: &Suppressed, receivers: &[&str], config: &Config
             "mutedBy": why.muted_by,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Alertmanager 0.25 answers to the same.
+    #[test]
+    fn what_cannot_be_an_alert_is_refused_with_alertmanagers_codes() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("content-type", "application/json; charset=utf-8".parse().unwrap());
+            let value = body::read("alerts", &headers, text.as_bytes()).map_err(|refusal| refusal.0.as_u16())?;
+            pushed(0, &value).map_err(|refusal| refusal.0.as_u16())
+        };
+        for (text, expected) in [
+            ("", Err(422)),
+            ("{", Err(400)),
+            ("1", Err(400)),
+            ("{}", Err(422)),
+            (r#"{"labels":null}"#, Err(422)),
+            (r#"{"labels":{"a":1}}"#, Err(400)),
+            (r#"{"labels":{"a":"b"},"annotations":null} x"#, Ok(true)),
+            (r#"{"labels":{"a":"b"},"annotations":{"c":null}}"#, Ok(true)),
+            (r#"{"labels":{"a":"b"},"startsAt":"x"}"#, Err(400)),
+            (r#"{"labels":{"a":"b"},"startsAt":""}"#, Ok(true)),
+            (r#"{"labels":{"a":"b"},"generatorURL":"x y"}"#, Err(422)),
+            (r#"{"labels":{"a":"b"},"generatorURL":"/graph?g0=x"}"#, Ok(true)),
+            (r#"{"labels":{"":"b"}}"#, Ok(false)),
+        ] {
+            assert_eq!(read(text).map(|alert| alert.is_ok()), expected, "{text}");
+        }
+        assert_eq!(body::read("alerts", &HeaderMap::new(), b"[]").unwrap_err().0.as_u16(), 415);
+    }
+
+    #[test]
+    fn switches_are_read_as_go_openapi_reads_them() {
+        let on = |value: &str| is_on(&[("active".to_owned(), value.to_owned())], "active");
+        assert!(["true", "TRUE", "1", "yes", "on", ""].iter().all(|value| on(value)));
+        assert!(!["false", "0", "no", "f", "x"].iter().any(|value| on(value)));
+        assert!(is_on(&[], "active"));
+    }
 }

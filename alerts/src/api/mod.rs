@@ -4,6 +4,7 @@
 //! the server's business.
 
 mod alerts;
+mod body;
 mod rules;
 mod silences;
 mod times;
@@ -70,12 +71,6 @@ impl Refusal {
     fn prometheus(error: String) -> Self {
         Self(StatusCode::BAD_REQUEST, json!({"status": "error", "errorType": "bad_data", "error": error}))
     }
-
-    /// A field that the contract asks for is not there.
-    fn required(field: &str) -> Self {
-        let message = format!("{field} in body is required");
-        Self(StatusCode::UNPROCESSABLE_ENTITY, json!({"code": 602, "message": message}))
-    }
 }
 
 impl IntoResponse for Refusal {
@@ -119,7 +114,11 @@ fn is_true(query: &[(String, String)], name: &str) -> bool {
     values(query, name).last().is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// A switch: given and false, or on.
+/// A switch that is on unless it is given; then the words for "on" are go-openapi's, and all others are off.
 fn is_on(query: &[(String, String)], name: &str) -> bool {
-    values(query, name).last().is_none_or(|value| value != "false")
+    let given = values(query, name).last().filter(|value| !value.is_empty());
+    given.is_none_or(|value| ON.contains(&value.to_ascii_lowercase().as_str()))
 }
+
+/// See [`is_on`].
+const ON: [&str; 10] = ["true", "1", "yes", "ok", "y", "on", "selected", "checked", "t", "enabled"];

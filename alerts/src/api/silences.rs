@@ -1,14 +1,13 @@
 //! Silences: listed, made, ended.
 
+use super::body::{self, Object};
 use super::{Answer, Api, Refusal, times, values};
-use crate::routing::matcher::{MatchOp, Matcher, Matchers, parse_matchers};
+use crate::routing::matcher::{MatchOp, Matcher, Matchers, parse_matcher};
 use crate::routing::silence::{Silence, SilenceError};
-use axum::Json;
+use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use serde::Deserialize;
+use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use takt_model::Timestamp;
 
 type Pairs = Vec<(String, String)>;
@@ -16,7 +15,7 @@ type Pairs = Vec<(String, String)>;
 pub(super) async fn list(State(api): State<Api>, Query(query): Query<Pairs>) -> Result<Answer, Refusal> {
     let mut wanted = Vec::new();
     for text in values(&query, "filter") {
-        wanted.extend(parse_matchers(text).map_err(Refusal::bad)?);
+        wanted.push(parse_matcher(text).map_err(Refusal::bad)?);
     }
     let silences = api.handle.read(move |engine, now| {
         let all = engine.router().silences.list(now).into_iter();
@@ -31,13 +30,28 @@ fn is_about(silence: &Silence, wanted: &[Matcher]) -> bool {
 }
 
 pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Answer, Refusal> {
+    let id = uuid(id)?;
     let missing = Refusal::new(StatusCode::NOT_FOUND, format!("silence {id} not found"));
     let found =
         api.handle.read(move |engine, now| engine.router().silences.get(&id).map(|silence| shown(silence, now)));
     found.await?.map(Answer).ok_or(missing)
 }
 
+/// The identity in a path, which has to be one.
+fn uuid(id: String) -> Result<String, Refusal> {
+    let is_part =
+        |(at, c): (usize, char)| if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() };
+    match id.len() == 36 && id.chars().enumerate().all(is_part) {
+        true => Ok(id),
+        false => {
+            let message = format!("silenceID in path must be of type uuid: {id:?}");
+            Err(Refusal::coded(StatusCode::UNPROCESSABLE_ENTITY, 601, message))
+        }
+    }
+}
+
 pub(super) async fn expire(State(api): State<Api>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
+    let id = uuid(id)?;
     let expired = api.handle.change(move |engine, now| match engine.expire_silence(&id, now) {
         Ok(batch) => (Ok(()), batch),
         Err(error) => (Err(error), crate::Batch::default()),
@@ -45,59 +59,60 @@ pub(super) async fn expire(State(api): State<Api>, Path(id): Path<String>) -> Re
     expired.await?.map(|()| StatusCode::OK).map_err(refused)
 }
 
-/// A silence as it is asked for.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PostableSilence {
-    #[serde(default)]
-    id: String,
-    matchers: Vec<PostableMatcher>,
-    starts_at: Option<String>,
-    ends_at: Option<String>,
-    created_by: Option<String>,
-    comment: Option<String>,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
+/// A silence as it is asked for. Its fields are looked at in the contract's order, so that of several that lack the same
+/// one is named.
+fn asked(value: &Value) -> Result<Silence, Refusal> {
+    let silence = Object::of("silence", String::new(), value)?;
+    let (id, annotations) = (silence.text("id")?.unwrap_or_default(), silence.texts("annotations")?);
+    let (comment, created_by) = (silence.text("comment")?, silence.text("createdBy")?);
+    let (ends_at, matchers) = (silence.instant("endsAt")?, silence.list("matchers")?);
+    let starts_at = silence.instant("startsAt")?;
+    let mut read = Vec::new();
+    for (place, value) in matchers.unwrap_or_default().iter().enumerate() {
+        read.push(Object::of("silence", format!("matchers.{place}."), value)?);
+    }
+    let (comment, created_by) =
+        (silence.required("comment", comment)?.to_owned(), silence.required("createdBy", created_by)?.to_owned());
+    let ends_at = silence.required("endsAt", ends_at)?.unwrap_or(ZERO);
+    if silence.required("matchers", matchers)?.is_empty() {
+        return Err(silence.invalid(612, "matchers", "should have at least 1 items"));
+    }
+    let matchers = read.iter().enumerate().map(|(place, one)| matcher(place, one)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Silence {
+        id: id.to_owned(),
+        matchers: vec![Matchers(matchers)],
+        starts_at: silence.required("startsAt", starts_at)?.unwrap_or(ZERO),
+        ends_at,
+        updated_at: ZERO,
+        created_by,
+        comment,
+        annotations: annotations.unwrap_or_default(),
+    })
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PostableMatcher {
-    name: String,
-    value: String,
-    #[serde(default)]
-    is_regex: bool,
-    is_equal: Option<bool>,
-}
+/// An instant before all others that matter: Go's zero time.
+const ZERO: Timestamp = Timestamp(0);
 
-impl PostableSilence {
-    fn read(self) -> Result<Silence, Refusal> {
-        let matcher = |one: &PostableMatcher| {
-            let op = match (one.is_regex, one.is_equal.unwrap_or(true)) {
-                (false, true) => MatchOp::Equal,
-                (false, false) => MatchOp::NotEqual,
-                (true, true) => MatchOp::Regex,
-                (true, false) => MatchOp::NotRegex,
-            };
-            Matcher::new(&one.name, op, &one.value)
-        };
-        let matchers = self.matchers.iter().map(matcher).collect::<Result<Vec<_>, _>>().map_err(Refusal::bad)?;
-        let ends_at = times::read(self.ends_at.as_deref()).map_err(Refusal::bad)?;
-        Ok(Silence {
-            id: self.id,
-            matchers: vec![Matchers(matchers)],
-            starts_at: times::read(self.starts_at.as_deref()).map_err(Refusal::bad)?.unwrap_or(Timestamp(0)),
-            ends_at: ends_at.ok_or_else(|| Refusal::required("endsAt"))?,
-            updated_at: Timestamp(0),
-            created_by: self.created_by.ok_or_else(|| Refusal::required("createdBy"))?,
-            comment: self.comment.ok_or_else(|| Refusal::required("comment"))?,
-            annotations: self.annotations,
-        })
+fn matcher(place: usize, one: &Object<'_>) -> Result<Matcher, Refusal> {
+    let (is_regex, is_equal) = (one.boolean("isRegex")?, one.boolean("isEqual")?.unwrap_or(true));
+    let (name, value) = (one.text("name")?, one.text("value")?);
+    let is_regex = one.required("isRegex", is_regex)?;
+    let (name, value) = (one.required("name", name)?, one.required("value", value)?);
+    let op = match (is_regex, is_equal) {
+        (false, true) => MatchOp::Equal,
+        (false, false) => MatchOp::NotEqual,
+        (true, true) => MatchOp::Regex,
+        (true, false) => MatchOp::NotRegex,
+    };
+    let invalid = |why: String| Refusal::bad(format!("silence invalid: invalid label matcher {place}: {why}"));
+    match name {
+        "" => Err(invalid("invalid label name \"\"".to_owned())),
+        name => Matcher::new(name, op, value).map_err(|_| invalid(format!("invalid regular expression {value:?}"))),
     }
 }
 
-pub(super) async fn set(State(api): State<Api>, Json(asked): Json<PostableSilence>) -> Result<Answer, Refusal> {
-    let wanted = asked.read()?;
+pub(super) async fn set(State(api): State<Api>, headers: HeaderMap, bytes: Bytes) -> Result<Answer, Refusal> {
+    let wanted = asked(&body::read("silence", &headers, &bytes)?)?;
     let set = api.handle.change(move |engine, now| match engine.silence(wanted, &new_id(), now) {
         Ok((id, batch)) => (Ok(id), batch),
         Err(error) => (Err(error), crate::Batch::default()),
@@ -122,7 +137,7 @@ fn shown(silence: &Silence, now: Timestamp) -> Value {
         };
         json!({"name": matcher.name(), "value": matcher.value(), "isRegex": is_regex, "isEqual": is_equal})
     });
-    json!({
+    let mut shown = json!({
         "id": silence.id,
         "status": {"state": silence.state(now)},
         "matchers": matchers.collect::<Vec<_>>(),
@@ -131,8 +146,11 @@ fn shown(silence: &Silence, now: Timestamp) -> Value {
         "updatedAt": times::write(silence.updated_at),
         "createdBy": silence.created_by,
         "comment": silence.comment,
-        "annotations": silence.annotations,
-    })
+    });
+    if !silence.annotations.is_empty() {
+        shown["annotations"] = json!(silence.annotations);
+    }
+    shown
 }
 
 /// A UUID of version 4.
@@ -143,4 +161,41 @@ fn new_id() -> String {
     let (a, b, c) = (high >> 32, (high >> 16) & 0xffff, high & 0x0fff);
     let (d, e) = ((low >> 48) & 0x3fff | 0x8000, low & 0xffff_ffff_ffff);
     format!("{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Alertmanager 0.25 answers to the same.
+    #[test]
+    fn what_cannot_be_a_silence_is_refused_with_alertmanagers_codes() {
+        let good = json!({
+            "matchers": [{"name": "a", "value": "b", "isRegex": false}],
+            "startsAt": "2026-01-01T00:00:00Z", "endsAt": "2026-01-02T00:00:00Z", "createdBy": "me", "comment": "c", "id": null,
+        });
+        assert!(asked(&good).is_ok());
+        for (field, value, status, says) in [
+            ("comment", Value::Null, 422, "comment in body is required"),
+            ("createdBy", json!(1), 400, "createdBy is a number, no text"),
+            ("endsAt", Value::Null, 422, "endsAt in body is required"),
+            ("endsAt", json!("x"), 400, "parsing silence body"),
+            ("matchers", Value::Null, 422, "matchers in body is required"),
+            ("matchers", json!([]), 422, "matchers in body should have at least 1 items"),
+            ("matchers", json!({}), 400, "matchers is an object, no list"),
+            ("matchers", json!([{"name": "a", "value": "b"}]), 422, "matchers.0.isRegex in body is required"),
+            ("matchers", json!([{"value": "b", "isRegex": true}]), 422, "matchers.0.name in body is required"),
+            ("matchers", json!([{"name": "", "value": "b", "isRegex": true}]), 400, "invalid label name"),
+            ("matchers", json!([{"name": "a", "value": "x**", "isRegex": true}]), 400, "invalid regular expression"),
+            ("startsAt", Value::Null, 422, "startsAt in body is required"),
+        ] {
+            let mut bad = good.clone();
+            bad[field] = value;
+            let Refusal(code, said) = asked(&bad).unwrap_err();
+            assert_eq!(code.as_u16(), status, "{bad}: {said}");
+            assert!(said.to_string().contains(says), "{bad}: {said}");
+        }
+        assert!(uuid("0b7a6a3e-8f0e-4b0e-9d57-5d1f8f6f1c11".to_owned()).is_ok());
+        assert_eq!(uuid("x".to_owned()).unwrap_err().0.as_u16(), 422);
+    }
 }

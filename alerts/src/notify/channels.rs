@@ -3,6 +3,8 @@
 //! A channel's settings are Alertmanager's: each is followed, or read over with a warning, or refused by name.
 
 use super::email::{Email, EmailConfig, Mailer, TlsMode};
+use super::http_config::{address, authorization, given, one_of};
+use super::looks::{check_headers, check_slack};
 use super::ntfy::Ntfy;
 use super::owner::{Addresses, Owner};
 use super::slack::Slack;
@@ -10,9 +12,7 @@ use super::webhook::Webhook;
 use super::{HttpNotifier, Wording, wording};
 use crate::routing::config::{Config, Integration};
 use crate::template::MessageTemplates;
-use crate::yaml::{Fields, Mistake, Node};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use crate::yaml::{Mistake, Node};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -84,9 +84,6 @@ const EMAIL_WORDS: &[&str] = &["html", "text"];
 const WEBHOOK: &[&str] = &["send_resolved", "url", "url_file", "http_config", "max_alerts", "timeout"];
 const OWNER: &[&str] = &["send_resolved"];
 const NTFY: &[&str] = &["send_resolved", "url", "topic", "token", "token_file"];
-const HTTP: &[&str] =
-    &["authorization", "basic_auth", "bearer_token", "bearer_token_file", "follow_redirects", "enable_http2"];
-
 impl Channels {
     /// The channels of a configuration. `email` is used where it names no mail server; `owners` are the addresses of
     /// users; `base` is the folder that the files it names are relative to.
@@ -98,6 +95,7 @@ impl Channels {
         let templates = wording::shared(&config.templates, base);
         let global = config.global.as_ref().unwrap_or(&empty);
         let build = Build { global, email, owners, base, templates, mailer: None.into() };
+        build.global_settings().map_err(|mistake| mistake.within("`global`"))?;
         let mut channels = BTreeMap::new();
         for receiver in &config.receivers {
             for integration in &receiver.integrations {
@@ -147,6 +145,22 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
+    /// What has to be right in `global` even if no receiver uses it.
+    fn global_settings(&self) -> Result<(), Mistake> {
+        self.authorization(&Node::empty())?;
+        for (key, node) in self.global.pairs()?.filter(|(_, node)| !node.is_null()) {
+            match key {
+                "slack_api_url" | "slack_app_url" => drop(address(node, node.text()?.to_owned())?),
+                "smtp_require_tls" | "smtp_force_implicit_tls" => drop(node.boolean()?),
+                "smtp_smarthost" => with_port(node, node.text()?)?,
+                "http_config" | "smtp_tls_config" | "resolve_timeout" => {}
+                _ => drop(node.text()?),
+            }
+        }
+        let secrets = ["smtp_auth_password", "slack_api_url", "slack_app_token"];
+        secrets.iter().try_for_each(|key| one_of(self.global, key).map(drop))
+    }
+
     fn way(&self, integration: &Integration) -> Result<Way, Mistake> {
         let settings = &integration.settings;
         let read = |known: &[&str], looks: &[&str]| -> Result<(), Mistake> {
@@ -160,6 +174,7 @@ impl Build<'_> {
         match integration.kind {
             "slack" => {
                 read(&[SLACK, SLACK_WORDS].concat(), SLACK_LOOKS)?;
+                check_slack(settings)?;
                 self.slack(settings).map(|slack| Way::Http(Box::new(slack)))
             }
             "email" => {
@@ -180,7 +195,8 @@ impl Build<'_> {
                 read(WEBHOOK, &[])?;
                 let url = self.secret(settings, "url")?.ok_or_else(|| settings.mistake("needs `url` or `url_file`"))?;
                 let authorization = self.authorization(settings)?;
-                Ok(Way::Http(Box::new(Webhook { url: address(settings, url)?, authorization })))
+                let alerts_max = settings.fields(WEBHOOK)?.or_default("max_alerts", Node::number)?;
+                Ok(Way::Http(Box::new(Webhook { url: address(settings, url)?, authorization, alerts_max })))
             }
             _ => {
                 read(NTFY, &[])?;
@@ -203,6 +219,7 @@ impl Build<'_> {
     }
 
     fn slack_in_its_own_words(&self, settings: &Node) -> Result<Slack, Mistake> {
+        self.authorization(settings)?;
         // What the channel says itself goes before what all share.
         let webhook = self.secret(settings, "api_url")?;
         let token = match (self.secret(settings, "app_token")?, &webhook) {
@@ -235,9 +252,10 @@ impl Build<'_> {
         };
         mailer.check(&to).map_err(|error| settings.mistake(error_chain(&error)))?;
         let mut wording = Wording::read(&self.templates, settings, EMAIL_WORDS);
-        for (name, node) in
-            settings.pairs()?.filter(|(key, _)| *key == "headers").flat_map(|(_, all)| all.pairs()).flatten()
-        {
+        let empty = Node::empty();
+        let headers = settings.get("headers").unwrap_or(&empty);
+        check_headers(headers)?;
+        for (name, node) in headers.pairs()? {
             match name.to_ascii_lowercase().as_str() {
                 "subject" => wording.add("subject", node),
                 // Who it is from and for is the envelope's business.
@@ -264,12 +282,14 @@ impl Build<'_> {
     /// A mail server that the Alertmanager configuration names itself.
     fn smarthost(&self, settings: &Node) -> Result<Option<Mailer>, Mistake> {
         let fields = settings.fields(&[EMAIL, EMAIL_WORDS].concat())?;
-        let text = |key: &str, global: &str| match fields.get(key) {
-            Some(node) => node.text().map(|text| Some(text.to_owned())),
-            None => self.global(global),
+        let text = |key: &str, global: &str| match fields.or_default(key, Node::text)? {
+            "" => Ok(self.global(global)?.filter(|text| !text.is_empty())),
+            text => Ok(Some(text.to_owned())),
         };
         let Some(server) = text("smarthost", "smtp_smarthost")? else { return Ok(None) };
-        let requires = text("require_tls", "smtp_require_tls")?.is_none_or(|word| word != "false");
+        with_port(fields.get("smarthost").filter(|node| node.text() != Ok("")).unwrap_or(settings), &server)?;
+        let requires = [fields.get("require_tls"), self.global.get("smtp_require_tls").filter(|node| !node.is_null())];
+        let requires = requires.into_iter().flatten().next().map_or(Ok(true), Node::boolean)?;
         let tls = match (server.ends_with(":465"), requires) {
             (true, _) => TlsMode::Tls,
             (false, true) => TlsMode::StartTls,
@@ -278,6 +298,10 @@ impl Build<'_> {
         let ca_file = fields.optional("tls_config", |node| {
             let known = ["ca_file", "cert_file", "key_file", "server_name", "insecure_skip_verify", "min_version"];
             let tls = node.fields(&known)?;
+            tls.optional("min_version", |version| match version.text()? {
+                "TLS10" | "TLS11" | "TLS12" | "TLS13" => Ok(()),
+                other => Err(version.mistake(format!("`{other}` is no version such as `TLS12`"))),
+            })?;
             match tls.or_default("insecure_skip_verify", Node::boolean)? {
                 true => Err(node.mistake("takt always checks certificates; name the authority in `ca_file`")),
                 false => tls.optional("ca_file", |file| file.text().map(|file| self.base.join(file))),
@@ -300,57 +324,27 @@ impl Build<'_> {
 
     /// The value of `key`, or what is in the file that `key_file` names.
     fn secret(&self, settings: &Node, key: &str) -> Result<Option<String>, Mistake> {
-        self.given(settings, key)
+        given(settings, key, self.base)
     }
 
     fn global(&self, key: &str) -> Result<Option<String>, Mistake> {
-        self.given(self.global, key)
+        given(self.global, key, self.base)
     }
 
-    fn given(&self, node: &Node, key: &str) -> Result<Option<String>, Mistake> {
-        let file_key = format!("{key}_file");
-        for (name, value) in node.pairs()? {
-            if name == key {
-                return value.text().map(|text| Some(text.to_owned()));
-            }
-            if name == file_key {
-                let path = self.base.join(value.text()?);
-                let text = std::fs::read_to_string(&path);
-                let text = text.map_err(|error| value.mistake(format!("cannot read {}: {error}", path.display())))?;
-                return Ok(Some(text.trim().to_owned()));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The header that `http_config` asks for.
+    /// The header that `http_config` asks for, here or in `global`.
     fn authorization(&self, settings: &Node) -> Result<Option<String>, Mistake> {
-        let fields = settings.fields(WEBHOOK)?;
-        let own = fields.get("http_config");
-        let global = self.global.pairs()?.find(|(key, _)| *key == "http_config").map(|(_, node)| node);
-        let Some(http) = own.or(global) else { return Ok(None) };
-        let fields: Fields<'_> = http.fields(HTTP)?;
-        if let Some(basic) = fields.get("basic_auth") {
-            basic.fields(&["username", "password", "password_file"])?;
-            let user = self.given(basic, "username")?.unwrap_or_default();
-            let password = self.given(basic, "password")?.unwrap_or_default();
-            return Ok(Some(format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))));
-        }
-        if let Some(node) = fields.get("authorization") {
-            node.fields(&["type", "credentials", "credentials_file"])?;
-            let kind = self.given(node, "type")?.unwrap_or_else(|| "Bearer".to_owned());
-            return Ok(self.given(node, "credentials")?.map(|secret| format!("{kind} {secret}")));
-        }
-        Ok(self.given(http, "bearer_token")?.map(|token| format!("Bearer {token}")))
+        let http =
+            [settings, self.global].into_iter().find_map(|node| node.get("http_config").filter(|n| !n.is_null()));
+        http.map_or(Ok(None), |http| authorization(http, self.base))
     }
 }
 
-fn address(settings: &Node, url: String) -> Result<String, Mistake> {
-    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    match host.is_some_and(|host| !host.is_empty() && !host.starts_with('/') && !url.contains(char::is_whitespace)) {
-        true => Ok(url),
-        // The value may be a secret, so it is not repeated.
-        false => Err(settings.mistake("expected an address that begins with http:// or https://")),
+/// A mail server as Alertmanager's settings name it, with its port.
+fn with_port(node: &Node, server: &str) -> Result<(), Mistake> {
+    match server.rsplit_once(':') {
+        _ if server.is_empty() => Ok(()),
+        Some((_, port)) if !port.ends_with(']') => Ok(()),
+        _ => Err(node.mistake("expected HOST:PORT")),
     }
 }
 

@@ -3,6 +3,8 @@
 
 pub mod channels;
 pub mod email;
+mod http_config;
+mod looks;
 pub mod ntfy;
 pub mod owner;
 pub mod slack;
@@ -143,7 +145,7 @@ mod tests {
 
     fn all() -> Vec<(&'static str, Box<dyn HttpNotifier>)> {
         vec![
-            ("webhook", Box::new(Webhook { url: "http://x/hook".to_owned(), authorization: None })),
+            ("webhook", Box::new(Webhook { url: "http://x/hook".to_owned(), authorization: None, alerts_max: 0 })),
             ("slack webhook", Box::new(Slack::webhook("http://x/services/T/B/s"))),
             ("slack bot", Box::new(Slack::bot("http://x/api", "xoxb-1", "C1"))),
             ("ntfy", Box::new(Ntfy { url: "http://x".to_owned(), topic: "lab".to_owned(), token: None })),

@@ -10,6 +10,8 @@ pub struct Webhook {
     pub url: String,
     /// The header `Authorization`, if it asks for one.
     pub authorization: Option<String>,
+    /// How many alerts one message tells at most; 0 is all.
+    pub alerts_max: usize,
 }
 
 impl HttpNotifier for Webhook {
@@ -17,7 +19,7 @@ impl HttpNotifier for Webhook {
         let mut headers =
             vec![("Content-Type", "application/json".to_owned()), ("Idempotency-Key", row.id.to_string())];
         headers.extend(self.authorization.clone().map(|value| ("Authorization", value)));
-        Request { url: self.url.clone(), headers, body: row.message.webhook_body().to_string() }
+        Request { url: self.url.clone(), headers, body: row.message.webhook_body(self.alerts_max).to_string() }
     }
 
     fn outcome(&self, reply: &Reply) -> Outcome {

@@ -128,6 +128,9 @@ fn labels(node: &Node) -> Result<Labels, Mistake> {
         (name, braces) = (quoted, format!("{{{rest}"));
     }
     let braces = braces.as_str();
+    if braces.starts_with('{') != braces.ends_with('}') {
+        return Err(wrong());
+    }
     let matchers = parse_matchers(braces).map_err(|_| wrong())?;
     if matchers.iter().any(|matcher| matcher.op() != MatchOp::Equal) {
         return Err(wrong());

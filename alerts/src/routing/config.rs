@@ -70,8 +70,44 @@ const KINDS: &[(&str, &str, bool)] = &[
     ("owner_configs", "owner", false),
 ];
 
-/// The global settings of ways that we deliver; those of others are read over, since no receiver can use them.
-const GLOBAL_PREFIXES: [&str; 3] = ["smtp_", "slack_", "http_config"];
+/// The global settings.
+const GLOBAL_KEYS: &[&str] = &[
+    "resolve_timeout",
+    "http_config",
+    "smtp_from",
+    "smtp_hello",
+    "smtp_smarthost",
+    "smtp_auth_username",
+    "smtp_auth_password",
+    "smtp_auth_password_file",
+    "smtp_auth_secret",
+    "smtp_auth_secret_file",
+    "smtp_auth_identity",
+    "smtp_require_tls",
+    "smtp_tls_config",
+    "smtp_force_implicit_tls",
+    "slack_api_url",
+    "slack_api_url_file",
+    "slack_app_token",
+    "slack_app_token_file",
+    "slack_app_url",
+];
+
+/// What the global settings begin with of ways that we do not deliver; they are read over, since no receiver can use them.
+const OTHERS: [&str; 12] = [
+    "pagerduty_",
+    "opsgenie_",
+    "wechat_",
+    "victorops_",
+    "telegram_",
+    "webex_",
+    "jira_",
+    "rocketchat_",
+    "mattermost_",
+    "msteams_",
+    "incidentio_",
+    "discord_",
+];
 
 /// Keys whose values nobody may read back.
 const SECRETS: &[&str] = &[
@@ -249,15 +285,15 @@ impl Config {
 
 fn read_global(fields: &Fields<'_>) -> Result<(Option<Node>, Duration), Mistake> {
     let Some(global) = fields.get("global") else { return Ok((None, RESOLVE_TIMEOUT)) };
-    let mut resolve_timeout = RESOLVE_TIMEOUT;
-    for (key, node) in global.pairs()? {
-        match key {
-            "resolve_timeout" => resolve_timeout = node.duration()?,
-            key if GLOBAL_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) => {}
-            _ => tracing::warn!(key, "global setting of a receiver that takt does not deliver to"),
-        }
+    let mut ours = global.clone();
+    for (key, _) in global.pairs()?.filter(|(key, _)| OTHERS.iter().any(|prefix| key.starts_with(prefix))) {
+        tracing::warn!(key, "global setting of a receiver that takt does not deliver to");
+        ours.remove(&[key]);
     }
-    Ok((Some(global.clone()), resolve_timeout))
+    let inside = |mistake: Mistake| mistake.within("`global`");
+    let fields = ours.fields(GLOBAL_KEYS).map_err(inside)?;
+    let resolve_timeout = fields.optional("resolve_timeout", Node::duration).map_err(inside)?;
+    Ok((Some(ours.clone()), resolve_timeout.unwrap_or(RESOLVE_TIMEOUT)))
 }
 
 fn receiver(node: &Node) -> Result<Receiver, Mistake> {
@@ -269,7 +305,7 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
             Some((_, kind, send_resolved)) => {
                 for settings in value.list()?.iter().flat_map(|settings| one_each(kind, settings)) {
                     let index = receiver.integrations.iter().filter(|known| known.kind == *kind).count();
-                    let asked = settings.pairs()?.find(|(key, _)| *key == "send_resolved");
+                    let asked = settings.pairs()?.find(|(key, node)| *key == "send_resolved" && !node.is_null());
                     let send_resolved = asked.map_or(Ok(*send_resolved), |(_, node)| node.boolean())?;
                     let integration = Integration { kind, index, send_resolved, settings };
                     receiver.integrations.push(integration);
@@ -304,6 +340,9 @@ fn one_each(kind: &str, settings: &Node) -> Vec<Node> {
 fn named_intervals(node: &Node) -> Result<(String, Vec<TimeInterval>), Mistake> {
     let fields = node.fields(&["name", "time_intervals"])?;
     let name = fields.require("name")?.text()?.to_owned();
+    if name.is_empty() {
+        return Err(node.mistake("a time interval needs a name"));
+    }
     let inside = |mistake: Mistake| mistake.within(format!("time interval `{name}`"));
     let list = fields.or_default("time_intervals", Node::list).map_err(inside)?;
     let intervals = list.iter().map(TimeInterval::read).collect::<Result<_, _>>().map_err(inside)?;
@@ -324,7 +363,7 @@ fn inhibit_rule(node: &Node) -> Result<InhibitRule, Mistake> {
     Ok(InhibitRule {
         source: conditions(&fields, ["source_match", "source_match_re", "source_matchers"])?,
         target: conditions(&fields, ["target_match", "target_match_re", "target_matchers"])?,
-        equal: fields.or_default("equal", Node::texts)?,
+        equal: fields.or_default("equal", |node| node.list()?.iter().map(label_name).collect())?,
     })
 }
 
@@ -334,6 +373,12 @@ fn conditions(fields: &Fields<'_>, [equal, regex, matchers]: [&str; 3]) -> Resul
     for (key, op) in [(equal, MatchOp::Equal), (regex, MatchOp::Regex)] {
         let Some(node) = fields.get(key) else { continue };
         for (name, value) in node.pairs()? {
+            if !is_classic_name(name) {
+                return Err(value.mistake(format!("`{name}` is no name of a label here; `{matchers}` can have others")));
+            }
+            if op.is_regex() && value.is_null() {
+                return Err(value.mistake(format!("`{name}` needs a regular expression")));
+            }
             all.push(Matcher::new(name, op, value.text()?).map_err(|error| value.mistake(error.to_string()))?);
         }
     }
@@ -341,6 +386,21 @@ fn conditions(fields: &Fields<'_>, [equal, regex, matchers]: [&str; 3]) -> Resul
         all.extend(parse_matchers(node.text()?).map_err(|error| node.mistake(error.to_string()))?);
     }
     Ok(Matchers(all).sorted())
+}
+
+/// A name that Prometheus has always known; newer ones may be any text.
+fn is_classic_name(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty()
+        && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_')
+}
+
+/// The name of a label, of any text but none.
+fn label_name(node: &Node) -> Result<String, Mistake> {
+    match node.text()? {
+        "" => Err(node.mistake("a label needs a name")),
+        name => Ok(name.to_owned()),
+    }
 }
 
 /// What routes may name.
@@ -352,9 +412,19 @@ struct Names<'a> {
 fn read_routes(node: &Node, names: &Names<'_>) -> Result<RouteTree, Mistake> {
     let fields = node.fields(ROUTE_KEYS)?;
     let inside = |mistake: Mistake| mistake.within("the root route");
-    fields.require("receiver").map_err(inside)?;
+    if fields.require("receiver").and_then(Node::text).map_err(inside)?.is_empty() {
+        return Err(inside(node.mistake("`receiver` is missing")));
+    }
+    let said = |key: &str| {
+        let node = fields.get(key);
+        node.filter(|node| match key {
+            "continue" => node.boolean() != Ok(false),
+            "match" | "match_re" => node.pairs().is_err() || node.pairs().is_ok_and(|mut all| all.next().is_some()),
+            _ => node.list() != Ok(&[]),
+        })
+    };
     let forbidden = ["matchers", "match", "match_re", "continue", "mute_time_intervals", "active_time_intervals"];
-    if let Some((key, at)) = forbidden.iter().find_map(|key| fields.get(key).map(|at| (key, at))) {
+    if let Some((key, at)) = forbidden.iter().find_map(|key| said(key).map(|at| (key, at))) {
         return Err(inside(at.mistake(format!("`{key}` has no place here: every alert passes it"))));
     }
     let defaults = Route {
@@ -387,7 +457,11 @@ fn add_route(node: &Node, parent: &Route, names: &Names<'_>, tree: &mut Vec<Rout
     let route = Route {
         key: format!("{}{separator}{matchers}", parent.key),
         receiver: fields
-            .optional("receiver", |node| known(node, &names.receivers, "receiver"))?
+            .optional("receiver", |node| match node.text()? {
+                "" => Ok(None),
+                _ => known(node, &names.receivers, "receiver").map(Some),
+            })?
+            .flatten()
             .unwrap_or_else(|| parent.receiver.clone()),
         group_by: fields.optional("group_by", group_by)?.unwrap_or_else(|| parent.group_by.clone()),
         matchers,
@@ -429,13 +503,14 @@ fn intervals(node: &Node, names: &Names<'_>) -> Result<Vec<String>, Mistake> {
 }
 
 fn group_by(node: &Node) -> Result<GroupBy, Mistake> {
-    let names = node.texts()?;
-    let labels: BTreeSet<String> = names.iter().cloned().collect();
-    match labels.contains("...") {
-        true if names.len() == 1 => Ok(GroupBy::All),
-        true => Err(node.mistake("`...` stands for all labels and so stands alone")),
-        false if labels.len() < names.len() => Err(node.mistake("a label is named twice")),
-        false => Ok(GroupBy::Labels(labels)),
+    let names = node.list()?.iter().map(label_name).collect::<Result<Vec<_>, _>>()?;
+    let (all, labels): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| name == "...");
+    let different: BTreeSet<String> = labels.iter().cloned().collect();
+    match (all.is_empty(), labels.is_empty()) {
+        (false, true) => Ok(GroupBy::All),
+        (false, false) => Err(node.mistake("`...` stands for all labels and so stands alone")),
+        _ if different.len() < labels.len() => Err(node.mistake("a label is named twice")),
+        _ => Ok(GroupBy::Labels(different)),
     }
 }
 
@@ -524,6 +599,20 @@ time_intervals:
         }
     }
 
+    /// What says nothing is no mistake, and words for true and false are YAML 1.1's.
+    #[test]
+    fn settings_that_say_nothing_are_read() {
+        let route = "{receiver: a, routes: [{receiver: ''}], group_by: ['...', '...'], continue: off, matchers: [], match: {}, mute_time_intervals: []}";
+        let text = format!(
+            "global: {{resolve_timeout: , opsgenie_api_key: x}}\nroute: {route}\nreceivers: [{{name: a, webhook_configs: \
+             [{{url: 'http://x', send_resolved: }}, {{url: 'http://x', send_resolved: no}}]}}]\n"
+        );
+        let config = Config::read("am.yml", &text).unwrap();
+        assert_eq!(config.routes.get(0).group_by, GroupBy::All);
+        assert_eq!(config.resolve_timeout, RESOLVE_TIMEOUT);
+        assert_eq!(config.receivers[0].integrations.iter().map(|i| i.send_resolved).collect::<Vec<_>>(), [true, false]);
+    }
+
     /// One mistake each, and what has to be said about it.
     #[test]
     fn mistakes_are_named() {
@@ -539,6 +628,15 @@ time_intervals:
             (with("{receiver: a, routes: [{match_re: {x: '('}}]}"), "`(` is not a regular expression"),
             (with("{receiver: a, group_by: [x, '...']}"), "stands alone"),
             (with("{receiver: a, group_by: [x, x]}"), "named twice"),
+            (with("{receiver: a, group_by: ['']}"), "needs a name"),
+            (with("{receiver: a, group_wait: 293y}"), "no duration"),
+            (with("{receiver: a, continue: true}"), "`continue` has no place here"),
+            (with("{receiver: a, routes: [{match: {a-b: c}}]}"), "`a-b` is no name of a label here"),
+            (with("{receiver: a, routes: [{match_re: {a: }}]}"), "`a` needs a regular expression"),
+            (with("{receiver: a, routes: [{matchers: [a=~x**]}]}"), "not a regular expression"),
+            (format!("inhibit_rules: [{{equal: ['']}}]\n{}", with("{receiver: a}")), "needs a name"),
+            (format!("global: {{smtp_fro: x}}\n{}", with("{receiver: a}")), "did you mean `smtp_from`?"),
+            (format!("time_intervals: [{{name: ''}}]\n{}", with("{receiver: a}")), "needs a name"),
             (with("{receiver: a, group_interval: 0s}"), "more than zero"),
             (with("{receiver: a, goup_by: [x]}"), "did you mean `group_by`?"),
             ("route: {receiver: a}\nreceivers: [{name: a}, {name: a}]".to_owned(), "two receivers called `a`"),

@@ -100,10 +100,15 @@ impl Range {
 }
 
 fn zone(node: &Node) -> Result<TimeZone, Mistake> {
-    match node.text()? {
-        "Local" => Ok(TimeZone::system()),
-        name => TimeZone::get(name).map_err(|_| node.mistake(format!("`{name}` is no time zone"))),
+    let name = node.text()?;
+    match name {
+        "Local" => return Ok(TimeZone::system()),
+        "" => return Ok(TimeZone::UTC),
+        _ => {}
     }
+    // Names are files to Go, so `utc` is none.
+    let zone = TimeZone::get(name).ok().filter(|zone| zone.iana_name() == Some(name));
+    zone.ok_or_else(|| node.mistake(format!("`{name}` is no time zone such as `Europe/Berlin`")))
 }
 
 fn time_of_day(node: &Node) -> Result<Range, Mistake> {
@@ -121,7 +126,10 @@ fn time_of_day(node: &Node) -> Result<Range, Mistake> {
 }
 
 fn minute_of_day(text: &str) -> Option<i64> {
-    let (hour, minute) = text.split_once(':').filter(|(hour, minute)| hour.len() <= 2 && minute.len() == 2)?;
+    let (hour, minute) = text.split_once(':').filter(|(hour, minute)| hour.len() == 2 && minute.len() == 2)?;
+    if !text.bytes().all(|c| c.is_ascii_digit() || c == b':') {
+        return None;
+    }
     let (hour, minute): (i64, i64) = (hour.parse().ok()?, minute.parse().ok()?);
     let at = hour * 60 + minute;
     ((0..60).contains(&minute) && (0..=DAY_MINUTES).contains(&at)).then_some(at)
@@ -129,7 +137,7 @@ fn minute_of_day(text: &str) -> Option<i64> {
 
 /// `first:last` or a single value.
 fn range(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mistake> {
-    let text = node.text()?.trim().to_lowercase();
+    let text = node.text()?.to_lowercase();
     let (first, last) = text.split_once(':').unwrap_or((&text, &text));
     match (read(first), read(last)) {
         (Some(first), Some(last)) if first <= last => Ok(Range { first, last }),
@@ -139,16 +147,17 @@ fn range(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mista
 }
 
 fn days(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mistake> {
-    let text = node.text()?.trim();
+    let text = node.text()?;
     let (first, last) = text.split_once(':').unwrap_or((text, text));
+    // What the shortest month has to say about the order of days that count from its end.
+    let least = |day: i64| if day < 0 { 28 + day } else { day };
     match (read(first), read(last)) {
         (Some(first), Some(last)) if first < 0 && last > 0 => {
             Err(node
                 .mistake(format!("`{text}` begins at the month's end and so has to end there, with a negative day")))
         }
-        // Whether `1:-1` ends before it begins depends on the month; only like signs can be compared here.
-        (Some(first), Some(last)) if (first > 0) == (last > 0) && first > last => {
-            Err(node.mistake(format!("`{text}` ends before it begins")))
+        (Some(first), Some(last)) if least(first) > least(last) => {
+            Err(node.mistake(format!("`{text}` ends before it begins, in a month of 28 days at least")))
         }
         (Some(first), Some(last)) => Ok(Range { first, last }),
         _ => Err(node.mistake(format!("`{text}` is no range of days such as `1:7` or `-3:-1`"))),
@@ -224,7 +233,12 @@ mod tests {
             ("days_of_month: ['-3:5']", "negative day"),
             ("days_of_month: ['5:3']", "ends before"),
             ("months: ['13']", "no range here"),
+            ("days_of_month: ['28:-2']", "ends before"),
+            ("days_of_month: [' 1:5']", "no range of days"),
+            ("weekdays: [' monday']", "no range here"),
+            ("times: [{start_time: '9:00', end_time: '10:00'}]", "no time of day"),
             ("location: Mars/Olympus", "no time zone"),
+            ("location: utc", "no time zone"),
             ("weekday: [monday]", "did you mean `weekdays`?"),
         ] {
             let message = TimeInterval::read(&Node::read(text).unwrap()).unwrap_err().to_string();

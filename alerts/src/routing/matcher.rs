@@ -4,7 +4,7 @@ use crate::unquote::unquote;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use takt_model::Labels;
+use takt_model::{Labels, go_regex};
 
 pub use takt_model::MatchOp;
 
@@ -17,6 +17,16 @@ pub enum MatcherError {
     /// The regular expression is none.
     #[error("`{0}` is not a regular expression")]
     Regex(String),
+}
+
+/// An expression in Go's dialect that must match a whole text.
+///
+/// # Errors
+/// Where Go would not read it.
+pub fn whole(pattern: &str) -> Result<Regex, MatcherError> {
+    let translated = go_regex::translate(pattern).ok();
+    let regex = translated.and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok());
+    regex.ok_or_else(|| MatcherError::Regex(pattern.to_owned()))
 }
 
 /// One condition on one label. A label that an alert lacks counts as empty; a regular expression must match all of it.
@@ -44,7 +54,7 @@ impl Matcher {
     /// Where `value` should be a regular expression and is none.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
         let regex = match op.is_regex() {
-            true => Some(Regex::new(&format!("^(?:{value})$")).map_err(|_| MatcherError::Regex(value.to_owned()))?),
+            true => Some(whole(value)?),
             false => None,
         };
         Ok(Self { name: name.to_owned(), op, value: value.to_owned(), regex })
@@ -152,20 +162,31 @@ impl fmt::Display for Matchers {
 /// Where neither grammar can read it.
 pub fn parse_matchers(text: &str) -> Result<Vec<Matcher>, MatcherError> {
     let syntax = || MatcherError::Syntax(text.trim().to_owned());
-    let inside = match text.trim().strip_prefix('{') {
-        Some(rest) => rest.strip_suffix('}').ok_or_else(syntax)?,
-        None => text.trim(),
-    };
-    let parts = older(inside).or_else(|| newer(inside)).ok_or_else(syntax)?;
+    let parts = older(text).or_else(|| newer(text.trim())).ok_or_else(syntax)?;
     let parts = parts.into_iter();
     parts.map(|(name, op, value)| Matcher::new(&name, op, &value)).collect()
+}
+
+/// Reads one condition, without braces: here a comma is part of a bare value.
+///
+/// # Errors
+/// Where neither grammar can read it, or it is several.
+pub fn parse_matcher(text: &str) -> Result<Matcher, MatcherError> {
+    let several = || newer(text.trim()).filter(|parts| parts.len() == 1 && !text.trim().starts_with('{'));
+    let part = older_part(text).or_else(|| several()?.pop());
+    let (name, op, value) = part.ok_or_else(|| MatcherError::Syntax(text.trim().to_owned()))?;
+    Matcher::new(&name, op, &value)
 }
 
 type Part = (String, MatchOp, String);
 
 fn newer(text: &str) -> Option<Vec<Part>> {
+    let inside = match text.strip_prefix('{') {
+        Some(rest) => rest.strip_suffix('}')?,
+        None => text,
+    };
     let mut parts = Vec::new();
-    let mut rest = text.trim_start();
+    let mut rest = inside.trim_start();
     while !rest.is_empty() {
         let (name, behind) = word(rest)?;
         let (op, behind) = operator(behind.trim_start())?;
@@ -180,64 +201,66 @@ fn newer(text: &str) -> Option<Vec<Part>> {
     Some(parts)
 }
 
+/// One brace at either end is taken off, whether or not there is one at the other.
 fn older(text: &str) -> Option<Vec<Part>> {
-    let mut parts = Vec::new();
-    for part in split_at_commas(text) {
-        let part = part.trim();
-        let end = part.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | ':')))?;
-        let (name, behind) = part.split_at(end);
-        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-            return None;
-        }
-        let (op, value) = operator(behind.trim_start())?;
-        let value = value.trim();
-        let value = match value.strip_prefix('"') {
-            Some(quoted) => unquote_loosely(quoted.strip_suffix('"')?),
-            None if value.ends_with('"') => return None,
-            None => unquote_loosely(value),
-        };
-        parts.push((name.to_owned(), op, value));
+    let text = text.strip_prefix('{').unwrap_or(text);
+    let text = text.strip_suffix('}').unwrap_or(text);
+    split_at_commas(text).into_iter().map(older_part).collect()
+}
+
+fn older_part(part: &str) -> Option<Part> {
+    // What Go's `\s` means.
+    let part = part.trim_matches(['\t', '\n', '\x0c', '\r', ' ']);
+    let end = part.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | ':')))?;
+    let (name, behind) = part.split_at(end);
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
     }
-    Some(parts)
+    let (op, value) = operator(behind.trim_ascii_start())?;
+    Some((name.to_owned(), op, older_value(value.trim_ascii_start())?))
+}
+
+/// A quote that begins a value has to end it, and there is no other without a backslash before it. Escapes that are not
+/// known stay as they are, for the sake of regular expressions.
+fn older_value(text: &str) -> Option<String> {
+    let (text, mut is_open) = text.strip_prefix('"').map_or((text, false), |rest| (rest, true));
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some('n') => out.push('\n'),
+                Some(same @ ('"' | '\\')) => out.push(same),
+                Some(other) => out.extend(['\\', other]),
+                None => out.push('\\'),
+            },
+            '"' if is_open && chars.as_str().is_empty() => is_open = false,
+            '"' => return None,
+            c => out.push(c),
+        }
+    }
+    (!is_open).then_some(out)
 }
 
 fn split_at_commas(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, c) in text.char_indices() {
         match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => quoted = !quoted,
             ',' if !quoted => {
                 parts.push(&text[start..at]);
                 start = at + 1;
+                continue;
             }
+            '"' if !escaped => quoted = !quoted,
             _ => {}
         }
+        escaped = c == '\\' && !escaped;
     }
     parts.push(&text[start..]);
     if parts.last().is_some_and(|last| last.trim().is_empty()) {
         parts.pop();
     }
     parts
-}
-
-/// The older grammar keeps escapes that it does not know, for the sake of regular expressions.
-fn unquote_loosely(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        match (c, c == '\\') {
-            (_, false) => out.push(c),
-            (_, true) => match chars.next() {
-                Some('n') => out.push('\n'),
-                Some(same @ ('"' | '\\')) => out.push(same),
-                Some(other) => out.extend(['\\', other]),
-                None => out.push('\\'),
-            },
-        }
-    }
-    out
 }
 
 fn operator(text: &str) -> Option<(MatchOp, &str)> {
@@ -287,6 +310,12 @@ mod tests {
             (r#""gpu.type"="\u0041""#, r#"{gpu.type="A"}"#),
             (r#"{"a b"!~"c",d="e"}"#, r#"{"a b"!~"c",d="e"}"#),
             ("foo=", r#"{foo=""}"#),
+            // Only the older one reads these: one brace, quotes that are escaped, a comma behind the braces.
+            ("{a=b", r#"{a="b"}"#),
+            ("a=b}", r#"{a="b"}"#),
+            ("{a=b},", r#"{a="b}"}"#),
+            (r#"a=b\""#, r#"{a="b\""}"#),
+            (r#"a=~"[a-z{]\Q.\E""#, r#"{a=~"[a-z{]\\Q.\\E"}"#),
         ] {
             let matchers = Matchers(parse_matchers(text).unwrap_or_else(|error| panic!("{text}: {error}")));
             assert_eq!(matchers.to_string(), printed, "{text}");
@@ -295,8 +324,37 @@ mod tests {
     }
 
     #[test]
+    fn one_alone_has_no_braces_and_may_have_commas() {
+        for (text, printed) in [
+            ("a=1,b=2", Some(r#"a="1,b=2""#)),
+            (r#""a b"="1""#, Some(r#""a b"="1""#)),
+            ("{a=1}", None),
+            (r#"a="1","#, Some(r#"a="1""#)),
+            ("", None),
+            ("a", None),
+        ] {
+            assert_eq!(parse_matcher(text).ok().map(|one| one.to_string()).as_deref(), printed, "{text}");
+        }
+    }
+
+    #[test]
     fn refuses_the_rest() {
-        for text in ["a", "=b", "{a=b", "a=b,,c=d", "a=\"b", "1a==\"", "a=~(", "a~b"] {
+        for text in [
+            "a",
+            "=b",
+            "a=b,,c=d",
+            "a=\"b",
+            "1a==\"",
+            "a=~(",
+            "a~b",
+            "a=b\"c",
+            "a=\"b\"\"c\"",
+            r#"a="b\""#,
+            "{\"a\"=b",
+            "a=~x**",
+            "a=~\"x{1001}\"",
+            r"a=~\u0041",
+        ] {
             assert!(parse_matchers(text).is_err(), "{text}");
         }
     }

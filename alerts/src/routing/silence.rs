@@ -47,10 +47,10 @@ pub enum SilenceState {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SilenceError {
     /// No such silence.
-    #[error("silence {0} not found")]
+    #[error("silence not found: {0}")]
     NotFound(String),
     /// It would silence everything.
-    #[error("at least one matcher must not match the empty string")]
+    #[error("silence invalid: at least one matcher must not match the empty string")]
     MatchesAll,
     /// It ends before it begins.
     #[error("Failed to create silence: start time must be before end time")]
@@ -87,13 +87,19 @@ impl Silence {
             }
     }
 
-    fn check(&self, now: Timestamp) -> Result<(), SilenceError> {
-        let is_narrow = |set: &Matchers| set.0.iter().any(|matcher| !matcher.accepts_nothing());
+    fn check_times(&self, now: Timestamp) -> Result<(), SilenceError> {
         match self {
-            _ if self.matchers.is_empty() || !self.matchers.iter().all(is_narrow) => Err(SilenceError::MatchesAll),
-            _ if self.ends_at < now => Err(SilenceError::InThePast),
             _ if self.starts_at >= self.ends_at => Err(SilenceError::Backwards),
+            _ if self.ends_at < now => Err(SilenceError::InThePast),
             _ => Ok(()),
+        }
+    }
+
+    fn check_matchers(&self) -> Result<(), SilenceError> {
+        let is_narrow = |set: &Matchers| set.0.iter().any(|matcher| !matcher.accepts_nothing());
+        match !self.matchers.is_empty() && self.matchers.iter().all(is_narrow) {
+            true => Ok(()),
+            false => Err(SilenceError::MatchesAll),
         }
     }
 }
@@ -124,6 +130,7 @@ impl Silences {
     /// Where the id is not known or the silence could not be; nothing has changed then.
     pub fn set(&mut self, mut wanted: Silence, new_id: &str, now: Timestamp) -> Result<Set, SilenceError> {
         let mut changed = Vec::new();
+        wanted.check_times(now)?;
         wanted.updated_at = now;
         let known = match wanted.id.as_str() {
             "" => None,
@@ -133,7 +140,7 @@ impl Silences {
         if !in_place {
             wanted.starts_at = wanted.starts_at.max(now);
         }
-        wanted.check(now)?;
+        wanted.check_matchers()?;
         if !in_place {
             if let Some(old) = known.filter(|known| known.state(now) != SilenceState::Expired) {
                 changed.extend(self.expire(&old.id.clone(), now)?);

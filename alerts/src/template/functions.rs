@@ -348,7 +348,9 @@ fn number(value: &Value<'_>) -> Result<f64, TemplateError> {
 
 fn regex(pattern: &Value<'_>) -> Result<Regex, TemplateError> {
     let pattern = pattern.print();
-    Regex::new(&pattern).map_err(|_| TemplateError(format!("`{pattern}` is not a regular expression")))
+    let translated = takt_model::go_regex::translate(&pattern).ok();
+    let regex = translated.and_then(|pattern| Regex::new(&pattern).ok());
+    regex.ok_or_else(|| TemplateError(format!("`{pattern}` is not a regular expression")))
 }
 
 /// Go puts a space between two values unless one of them is text.

@@ -294,7 +294,7 @@ mod tests {
             ("{{ humanize $labels.node }}", "`g01` is no number"),
             ("{{ match \"(\" \"x\" }}", "is not a regular expression"),
             ("{{ 1 2 }}", "cannot be called"),
-            ("{{ query \"up{\" }}", "query \"up{\": cannot read"),
+            ("{{ query \"up{x\" }}", "query \"up{x\": cannot read"),
             ("{{ query \"up == 7\" | first }}", "first() called on vector with no elements"),
             ("{{ template \"x\" }}", "no template `x`"),
             ("{{ define \"x\" }}{{ template \"x\" }}{{ end }}{{ template \"x\" }}", "templates in each other"),

@@ -1,9 +1,8 @@
 //! Conditions on labels, as PromQL writes them: `node="g01"`, `device!~"lo|veth.*"`.
 
-use super::go_regex;
 use regex::Regex;
 use std::fmt;
-use takt_model::{Labels, METRIC_NAME};
+use takt_model::{Labels, METRIC_NAME, go_regex};
 
 pub use takt_model::MatchOp;
 

@@ -14,7 +14,6 @@ mod crash;
 mod database;
 mod directory;
 mod error;
-mod go_regex;
 mod head;
 #[cfg(test)]
 mod head_cost;
@@ -46,7 +45,6 @@ pub use database::{Damaged, Database, Settings};
 pub(crate) use database::{microseconds_now, quoted};
 pub use directory::{DataDir, Holder};
 pub use error::StoreError;
-pub use go_regex::GoRegexError;
 pub use head::{Column, STALE, is_stale};
 pub use hot::Health;
 pub use intake::{Committed, Group};

@@ -264,14 +264,17 @@ impl Node {
         duration::parse(text).ok_or_else(|| self.mistake(format!("`{text}` is no duration such as `90s` or `1h30m`")))
     }
 
-    /// `true` or `false`.
+    /// `true` or `false`, also in YAML 1.1's words for them; but not in quotes, which make it text.
     ///
     /// # Errors
     /// Where it is neither.
     pub fn boolean(&self) -> Result<bool, Mistake> {
+        if let Value::Scalar { text, quoted: true } = &self.value {
+            return Err(self.mistake(format!("`{text}` is text in quotes, neither true nor false")));
+        }
         match self.text()? {
-            "true" | "True" | "TRUE" => Ok(true),
-            "false" | "False" | "FALSE" => Ok(false),
+            "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "y" | "Y" | "on" | "On" | "ON" => Ok(true),
+            "false" | "False" | "FALSE" | "no" | "No" | "NO" | "n" | "N" | "off" | "Off" | "OFF" => Ok(false),
             other => Err(self.mistake(format!("`{other}` is neither true nor false"))),
         }
     }

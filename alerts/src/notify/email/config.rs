@@ -73,8 +73,11 @@ impl EmailConfig {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse::<u16>().map_err(|_| wrong())?)),
             _ => (self.server.as_str(), None),
         };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let is_name = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/@".contains(c));
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = bare.unwrap_or(host);
+        let is_name = !host.is_empty()
+            && (bare.is_some() || !host.contains(':'))
+            && !host.contains(|c: char| c.is_whitespace() || "/@".contains(c));
         if !is_name || port == Some(0) {
             return Err(wrong());
         }
@@ -138,6 +141,7 @@ mod tests {
             ("[::1]", None, Some(("::1", 587, TlsMode::StartTls))),
             ("smtp://mail", None, None),
             ("mail:", None, None),
+            ("mail:25:26", None, None),
             ("mail:0", None, None),
             ("mail:99999", None, None),
             ("a b", None, None),

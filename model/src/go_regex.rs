@@ -7,6 +7,12 @@
 /// Go's greatest repetition.
 const MAX_REPEAT: u32 = 1000;
 
+/// The classes that are written `[:name:]`.
+const CLASSES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
+    "xdigit",
+];
+
 /// Why Go would not compile an expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GoRegexError {
@@ -16,6 +22,12 @@ pub enum GoRegexError {
     /// A repetition of more than 1000.
     #[error("invalid repeat count: `{{{0}}}`")]
     Repeat(String),
+    /// A repetition of a repetition.
+    #[error("invalid nested repetition operator: `{0}`")]
+    Nested(String),
+    /// A class of characters that neither knows, or that Rust would read as a set.
+    #[error("invalid character class range: `{0}`")]
+    Class(String),
     /// Flags that only Rust knows.
     #[error("invalid or unsupported Perl syntax: `(?{0}`")]
     Flags(String),
@@ -25,10 +37,24 @@ pub enum GoRegexError {
 ///
 /// # Errors
 /// What Go does not know.
-pub(crate) fn translate(pattern: &str) -> Result<String, GoRegexError> {
+pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
     let mut out = String::with_capacity(pattern.len());
     let mut rest = pattern;
+    // The repetition just read, with what follows it.
+    let mut repeated: Option<&str> = None;
     while let Some(c) = rest.chars().next() {
+        if let Some(length) = repetition(rest)? {
+            let lazy = usize::from(rest[length..].starts_with('?'));
+            let after = &rest[length + lazy..];
+            if let Some(first) = repeated {
+                return Err(GoRegexError::Nested(first[..first.len() - after.len()].to_owned()));
+            }
+            repeated = Some(rest);
+            out.push_str(&rest[..length + lazy]);
+            rest = after;
+            continue;
+        }
+        repeated = None;
         rest = &rest[c.len_utf8()..];
         match c {
             '\\' if rest.starts_with('Q') => {
@@ -38,10 +64,8 @@ pub(crate) fn translate(pattern: &str) -> Result<String, GoRegexError> {
             }
             '\\' => rest = escape(rest, false, &mut out)?,
             '[' => rest = class(rest, &mut out)?,
-            '{' => {
-                check_repeat(rest)?;
-                out.push(c);
-            }
+            // No repetition, so it means itself.
+            '{' | '}' => out.extend(['\\', c]),
             '(' if rest.starts_with('?') => {
                 check_flags(&rest[1..])?;
                 out.push(c);
@@ -70,7 +94,7 @@ fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str
         ('D', _) => "[^0-9]",
         ('W', _) => "[^0-9A-Za-z_]",
         ('S', _) => "[^\\t\\n\\x0c\\r ]",
-        ('b', false) if !after.starts_with('{') => "(?-u:\\b)",
+        ('b', false) => "(?-u:\\b)",
         _ => "",
     };
     if c == 'B' && !in_class {
@@ -105,7 +129,11 @@ fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str
     }
     out.push('\\');
     out.push(c);
-    Ok(after)
+    // A name or a number in braces belongs to it.
+    let braced = matches!(c, 'p' | 'P' | 'x') && after.starts_with('{');
+    let end = after.find('}').filter(|_| braced).map_or(0, |at| at + 1);
+    out.push_str(&after[..end]);
+    Ok(&after[end..])
 }
 
 /// A class, after its `[`: what is a set in Rust is a character in Go.
@@ -125,6 +153,10 @@ fn class<'p>(mut rest: &'p str, out: &mut String) -> Result<&'p str, GoRegexErro
             }
             '[' if after.starts_with(':') && after.contains(":]") => {
                 let end = after.find(":]").map_or(after.len(), |at| at + 2);
+                let name = after[1..end].trim_end_matches(":]");
+                if !CLASSES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+                    return Err(GoRegexError::Class(format!("[{}", &after[..end])));
+                }
                 out.push('[');
                 out.push_str(&after[..end]);
                 rest = &after[end..];
@@ -150,14 +182,21 @@ fn class<'p>(mut rest: &'p str, out: &mut String) -> Result<&'p str, GoRegexErro
     Ok(rest)
 }
 
-/// `{n,m}` goes to 1000 in Go; what is no repetition there means itself.
-fn check_repeat(rest: &str) -> Result<(), GoRegexError> {
-    let Some((inside, _)) = rest.split_once('}') else { return Ok(()) };
+/// How long the repetition is that this begins with, if it does. `{n,m}` goes to 1000 in Go.
+fn repetition(rest: &str) -> Result<Option<usize>, GoRegexError> {
+    if rest.starts_with(['*', '+', '?']) {
+        return Ok(Some(1));
+    }
+    let Some((inside, _)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) else { return Ok(None) };
     let is_count = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
-    let mut counts = inside.split(',').filter(|text| is_count(text));
-    match counts.any(|text| text.parse::<u32>().map_or(true, |count| count > MAX_REPEAT)) {
-        true => Err(GoRegexError::Repeat(inside.to_owned())),
-        false => Ok(()),
+    let (least, most) = inside.split_once(',').map_or((inside, None), |(least, most)| (least, Some(most)));
+    if !is_count(least) || most.is_some_and(|most| !most.is_empty() && !is_count(most)) {
+        return Ok(None);
+    }
+    let counts = [Some(least), most].into_iter().flatten().filter(|text| !text.is_empty());
+    match counts.map(str::parse::<u32>).all(|count| count.is_ok_and(|count| count <= MAX_REPEAT)) {
+        true => Ok(Some(inside.len() + 2)),
+        false => Err(GoRegexError::Repeat(inside.to_owned())),
     }
 }
 
@@ -216,9 +255,14 @@ mod tests {
             (r"\101", "A", true),
             (r"\x{41}\x41", "AA", true),
             (r"\pL+", "é", true),
+            (r"\p{Greek}{2}", "αβ", true),
+            (r".\b{start}", "a{start}", true),
             ("(?i:ab)", "AB", true),
             ("(?P<n>a)(?<m>b)", "ab", true),
             ("a{1,2}", "aa", true),
+            ("a{x}{", "a{x}{", true),
+            ("a{,2}", "a{,2}", true),
+            ("(?:a*)*?b", "aab", true),
         ] {
             assert_eq!(matches(pattern, text), is_match, "{pattern} {text}");
         }
@@ -233,6 +277,10 @@ mod tests {
             (r"\u0041", Some("invalid escape sequence: `\\u`")),
             ("a{1001}", Some("invalid repeat count: `{1001}`")),
             ("a{1,2000}", Some("invalid repeat count: `{1,2000}`")),
+            ("a**", Some("invalid nested repetition operator: `**`")),
+            ("a{2}+?b", Some("invalid nested repetition operator: `{2}+?`")),
+            ("a*?*", Some("invalid nested repetition operator: `*?*`")),
+            ("[[:foo:]]", Some("invalid character class range: `[:foo:]`")),
             ("(?x)a", Some("invalid or unsupported Perl syntax: `(?x`")),
             ("(?=a)", Some("invalid or unsupported Perl syntax: `(?=a`")),
             ("(?<=a)", Some("invalid or unsupported Perl syntax: `(?<=a`")),

@@ -1,0 +1,131 @@
+//! Bodies as Alertmanager reads them: what is no JSON, or has another type, is its code 400; what lacks a field that the
+//! contract asks for is 422 with the code 602; another media type is 415. `null` is nothing, and what stands behind the
+//! value is not read.
+
+use super::{Refusal, times};
+use axum::http::{HeaderMap, StatusCode, header};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use takt_model::Timestamp;
+
+/// The JSON that was sent as `name`.
+pub(super) fn read(name: &str, headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Refusal> {
+    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let sent = sent.unwrap_or("application/x-www-form-urlencoded");
+    let media = sent.split(';').next().unwrap_or_default().trim();
+    if bytes.is_empty() {
+        return Err(Refusal::required(name));
+    }
+    if !media.eq_ignore_ascii_case("application/json") {
+        let message = format!("unsupported media type {media:?}, only [application/json] are allowed");
+        return Err(Refusal::coded(StatusCode::UNSUPPORTED_MEDIA_TYPE, 415, message));
+    }
+    let value = serde_json::Deserializer::from_slice(bytes).into_iter().next();
+    value.unwrap_or(Ok(Value::Null)).map_err(|error| unread(name, error.to_string()))
+}
+
+/// A body called `name` that cannot be what it should be.
+fn unread(name: &str, why: String) -> Refusal {
+    Refusal::coded(StatusCode::BAD_REQUEST, 400, format!("parsing {name} body from \"\" failed, because {why}"))
+}
+
+/// One object of a body.
+pub(super) struct Object<'b> {
+    /// What the whole body is called.
+    name: &'static str,
+    /// Where the object is in it, with a dot at the end: `matchers.0.`
+    place: String,
+    fields: Option<&'b Map<String, Value>>,
+}
+
+impl<'b> Object<'b> {
+    /// The object, `null` being one without fields.
+    pub(super) fn of(name: &'static str, place: String, value: &'b Value) -> Result<Self, Refusal> {
+        match value {
+            Value::Object(fields) => Ok(Self { name, place, fields: Some(fields) }),
+            Value::Null => Ok(Self { name, place, fields: None }),
+            other => Err(unread(name, format!("{} is no object", found(other)))),
+        }
+    }
+
+    /// A field; nothing where it is not there, or `null`.
+    fn get(&self, field: &str) -> Option<&'b Value> {
+        self.fields?.get(field).filter(|value| !value.is_null())
+    }
+
+    /// A field as `read` understands it; `read` says what it should be where it is something else.
+    fn field<T>(
+        &self,
+        field: &str,
+        read: impl FnOnce(&'b Value) -> Result<T, &'static str>,
+    ) -> Result<Option<T>, Refusal> {
+        let wrong = |value: &Value, should| {
+            unread(self.name, format!("{}{field} is {}, no {should}", self.place, found(value)))
+        };
+        self.get(field).map(|value| read(value).map_err(|should| wrong(value, should))).transpose()
+    }
+
+    pub(super) fn text(&self, field: &str) -> Result<Option<&'b str>, Refusal> {
+        self.field(field, |value| value.as_str().ok_or("text"))
+    }
+
+    pub(super) fn boolean(&self, field: &str) -> Result<Option<bool>, Refusal> {
+        self.field(field, |value| value.as_bool().ok_or("true or false"))
+    }
+
+    pub(super) fn list(&self, field: &str) -> Result<Option<&'b [Value]>, Refusal> {
+        self.field(field, |value| value.as_array().map(Vec::as_slice).ok_or("list"))
+    }
+
+    /// Names and texts; `null` is the empty text.
+    pub(super) fn texts(&self, field: &str) -> Result<Option<BTreeMap<String, String>>, Refusal> {
+        self.field(field, |value| {
+            let pairs = value.as_object().ok_or("object")?.iter();
+            let text = |value: &Value| match value {
+                Value::Null => Ok(String::new()),
+                value => value.as_str().map(str::to_owned).ok_or("object of texts"),
+            };
+            pairs.map(|(name, value)| Ok((name.clone(), text(value)?))).collect()
+        })
+    }
+
+    /// An instant; the outer nothing is a field that is not there, the inner one Go's zero time.
+    pub(super) fn instant(&self, field: &str) -> Result<Option<Option<Timestamp>>, Refusal> {
+        let read = |text| times::read(Some(text)).map_err(|error| unread(self.name, error));
+        self.text(field)?.map(read).transpose()
+    }
+
+    /// A field that the contract asks for.
+    pub(super) fn required<T>(&self, field: &str, value: Option<T>) -> Result<T, Refusal> {
+        value.ok_or_else(|| Refusal::required(&format!("{}{field}", self.place)))
+    }
+
+    /// A field that has the right type and cannot be what it is.
+    pub(super) fn invalid(&self, code: u32, field: &str, must: &str) -> Refusal {
+        let message = format!("{}{field} in body {must}", self.place);
+        Refusal::coded(StatusCode::UNPROCESSABLE_ENTITY, code, message)
+    }
+}
+
+fn found(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+impl Refusal {
+    /// Alertmanager's error that has a code of its own.
+    pub(super) fn coded(status: StatusCode, code: u32, message: impl Into<String>) -> Self {
+        Self(status, json!({"code": code, "message": message.into()}))
+    }
+
+    /// A field that the contract asks for is not there.
+    pub(super) fn required(field: &str) -> Self {
+        Self::coded(StatusCode::UNPROCESSABLE_ENTITY, 602, format!("{field} in body is required"))
+    }
+}

@@ -1,0 +1,94 @@
+//! Settings of Alertmanager's that say how a message looks. Takt's messages are made otherwise, so they are read over;
+//! but what is wrong in them is wrong here too, or the file would be good for one of the two only.
+
+use crate::yaml::{Mistake, Node};
+use std::collections::BTreeSet;
+
+/// Checks how Slack's attachments look.
+///
+/// # Errors
+/// At the first mistake.
+pub(super) fn check_slack(settings: &Node) -> Result<(), Mistake> {
+    let inside = |key: &str, node: &Node| match key {
+        "fields" => node.list()?.iter().try_for_each(field),
+        "actions" => node.list()?.iter().try_for_each(action),
+        "short_fields" | "link_names" => node.boolean().map(drop),
+        "mrkdwn_in" => node.texts().map(drop),
+        "http_config" => Ok(()),
+        _ => node.text().map(drop),
+    };
+    let mut given = settings.pairs()?.filter(|(_, node)| !node.is_null());
+    given.try_for_each(|(key, node)| inside(key, node).map_err(|mistake| mistake.within(format!("`{key}`"))))
+}
+
+/// Checks a mail's headers: texts, each name once, whatever its case.
+///
+/// # Errors
+/// At the first mistake.
+pub(super) fn check_headers(headers: &Node) -> Result<(), Mistake> {
+    let mut seen = BTreeSet::new();
+    for (name, node) in headers.pairs()? {
+        node.text()?;
+        if !seen.insert(name.to_ascii_lowercase()) {
+            return Err(node.mistake(format!("there are two headers `{name}`")));
+        }
+    }
+    Ok(())
+}
+
+fn field(node: &Node) -> Result<(), Mistake> {
+    let fields = node.fields(&["title", "value", "short"])?;
+    fields.optional("short", Node::boolean)?;
+    needs(node, &["title", "value"])
+}
+
+fn action(node: &Node) -> Result<(), Mistake> {
+    let fields = node.fields(&["type", "text", "url", "style", "name", "value", "confirm"])?;
+    needs(node, &["type", "text"])?;
+    if needs(node, &["url"]).is_err() {
+        needs(node, &["name"])?;
+    }
+    fields.optional("confirm", |confirm| {
+        confirm.fields(&["text", "title", "ok_text", "dismiss_text"])?;
+        needs(confirm, &["text"])
+    })?;
+    Ok(())
+}
+
+fn needs(node: &Node, keys: &[&str]) -> Result<(), Mistake> {
+    keys.iter().try_for_each(|key| match node.get(key).map_or(Ok(""), Node::text)? {
+        "" => Err(node.mistake(format!("`{key}` is missing"))),
+        _ => Ok(()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_wrong_though_it_is_read_over() {
+        for (text, said) in [
+            ("{fields: [{title: a, value: b, short: true}], actions: [{type: button, text: x, url: y}]}", ""),
+            ("{actions: [{type: button, text: x, name: y, confirm: {text: sure?}}], mrkdwn_in: [text], color: }", ""),
+            ("{fields: [{title: a}]}", "`fields`: `value` is missing"),
+            ("{fields: [{value: a}]}", "`title` is missing"),
+            ("{fields: [{title: a, value: b, short: x}]}", "neither true nor false"),
+            ("{fields: {}}", "expected a list"),
+            ("{actions: [{type: a, text: b}]}", "`name` is missing"),
+            ("{actions: [{type: a, text: b, name: c, confirm: {}}]}", "`text` is missing"),
+            ("{short_fields: x}", "neither true nor false"),
+            ("{mrkdwn_in: x}", "expected a list"),
+            ("{title: [x]}", "expected text"),
+        ] {
+            let found = check_slack(&Node::read(text).unwrap()).map_err(|mistake| mistake.to_string());
+            assert_eq!(found.is_ok(), said.is_empty(), "{text}: {found:?}");
+            assert!(found.err().unwrap_or_default().contains(said), "{text}");
+        }
+        for (text, is_good) in
+            [("{Subject: a, X: 1}", true), ("{Subject: a, subject: b}", false), ("{X: [1]}", false), ("x", false)]
+        {
+            assert_eq!(check_headers(&Node::read(text).unwrap()).is_ok(), is_good, "{text}");
+        }
+    }
+}

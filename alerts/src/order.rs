@@ -1,0 +1,60 @@
+//! The order in which Alertmanager tells alerts and groups.
+
+use std::cmp::Ordering;
+use takt_model::Labels;
+
+/// Fewer labels first; then by the first name that only one has, or whose values differ.
+pub fn labels(a: &Labels, b: &Labels) -> Ordering {
+    let by_count = a.len().cmp(&b.len());
+    let differs = || a.iter().zip(b.iter()).find(|(a, b)| a != b);
+    by_count.then_with(|| match differs() {
+        // Whose name is the greater one lacks the other's.
+        Some(((name, _), (other, _))) if name != other => other.cmp(name),
+        Some(((_, value), (_, other))) => value.cmp(other),
+        None => Ordering::Equal,
+    })
+}
+
+/// By job, then instance, what lacks them last; then as [`labels`].
+pub fn alerts(a: &Labels, b: &Labels) -> Ordering {
+    let by = |name: &str| {
+        let (a, b) = (a.get(name), b.get(name));
+        (a.is_none(), a).cmp(&(b.is_none(), b))
+    };
+    by("job").then_with(|| by("instance")).then_with(|| labels(a, b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::parse_series;
+
+    #[test]
+    fn each_comes_before_the_next() {
+        let sorted = [
+            "{job=a,z=1}",
+            "{job=b,instance=a,x=9,y=9}",
+            "{job=b,instance=b}",
+            "{job=b,x=1}",
+            "{instance=a}",
+            "{}",
+            "{b=1}",
+            "{a=1}",
+            "{a=2}",
+            "{b=1,c=1}",
+            "{a=1,c=1}",
+            "{a=1,b=2}",
+        ];
+        let sorted = sorted.map(parse_series);
+        for (at, one) in sorted.iter().enumerate() {
+            assert_eq!(alerts(one, one), Ordering::Equal);
+            for later in &sorted[at + 1..] {
+                assert_eq!(
+                    (alerts(one, later), alerts(later, one)),
+                    (Ordering::Less, Ordering::Greater),
+                    "{one} {later}"
+                );
+            }
+        }
+    }
+}
