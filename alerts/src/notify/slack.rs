@@ -141,6 +141,8 @@ impl HttpNotifier for Slack {
     fn outcome(&self, reply: &Reply) -> Outcome {
         match (by_status(reply), &self.bot) {
             (Outcome::Sent(_), Some(_)) => by_body(reply),
+            // A webhook says `ok`. What stands in its place may say JSON, or a proxy's page that nobody asked for.
+            (Outcome::Sent(_), None) if reply.body.trim_start().starts_with(['{', '<']) => by_body(reply),
             (outcome, _) => outcome,
         }
     }
@@ -471,6 +473,15 @@ mod tests {
         }
         let (_, outcome) = steps(Reason::Resolved, thread, &[limited]);
         assert!(matches!(outcome, Some(Outcome::TryAgain { .. })), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_page_in_place_of_a_webhooks_answer_is_no_delivery() {
+        let webhook = Slack::webhook("http://x");
+        let said = |body: &str| webhook.outcome(&Reply { status: 200, retry_after: None, body: body.to_owned() });
+        assert_eq!((said("ok"), said("")), (Outcome::Sent(None), Outcome::Sent(None)));
+        assert!(matches!(said("<html>log in</html>"), Outcome::TryAgain { .. }));
+        assert!(matches!(said(r#"{"ok":false,"error":"invalid_payload"}"#), Outcome::GiveUp { .. }));
     }
 
     #[test]

@@ -463,7 +463,7 @@ fn add_route(node: &Node, parent: &Route, names: &Names<'_>, tree: &mut Vec<Rout
             })?
             .flatten()
             .unwrap_or_else(|| parent.receiver.clone()),
-        group_by: fields.optional("group_by", group_by)?.unwrap_or_else(|| parent.group_by.clone()),
+        group_by: fields.optional("group_by", group_by)?.flatten().unwrap_or_else(|| parent.group_by.clone()),
         matchers,
         is_continued: fields.or_default("continue", Node::boolean)?,
         group_wait: fields.optional("group_wait", Node::duration)?.unwrap_or(parent.group_wait),
@@ -502,15 +502,17 @@ fn intervals(node: &Node, names: &Names<'_>) -> Result<Vec<String>, Mistake> {
     node.list()?.iter().map(|item| known(item, &names.intervals, "time interval")).collect()
 }
 
-fn group_by(node: &Node) -> Result<GroupBy, Mistake> {
+/// The labels to group by; nothing where the list is empty, which inherits like one that is not there.
+fn group_by(node: &Node) -> Result<Option<GroupBy>, Mistake> {
     let names = node.list()?.iter().map(label_name).collect::<Result<Vec<_>, _>>()?;
     let (all, labels): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| name == "...");
     let different: BTreeSet<String> = labels.iter().cloned().collect();
     match (all.is_empty(), labels.is_empty()) {
-        (false, true) => Ok(GroupBy::All),
+        (false, true) => Ok(Some(GroupBy::All)),
+        (true, true) => Ok(None),
         (false, false) => Err(node.mistake("`...` stands for all labels and so stands alone")),
         _ if different.len() < labels.len() => Err(node.mistake("a label is named twice")),
-        _ => Ok(GroupBy::Labels(different)),
+        _ => Ok(Some(GroupBy::Labels(different))),
     }
 }
 
@@ -577,7 +579,7 @@ time_intervals:
         let gpu = config.routes.get(2);
         assert_eq!(gpu.key, r#"{}/{severity="critical"}/{team="gpu"}"#);
         assert_eq!((gpu.group_wait, gpu.repeat_interval), (Duration::ZERO, Duration::from_secs(4 * 3600)));
-        assert_eq!((&gpu.group_by, gpu.labels.get("desk")), (&GroupBy::Labels(BTreeSet::new()), Some("4")));
+        assert_eq!((&gpu.group_by, gpu.labels.get("desk")), (&config.routes.get(0).group_by, Some("4")), "[] inherits");
         assert_eq!(config.routes.get(3).group_by, GroupBy::All);
         assert_eq!(config.inhibit_rules[0].target.to_string(), r#"{scope="node",severity=~".+"}"#);
     }

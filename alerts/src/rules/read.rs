@@ -4,6 +4,7 @@ use super::{AlertingRule, Group, ON_EXPORTER_DOWN, OnExporterDown, RecordingRule
 use crate::ports::Query;
 use crate::template::{Template, TemplateError};
 use crate::yaml::{Fields, Mistake, Node};
+use std::time::Duration;
 use takt_model::METRIC_NAME;
 
 const GROUP_KEYS: &[&str] = &["name", "interval", "query_offset", "limit", "labels", "rules"];
@@ -64,7 +65,8 @@ fn group(node: &Node) -> Result<Group, Mistake> {
             name: name.to_owned(),
             interval: fields.optional("interval", Node::duration)?,
             query_offset: fields.optional("query_offset", Node::duration)?,
-            limit: fields.or_default("limit", Node::number)?,
+            // As in Prometheus, less than none is no limit either.
+            limit: usize::try_from(fields.or_default("limit", Node::number::<i64>)?).unwrap_or(0),
             rules: rules.iter().map(|node| rule(node, &labels)).collect::<Result<_, _>>()?,
         })
     };
@@ -83,6 +85,7 @@ fn rule(node: &Node, group_labels: &[(String, Template)]) -> Result<Rule, Mistak
         let fields = node.fields(RULE_KEYS)?;
         match (fields.get("alert"), fields.get("record")) {
             (Some(_), Some(_)) => Err(node.mistake("a rule is an alert or a record, not both")),
+            (Some(alert), None) if alert.text() == Ok("") => Err(alert.mistake("an alert needs a name")),
             (Some(alert), None) => alerting(alert.text()?, &fields, group_labels).map(Rule::Alerting),
             (None, Some(record)) => recording(record, &fields, group_labels).map(Rule::Recording),
             (None, None) => Err(node.mistake("a rule needs `alert` or `record`")),
@@ -127,7 +130,12 @@ fn recording(
     if name.is_empty() || name.contains(['{', '}']) {
         return Err(record.mistake(format!("`{name}` is no name for a metric; an expression belongs into `expr`")));
     }
-    if let Some(key) = ["for", "keep_firing_for", "annotations"].iter().find(|key| fields.get(key).is_some()) {
+    let says_something = |key: &str| match (key, fields.get(key)) {
+        (_, None) => false,
+        ("annotations", Some(node)) => node.pairs().is_ok_and(|mut all| all.next().is_some()),
+        (_, Some(node)) => node.duration() != Ok(Duration::ZERO),
+    };
+    if let Some(key) = ["for", "keep_firing_for", "annotations"].iter().find(|key| says_something(key)) {
         return Err(Mistake::new(fields.line(), format!("a recording rule has no `{key}`")));
     }
     let own = fields.or_default("labels", |node| templates(node, true))?;
@@ -176,7 +184,6 @@ pub(crate) fn templates(node: &Node, are_labels: bool) -> Result<Vec<(String, Te
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const GOOD: &str = r#"
 groups:
@@ -200,6 +207,12 @@ groups:
         labels: {source: 1}
   - name: empty
 "#;
+
+    #[test]
+    fn what_says_nothing_is_no_mistake() {
+        let text = "groups: [{name: g, limit: -1, rules: [{record: a, expr: up, for: 0s, annotations: {}}]}]";
+        assert_eq!(RuleFile::read("a.yml", text).unwrap().groups[0].limit, 0);
+    }
 
     #[test]
     fn reads_every_field() {
@@ -240,6 +253,7 @@ groups:
             ("groups: [{name: g, rules: [{alert: A, expr: ' '}]}]", "`expr` is empty"),
             ("groups: [{name: g, rules: [{record: 'a{b=\"c\"}', expr: up}]}]", "`a{b=\"c\"}` is no name for a metric"),
             ("groups: [{name: g, rules: [{record: a, expr: up, for: 1m}]}]", "a recording rule has no `for`"),
+            ("groups: [{name: g, rules: [{alert: '', expr: up}]}]", "an alert needs a name"),
             ("groups: [{name: g, rules: [{alert: A, expr: up, labels: {__name__: x}}]}]", "`__name__` cannot be set"),
             ("groups: [{name: g, rules: [{alert: A, expr: up, labels: {'': x}}]}]", "`` cannot be set here"),
             (

@@ -152,7 +152,8 @@ async fn post(http: &Client, request: Request) -> reqwest::Result<Reply> {
         builder = builder.header(name, value);
     }
     let mut response = builder.send().await?;
-    let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let asked = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+    let retry_after = asked.and_then(|asked| retry_after(asked, jiff::Timestamp::now()));
     let status = response.status().as_u16();
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
@@ -163,5 +164,41 @@ async fn post(http: &Client, request: Request) -> reqwest::Result<Reply> {
     }
     body.truncate(REPLY_MAX);
     let body = String::from_utf8_lossy(&body).into_owned();
-    Ok(Reply { status, retry_after: retry_after.map(Duration::from_secs), body })
+    Ok(Reply { status, retry_after, body })
+}
+
+/// `Retry-After`, in seconds or as a date. A mistake of the other side must not keep an alert for days.
+fn retry_after(asked: &str, now: jiff::Timestamp) -> Option<Duration> {
+    let seconds = asked.trim().parse().map(Duration::from_secs).ok();
+    let until = || {
+        let at = jiff::fmt::rfc2822::parse(asked.trim()).ok()?.timestamp();
+        Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
+    };
+    seconds.or_else(until).map(|wait| wait.min(RETRY_AFTER_MAX))
+}
+
+/// The longest `Retry-After` that is obeyed.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(15 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_in_each_form() {
+        let now = "2026-11-22T08:00:00Z".parse().unwrap();
+        for (asked, seconds) in [
+            ("30", Some(30)),
+            (" 0 ", Some(0)),
+            ("Sun, 22 Nov 2026 08:01:00 GMT", Some(60)),
+            ("Sun, 22 Nov 2026 07:00:00 GMT", Some(0)),
+            ("99999999999", Some(900)),
+            ("Tue, 22 Nov 2033 08:01:00 GMT", Some(900)),
+            ("soon", None),
+            ("-1", None),
+            ("", None),
+        ] {
+            assert_eq!(retry_after(asked, now).map(|wait| wait.as_secs()), seconds, "{asked}");
+        }
+    }
 }

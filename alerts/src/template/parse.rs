@@ -448,8 +448,18 @@ impl Parser {
                     (token, _) => operands.push(self.operand(token, tokens)?),
                 }
             }
-            if operands.is_empty() {
-                return fail("a value is missing");
+            let is_constant = |operand: &Operand| {
+                matches!(operand.base, Base::Text(_) | Base::Int(_) | Base::Float(_) | Base::Bool(_) | Base::Nil)
+            };
+            match operands.first() {
+                None => return fail("a value is missing"),
+                Some(first) if !commands.is_empty() && is_constant(first) => {
+                    return fail(format!(
+                        "what stands first in stage {} of the pipeline cannot be called",
+                        commands.len() + 1
+                    ));
+                }
+                Some(_) => {}
             }
             commands.push(Command { operands });
             if tokens.next_if(|token| **token == Token::Sign("|")).is_none() {
