@@ -190,7 +190,7 @@ fn by_name(labels: &Labels) -> BTreeMap<&str, &str> {
 fn gettable(alert: &Alert, why: &Suppressed, receivers: &[&str], config: &Config, now: Timestamp) -> Value {
     let is_suppressed = !why.silenced_by.is_empty() || why.inhibited_by.is_some() || !why.muted_by.is_empty();
     let inhibited_by: Vec<String> = why.inhibited_by.iter().map(ToString::to_string).collect();
-    json!({
+    let mut shown = json!({
         "labels": by_name(&alert.labels),
         "annotations": alert.annotations,
         "receivers": receivers.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
@@ -198,14 +198,17 @@ fn gettable(alert: &Alert, why: &Suppressed, receivers: &[&str], config: &Config
         "startsAt": times::write(alert.starts_at),
         "updatedAt": times::write(alert.updated_at),
         "endsAt": times::write(alert.ends_at.unwrap_or(now.plus(config.resolve_timeout))),
-        "generatorURL": alert.generator_url,
         "status": {
             "state": if is_suppressed { "suppressed" } else { "active" },
             "silencedBy": why.silenced_by,
             "inhibitedBy": inhibited_by,
             "mutedBy": why.muted_by,
         },
-    })
+    });
+    if !alert.generator_url.is_empty() {
+        shown["generatorURL"] = json!(alert.generator_url);
+    }
+    shown
 }
 
 #[cfg(test)]

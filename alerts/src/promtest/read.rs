@@ -1,9 +1,10 @@
 //! From the text of a test file to its tests.
 
 use super::{AlertTest, ExpressionTest, Test, TestFile, series};
-use crate::routing::matcher::{MatchOp, parse_matchers};
 use crate::rules::ALERT_NAME;
+use crate::unquote::unquote;
 use crate::yaml::{Mistake, Node};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
@@ -117,38 +118,100 @@ fn expression_test(node: &Node) -> Result<ExpressionTest, Mistake> {
     Ok(ExpressionTest { at, expr: fields.require("expr")?.text()?.to_owned(), expected })
 }
 
-/// A series as Prometheus writes it: `up{job="node"}`.
+/// A series as Prometheus writes it: `up{job="node"}`, or `{"gpu.power", node="g01"}` with a name that only quotes can
+/// hold.
 fn labels(node: &Node) -> Result<Labels, Mistake> {
     let text = node.text()?.trim();
-    let wrong = || node.mistake(format!("`{text}` is no series such as `up{{job=\"node\"}}`"));
-    let (mut name, braces) = text.split_at(text.find('{').unwrap_or(text.len()));
-    let mut braces = braces.to_owned();
-    // A name that only quotes can hold stands in the braces, without a value: `{"gpu.power", node="g01"}`.
-    if let Some((quoted, rest)) = quoted_name(text) {
-        (name, braces) = (quoted, format!("{{{rest}"));
-    }
-    let braces = braces.as_str();
-    if braces.starts_with('{') != braces.ends_with('}') {
-        return Err(wrong());
-    }
-    let matchers = parse_matchers(braces).map_err(|_| wrong())?;
-    if matchers.iter().any(|matcher| matcher.op() != MatchOp::Equal) {
-        return Err(wrong());
-    }
-    let mut labels: Labels = matchers.iter().map(|matcher| (matcher.name(), matcher.value())).collect();
-    match name.trim() {
-        "" => {}
-        name if name.contains(char::is_whitespace) && !text.starts_with("{\"") => return Err(wrong()),
-        name => labels.set(METRIC_NAME, name),
-    }
-    Ok(labels)
+    let read = || -> Option<Labels> {
+        let (name, braces) = text.split_at(text.find('{').unwrap_or(text.len()));
+        let name = name.trim();
+        let mut labels = if braces.is_empty() { Labels::new() } else { pairs(braces)? };
+        match name {
+            "" => {}
+            name if name.contains(char::is_whitespace) || labels.get(METRIC_NAME).is_some() => return None,
+            name => labels.set(METRIC_NAME, name),
+        }
+        Some(labels)
+    };
+    read().ok_or_else(|| node.mistake(format!("`{text}` is no series such as `up{{job=\"node\"}}`")))
 }
 
-/// `name` and what follows of `{"name", …}`.
-fn quoted_name(text: &str) -> Option<(&str, &str)> {
-    let inside = text.strip_prefix('{')?.trim_start().strip_prefix('"')?;
-    let (name, rest) = inside.split_once('"')?;
-    let rest = rest.trim_start();
-    let rest = rest.strip_prefix(',').or_else(|| rest.starts_with('}').then_some(rest))?;
-    (!name.contains('\\')).then_some((name, rest))
+/// Labels in braces, each name once; a text without a name is the metric's.
+fn pairs(braces: &str) -> Option<Labels> {
+    let mut rest = braces.strip_prefix('{')?.strip_suffix('}')?.trim_start();
+    let (mut labels, mut seen) = (Labels::new(), BTreeSet::new());
+    while !rest.is_empty() {
+        let (name, behind) = match quoted(rest) {
+            Some((name, behind)) => (name, behind),
+            None => {
+                let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+                let is_name = end > 0 && !rest.starts_with(|c: char| c.is_ascii_digit());
+                is_name.then(|| (rest[..end].to_owned(), rest[end..].trim_start()))?
+            }
+        };
+        let (name, value, behind) = match behind.strip_prefix('=') {
+            Some(behind) => {
+                let (value, behind) = quoted(behind.trim_start())?;
+                (name, value, behind)
+            }
+            None if rest.starts_with(['"', '\'', '`']) => (METRIC_NAME.to_owned(), name, behind),
+            None => return None,
+        };
+        if !seen.insert(name.clone()) {
+            return None;
+        }
+        labels.set(&name, &value);
+        rest = if behind.is_empty() { behind } else { behind.strip_prefix(',')?.trim_start() };
+    }
+    Some(labels)
+}
+
+/// A text in one of PromQL's three kinds of quotes, and what follows it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\'' | '`'))?;
+    let inside = &text[1..];
+    let mut escaped = false;
+    let end = inside.find(|c| {
+        let closes = c == quote && !escaped;
+        escaped = c == '\\' && !escaped && quote != '`';
+        closes
+    })?;
+    let raw = &inside[..end];
+    let value = match quote {
+        '`' => raw.to_owned(),
+        // What is escaped in one kind of quotes is not in the other.
+        '\'' => unquote(&raw.replace("\\'", "'").replace('"', "\\\""))?,
+        _ => unquote(raw)?,
+    };
+    Some((value, inside[end + 1..].trim_start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_are_read_as_promql_reads_them() {
+        for (text, printed) in [
+            ("up", Some("up")),
+            ("m:x {}", Some("m:x")),
+            (r#"m{a="b,}",}"#, Some(r#"m{a="b,}"}"#)),
+            (r"m{a='b', c = `\d`}", Some(r#"m{a="b", c="\\d"}"#)),
+            (r#"m{a="\u0041\""}"#, Some(r#"m{a="A\""}"#)),
+            (r#"{"m.x", "a b"="c"}"#, Some(r#"m.x{a b="c"}"#)),
+            ("m{a=b}", None),
+            (r#"m{a="b",a="c"}"#, None),
+            (r#"m{a=~"b"}"#, None),
+            (r#"m{a="b" c="d"}"#, None),
+            (r#"m{a="\d"}"#, None),
+            (r#"m{0a="x"}"#, None),
+            (r#"m{__name__="x"}"#, None),
+            ("m{", None),
+            ("m a", None),
+        ] {
+            let node = Node::read("{x: }").unwrap().with_text("x", text);
+            let read = labels(node.get("x").unwrap()).ok().map(|labels| labels.to_string());
+            assert_eq!(read.as_deref(), printed, "{text}");
+        }
+    }
 }
