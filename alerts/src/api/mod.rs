@@ -11,6 +11,7 @@ mod times;
 
 use crate::run::{ChangeError, Handle, Stopped};
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -26,6 +27,9 @@ pub struct Api {
     pub started: jiff::Timestamp,
 }
 
+/// The longest body that is read, in bytes. Who pushes sends many alerts at once, with all their words.
+const BODY_MAX: usize = 32 << 20;
+
 /// The routes.
 pub fn router(api: Api) -> Router {
     Router::new()
@@ -37,6 +41,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v2/silence/{id}", get(silences::get).delete(silences::expire))
         .route("/api/v1/rules", get(rules::rules))
         .route("/api/v1/alerts", get(rules::alerts))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(api)
 }
 

@@ -56,7 +56,9 @@ pub fn subject(message: &Message) -> String {
     names.sort_unstable();
     names.dedup();
     let nodes = message.alerts.iter().filter_map(|alert| alert.labels.get("node"));
-    format!("[{state}] {} {}", some(&names), some(&folded(nodes))).trim_end().to_owned()
+    // A title is one line, whatever labels hold.
+    let words = format!("[{state}] {} {}", some(&names), some(&folded(nodes)));
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Where a reader finds more: the page of what fires, at the alert where it is one.
@@ -239,6 +241,13 @@ mod tests {
             text(&row.message).split("\n\n").next().unwrap(),
             "GpuHot: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\njob: 0 of ada\nwhat to do: drain"
         );
+    }
+
+    #[test]
+    fn a_title_is_one_line_whatever_labels_hold() {
+        let mut row = row(1, "too hot");
+        row.message.alerts[0].labels.set("node", "g0\r\nBcc: eve@lab.example\n");
+        assert!(!subject(&row.message).contains(['\r', '\n']), "{}", subject(&row.message));
     }
 
     #[test]
