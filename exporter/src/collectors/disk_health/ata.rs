@@ -124,9 +124,7 @@ fn read_attributes(data: &Sector, thresholds: Option<&Sector>, health: &mut Heal
     let thresholds = thresholds.filter(|thresholds| adds_up(thresholds));
     let mut failing = 0;
     for entry in entries(data) {
-        let raw =
-            |bytes: usize| entry[5..5 + bytes].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-        let count = |bytes| Some(raw(bytes) as f64);
+        let count = |bytes: usize| Some(number(&entry[5..5 + bytes]));
         let temperature = || Some(f64::from(entry[5])).filter(|celsius| (1.0..=120.0).contains(celsius));
         // Some makers keep other things in the upper bytes, by smartmontools' drive database: 5 and 188 have two
         // bytes, 9 three, temperatures one with the lowest and the highest beside it.
@@ -149,6 +147,11 @@ fn read_attributes(data: &Sector, thresholds: Option<&Sector>, health: &mut Heal
         failing += u32::from(threshold.is_some_and(|threshold| is_failing(threshold[1])));
     }
     health.failing_attributes = thresholds.map(|_| f64::from(failing));
+}
+
+/// Numbers are little-endian.
+fn number(bytes: &[u8]) -> f64 {
+    bytes.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) as f64
 }
 
 fn entries(page: &Sector) -> impl Iterator<Item = &[u8]> {
@@ -190,18 +193,15 @@ fn read_statistics(statistics: &Sector, page: u8, sector_bytes: f64, health: &mu
         return;
     }
     // Eight bytes each: the number, and in the last whether there is one and it means something.
-    let number = |at: usize, bytes: usize| {
-        let is_valid = statistics[at + 7] & 0xc0 == 0xc0;
-        let number = statistics[at..at + bytes].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-        is_valid.then_some(number as f64)
-    };
+    let valid =
+        |at: usize, bytes: usize| (statistics[at + 7] & 0xc0 == 0xc0).then(|| number(&statistics[at..at + bytes]));
     match page {
         GENERAL => {
-            health.power_on_seconds = number(0x10, 4).map(|hours| hours * 3600.0).or(health.power_on_seconds);
-            health.written_bytes = number(0x18, 6).map(|sectors| sectors * sector_bytes);
-            health.read_bytes = number(0x28, 6).map(|sectors| sectors * sector_bytes);
+            health.power_on_seconds = valid(0x10, 4).map(|hours| hours * 3600.0).or(health.power_on_seconds);
+            health.written_bytes = valid(0x18, 6).map(|sectors| sectors * sector_bytes);
+            health.read_bytes = valid(0x28, 6).map(|sectors| sectors * sector_bytes);
         }
-        _ => health.used = number(0x08, 1).map(|percent| percent / 100.0),
+        _ => health.used = valid(0x08, 1).map(|percent| percent / 100.0),
     }
 }
 

@@ -30,21 +30,14 @@ struct DiskHealth {
     asked: Option<Instant>,
     /// What each said.
     disks: BTreeMap<String, Disk>,
-    /// Why none did.
-    problem: Option<Problem>,
+    /// Why some said nothing.
+    problem: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 struct Disk {
     health: Health,
     is_asleep: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Problem {
-    NoDisks,
-    NotAllowed,
-    AllRefuse,
 }
 
 /// What one disk says; `None` is what it does not say.
@@ -146,6 +139,10 @@ const METRICS: &[Metric] = &[
 
 const EVERY: Duration = Duration::from_secs(300);
 
+const NO_DISKS: &str = "no SATA or SAS disks";
+const NOT_ALLOWED: &str = "SATA disks tell their health with CAP_SYS_RAWIO only";
+const ALL_REFUSE: &str = "no disk tells its health";
+
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let block = options.paths.sysfs.join("block");
     Box::new(DiskHealth { block, asked: None, disks: BTreeMap::new(), problem: None })
@@ -178,11 +175,7 @@ impl Collector for DiskHealth {
         }
         match self.problem.filter(|_| self.disks.is_empty()) {
             None => Ok(()),
-            Some(Problem::NoDisks) => Err(CollectError::Absent("no SATA or SAS disks")),
-            Some(Problem::NotAllowed) => {
-                Err(CollectError::Absent("SATA disks tell their health with CAP_SYS_RAWIO only"))
-            }
-            Some(Problem::AllRefuse) => Err(CollectError::Absent("no disk tells its health")),
+            Some(problem) => Err(CollectError::Absent(problem)),
         }
     }
 }
@@ -190,9 +183,9 @@ impl Collector for DiskHealth {
 impl DiskHealth {
     fn ask(&mut self) -> Result<(), CollectError> {
         let names = sysfs::names(&self.block, "sd")
-            .map_err(|source| CollectError::read(&self.block, source).or_absent("no SATA or SAS disks"))?;
+            .map_err(|source| CollectError::read(&self.block, source).or_absent(NO_DISKS))?;
         let mut known = std::mem::take(&mut self.disks);
-        self.problem = names.is_empty().then_some(Problem::NoDisks);
+        let problem_before = std::mem::replace(&mut self.problem, names.is_empty().then_some(NO_DISKS));
         for name in names.into_iter().take(MAX_DEVICES) {
             let disk = match ask(&self.block.join(&name), &name) {
                 Ok(Some(health)) => Disk { health, is_asleep: false },
@@ -201,16 +194,20 @@ impl DiskHealth {
                     Disk { health: Health { temperature: None, ..before }, is_asleep: true }
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    self.problem = Some(Problem::NotAllowed);
+                    self.problem = Some(NOT_ALLOWED);
                     continue;
                 }
                 Err(error) => {
                     tracing::debug!(device = name, %error, "tells no health");
-                    self.problem = self.problem.or(Some(Problem::AllRefuse));
+                    self.problem = self.problem.or(Some(ALL_REFUSE));
                     continue;
                 }
             };
             self.disks.insert(name, disk);
+        }
+        // Where all are left out, that is the collector's outcome.
+        if self.problem == Some(NOT_ALLOWED) && problem_before != self.problem && !self.disks.is_empty() {
+            tracing::info!(collector = "disk_health", error = NOT_ALLOWED, "some disks are left out");
         }
         Ok(())
     }
@@ -304,6 +301,6 @@ mod tests {
         };
         assert!(matches!(collect(), Err(CollectError::Absent(_))));
         std::fs::create_dir_all(sys.path().join("block/vda")).unwrap();
-        assert!(matches!(collect(), Err(CollectError::Absent("no SATA or SAS disks"))));
+        assert!(matches!(collect(), Err(CollectError::Absent(NO_DISKS))));
     }
 }
