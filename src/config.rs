@@ -144,6 +144,9 @@ impl Config {
         if self.reports.send && !self.email.is_set() {
             bail!("reports.send: expected a mail server in [email], found none");
         }
+        if self.reports.weekly && !self.email.is_set() {
+            bail!("reports.weekly: expected a mail server in [email], found none");
+        }
         Ok(())
     }
 

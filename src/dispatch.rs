@@ -1,7 +1,9 @@
 //! Sending the month's reports: by the server when the month has turned, or by hand with `takt report send`.
 
 use crate::config::Config;
-use crate::report::{Letter, ReportsConfig, SLACK, Warning, due, in_short, warnings};
+use crate::report::{
+    Letter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, Warning, Weekly, due, in_short, warnings, weekly,
+};
 use anyhow::Context;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -34,13 +36,18 @@ pub async fn keep_sending(
     zone: TimeZone,
     mut stop: watch::Receiver<bool>,
 ) {
-    if !config.reports.send && config.budgets.is_empty() {
+    if !config.reports.send && !config.reports.weekly && config.budgets.is_empty() {
         return;
     }
     let mut refused = HashSet::new();
     while !*stop.borrow() {
         if let Err(error) = warn(&store, &cluster, &config, &zone, &mut refused).await {
             tracing::warn!(error = %format_args!("{error:#}"), "not all could be told of their budgets; it is tried again");
+        }
+        if config.reports.weekly
+            && let Err(error) = tell_of_the_week(&store, &cluster, &config, &zone, &mut refused).await
+        {
+            tracing::warn!(error = %format_args!("{error:#}"), "not all weekly letters could be sent; they are tried again");
         }
         if config.reports.send
             && let Some(month) = month_to_report(&config.reports, &zone, Timestamp::now())
@@ -88,6 +95,50 @@ async fn round(
         }
     }
     post_in_short(store, &sheets, &sent, &config.reports).await?;
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Sends the week's letters.
+async fn tell_of_the_week(
+    store: &Arc<Store>,
+    cluster: &str,
+    config: &Config,
+    zone: &TimeZone,
+    refused: &mut HashSet<String>,
+) -> anyhow::Result<()> {
+    let (now, today) = (Timestamp::now().as_second(), Timestamp::now().to_zoned(zone.clone()).date());
+    let from = today.checked_sub(WEEKLY_DAYS.days()).context("the week before today")?;
+    let question = SheetQuestion {
+        from: Some(from.to_string()),
+        to: Some(today.to_string()),
+        everybody: true,
+        cluster: Some(cluster.to_owned()),
+        ..SheetQuestion::default()
+    };
+    let (asked, accounting, of) = (Arc::clone(store), config.accounting(), cluster.to_owned());
+    let gathered = tokio::task::spawn_blocking(move || {
+        let sent = Records::of(asked.database()).sent_reports(&of, WEEKLY)?;
+        anyhow::Ok((api::sheets(asked.database(), &question, &accounting)?, sent))
+    });
+    let (sheets, sent) = gathered.await??;
+    let mailer = Mailer::new(&config.email).context("email")?;
+    let mut failed = None;
+    for letter in weekly(&sheets, &sent, &config.reports, today, now) {
+        let Weekly { to, .. } = &letter;
+        let key = format!("{WEEKLY} {to}");
+        if refused.contains(&key) {
+            continue;
+        }
+        match mailer.send(&letter.mail()).await {
+            Ok(()) => note(store, letter.sent(now)).await?,
+            Err(error) if error.is_permanent() => {
+                let error = anyhow::Error::from(error);
+                tracing::error!(to, error = %format_args!("{error:#}"), "a weekly letter cannot be sent there");
+                refused.insert(key);
+            }
+            Err(error) => failed = Some(error),
+        }
+    }
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 

@@ -10,10 +10,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use takt_alerts::alert::Alert;
+use takt_alerts::config::AlertsConfig;
 use takt_alerts::events::xid::XidTable;
-use takt_alerts::events::{Ends, EventFile, EventRun};
-use takt_alerts::promtest::TestFile;
+use takt_alerts::events::{Ends, EventFile, EventRule, EventRun};
+use takt_alerts::promtest::{Test, TestFile};
 use takt_alerts::routing::config::Config;
+use takt_alerts::routing::maintenance::Maintenance;
+use takt_alerts::routing::{Router, Settings};
 use takt_alerts::rules::{Rule, RuleFile};
 use takt_model::{Event, EventKind, Labels, Timestamp};
 
@@ -67,16 +71,82 @@ fn thresholds_are_set_once_and_used() {
     assert_eq!(used, set);
 }
 
-#[test]
-fn every_rule_has_a_scenario_that_fires_it() {
+fn scenarios() -> Vec<Test> {
     let tests = files(&pack().join("tests"), ".test.yml");
     let tests =
         tests.iter().flat_map(|(name, text)| TestFile::read(name, text).unwrap_or_else(|e| panic!("{e}")).tests);
-    let tests: Vec<_> = tests.collect();
+    tests.collect()
+}
+
+#[test]
+fn every_rule_has_a_scenario_that_fires_it() {
+    let tests = scenarios();
     let expected = tests.iter().flat_map(|test| &test.expressions).flat_map(|expression| &expression.expected);
     let fired: BTreeSet<String> =
         expected.filter_map(|(labels, _)| labels.get("alertname").map(str::to_owned)).collect();
     assert_eq!(fired, alert_names());
+}
+
+/// Beside what fires it there is what looks alike: the same series, of another node, cluster or job, of which the alert
+/// is not expected, at an instant at which all that fires is compared.
+#[test]
+fn every_rule_has_a_scenario_that_must_not_fire_it() {
+    let mut with_twin = BTreeSet::from(["Watchdog".to_owned()]);
+    for test in scenarios() {
+        for all in &test.expressions {
+            for (labels, _) in &all.expected {
+                let Some(alert) = labels.get("alertname") else { continue };
+                let mut told_by = labels.iter().filter(|(name, _)| *name != "alertname");
+                let has_twin = told_by.any(|(name, _)| {
+                    let is_expected = |value: &str| {
+                        let same =
+                            |labels: &Labels| labels.get(name) == Some(value) && labels.get("alertname") == Some(alert);
+                        all.expected.iter().any(|(labels, _)| same(labels))
+                    };
+                    test.series.iter().filter_map(|(labels, _)| labels.get(name)).any(|value| !is_expected(value))
+                });
+                with_twin.extend(has_twin.then(|| alert.to_owned()));
+            }
+        }
+    }
+    let without: Vec<_> = alert_names().difference(&with_twin).cloned().collect();
+    assert_eq!(without, [""; 0], "nothing shows what these must not fire for");
+}
+
+/// Alerts that the server raises without a rule.
+const OF_THE_SERVER: [&str; 3] = ["TaktRuleFailing", "TaktDeliveryFailing", "TaktSilencesTooMuch"];
+
+/// docs/rules.md has each alert once in its tables, with why, and no other.
+#[test]
+fn every_alert_is_explained_and_what_is_explained_exists() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/rules.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut explained = BTreeSet::new();
+    for line in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        for name in cells[2].split(", ").filter_map(|name| name.strip_prefix('`')?.strip_suffix('`')) {
+            assert!(cells[3].len() > 1, "{name}: who is told, and when?");
+            assert!(explained.insert(name.to_owned()), "{name} is explained twice");
+        }
+    }
+    let mut names = alert_names();
+    names.extend(event_rules().into_iter().map(|rule| rule.name));
+    names.extend(OF_THE_SERVER.map(str::to_owned));
+    assert_eq!(explained, names);
+    let rows: BTreeSet<_> = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()).collect();
+    let missing: Vec<_> = (1..=56).filter(|row| !rows.contains(row.to_string().as_str())).collect();
+    assert_eq!(missing, [0; 0], "these rows have no line");
+}
+
+fn event_files() -> Vec<EventFile> {
+    let read = |(name, text): &(String, String)| {
+        EventFile::read(name, text, XidTable::shipped()).unwrap_or_else(|e| panic!("{e}"))
+    };
+    files(&pack(), ".events.yml").iter().map(read).collect()
+}
+
+fn event_rules() -> Vec<EventRule> {
+    event_files().into_iter().flat_map(|file| file.groups).flat_map(|group| group.rules).collect()
 }
 
 /// What the kernel says, and which alerts fire then: no others may.
@@ -120,12 +190,34 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         ),
         (
             "again and again",
-            (0..5).map(|n| xid(46, n * 600, &[])).collect(),
+            (0..5).map(|n| xid(46, n * 300, &[])).collect(),
             &["GpuXidFatalRepeat", "GpuXidResetRequired"],
         ),
         ("five lines of one fault", (0..5).map(|n| xid(46, n, &[])).collect(), &["GpuXidResetRequired"]),
+        (
+            "one fault that comes until the reset",
+            (0..8).map(|n| xid(119, n * 1200, &[])).collect(),
+            &["GpuXidResetRequired", "GpuXidAfterReset"],
+        ),
+        (
+            "in three starts of the machine",
+            (0..3).map(|n| xid(79, n * 90_000, &[("boot_id", ["a", "b", "c"][n as usize])])).collect(),
+            &["GpuFellOffBus", "GpuXidAfterReboots"],
+        ),
+        (
+            "often in two starts of the machine",
+            (0..70).map(|n| xid(79, n * 12_000, &[("boot_id", if n < 40 { "a" } else { "b" })])).collect(),
+            &["GpuFellOffBus", "GpuXidFatalRepeat"],
+        ),
+        ("many corrected errors", vec![xid(92, 0, &[])], &["GpuXidCorrectedEcc"]),
+        (
+            "two processes of no job",
+            vec![xid(31, 0, &[]), xid(31, 900, &[]), xid(31, 901, &[("uuid", "GPU-2")])],
+            &["GpuXidUserApp"],
+        ),
+        ("downshift", vec![on_node(EventKind::LinkDownshift, 0, &[("device", "phy0")])], &["NetLinkDownshift"]),
         ("nobody knows", vec![xid(999, 0, &[])], &["GpuXidUnexpected"]),
-        ("nothing to do", vec![xid(45, 0, &job("7")), xid(63, 1, &[]), xid(92, 2, &[])], &[]),
+        ("nothing to do", vec![xid(45, 0, &job("7")), xid(63, 1, &[])], &[]),
         ("blocked tasks", (0..3).map(|n| on_node(EventKind::HungTask, n * 60, &[])).collect(), &["NodeKernelHang"]),
         ("two blocked tasks", (0..2).map(|n| on_node(EventKind::HungTask, n * 60, &[])).collect(), &[]),
         ("out of memory", vec![on_node(EventKind::OomKill, 0, &[])], &["NodeOomKill"]),
@@ -173,11 +265,8 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         ("good news", vec![on_node(EventKind::NfsResponding, 0, &[]), on_node(EventKind::LinkUp, 1, &[])], &[]),
         ("cable", vec![on_node(EventKind::LinkDown, 0, &[("device", "eth0")])], &["NetLinkDown"]),
     ];
-    let files: Vec<EventFile> = files(&pack(), ".events.yml")
-        .iter()
-        .map(|(name, text)| EventFile::read(name, text, XidTable::shipped()).unwrap_or_else(|e| panic!("{e}")))
-        .collect();
-    let mut fired_ever = BTreeSet::new();
+    let files = event_files();
+    let (mut fired_ever, mut spared) = (BTreeSet::new(), BTreeSet::new());
     let told: BTreeSet<_> = scenarios.iter().flat_map(|(_, events, _)| events).map(|event| event.kind).collect();
     assert!(EventKind::ALL.iter().all(|kind| told.contains(kind)), "every kind of event is met in a scenario");
     for (name, events, expected) in scenarios {
@@ -188,11 +277,25 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         let firing = run.iter().filter(|(_, _, instance)| instance.fired_at.is_some());
         let fired: BTreeSet<_> = firing.filter_map(|(_, _, instance)| instance.labels.get("alertname")).collect();
         assert_eq!(fired, expected.iter().copied().collect(), "{name}");
+        let kinds: BTreeSet<_> = events.iter().map(|event| event.kind).collect();
+        let alike = event_rules().into_iter().filter(|rule| rule.when.iter().any(|when| kinds.contains(&when.kind)));
+        spared.extend(alike.map(|rule| rule.name).filter(|name| !fired.contains(name.as_str())));
         fired_ever.extend(fired.into_iter().map(str::to_owned));
     }
-    let rules = files.iter().flat_map(|file| &file.groups).flat_map(|group| &group.rules);
-    let names: BTreeSet<_> = rules.map(|rule| rule.name.clone()).collect();
+    let rules = event_rules();
+    let names: BTreeSet<_> = rules.iter().map(|rule| rule.name.clone()).collect();
     assert_eq!(fired_ever, names, "every rule fires in one of the scenarios");
+    // One that takes all events of its kinds fires whenever there is one.
+    let asks_for_more = |rule: &&EventRule| {
+        rule.repeat.times > 1
+            || rule
+                .when
+                .iter()
+                .any(|when| !when.xid.is_empty() || !when.class.is_empty() || !when.matchers.0.is_empty())
+    };
+    let without = rules.iter().filter(asks_for_more).filter(|rule| !spared.contains(&rule.name));
+    let without: Vec<_> = without.map(|rule| rule.name.as_str()).collect();
+    assert_eq!(without, [""; 0], "no scenario has an event of the kind that these must not fire for");
 }
 
 fn event(kind: EventKind, seconds: i64, labels: Labels) -> Event {
@@ -229,6 +332,154 @@ fn the_example_routes_name_alerts_that_exist() {
     let told = |labels: &[(&str, &str)]| config.route_test(&labels.iter().copied().collect())[0].0.to_owned();
     assert_eq!(told(&[("alertname", "GpuFellOffBus"), ("severity", "critical")]), "operators");
     assert_eq!(told(&[("alertname", "Watchdog"), ("severity", "none")]), "nobody");
+}
+
+/// The example, and what the short form of the configuration becomes: with owners of jobs that can be written to, and without.
+fn routings() -> Vec<(&'static str, Config)> {
+    let text = std::fs::read_to_string(pack().join("routes.example.yml")).unwrap();
+    let short = AlertsConfig { webhook_url: Some("http://127.0.0.1:1/x".to_owned()), ..AlertsConfig::default() };
+    let all = [
+        ("example", text.clone()),
+        ("short form", short.in_long_form(&text, true)),
+        ("short form without addresses", short.in_long_form(&text, false)),
+    ];
+    all.map(|(name, text)| (name, Config::read(name, &text).unwrap_or_else(|e| panic!("{e}")))).into()
+}
+
+const NOW: Timestamp = Timestamp(1_000_000_000);
+
+/// A router in which this fires.
+fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
+    let settings = Settings { external_url: "http://takt".to_owned(), pages: None };
+    let mut router = Router::new(config, settings);
+    let alert = |labels: &&[(&str, &str)]| Alert {
+        labels: labels.iter().copied().collect(),
+        annotations: std::collections::BTreeMap::new(),
+        starts_at: NOW,
+        ends_at: None,
+        updated_at: NOW,
+        generator_url: String::new(),
+        is_timeout: false,
+    };
+    let alerts: Vec<_> = alerts.iter().map(alert).collect();
+    for alert in &alerts {
+        router.take(alert.clone(), NOW);
+    }
+    (router, alerts)
+}
+
+/// The labels that our rules give: what a source explains on its own node, server or cluster, and not on another.
+#[test]
+fn what_explains_what_in_all_forms_of_routes() {
+    let of = |name: &'static str, scope: &'static str, node: &'static str| {
+        vec![("alertname", name), ("scope", scope), ("cluster", "lab"), ("node", node), ("severity", "warning")]
+    };
+    let cluster = |name: &'static str, scope: &'static str, cluster: &'static str| {
+        vec![("alertname", name), ("scope", scope), ("cluster", cluster), ("severity", "critical")]
+    };
+    let cases = [
+        (of("NodeDown", "node", "g1"), of("GpuCountMismatch", "gpu", "g1"), of("GpuCountMismatch", "gpu", "g2")),
+        (of("NodeDown", "node", "g1"), of("SlurmNodeDrained", "node", "g1"), of("SlurmNodeDrained", "node", "g2")),
+        (of("NodeDown", "node", "g1"), of("ExporterDown", "takt", "g1"), of("ExporterDown", "takt", "g2")),
+        (of("NodeDown", "node", "g1"), of("CollectorFailing", "takt", "g1"), cluster("CollectorLag", "takt", "lab")),
+        (
+            cluster("NfsServerNotResponding", "nfs", "lab"),
+            of("NfsHung", "node", "g1"),
+            of("NodeDiskFull", "node", "g1"),
+        ),
+        (
+            cluster("NfsServerNotResponding", "nfs", "lab"),
+            of("NodeLoadStuck", "node", "g1"),
+            of("NodeDown", "node", "g1"),
+        ),
+        (
+            cluster("NfsServerNotResponding", "nfs", "lab"),
+            of("NodeTasksStuck", "node", "g1"),
+            of("NodeOomKill", "node", "g1"),
+        ),
+        (
+            cluster("NfsServerSaidNotResponding", "nfs", "lab"),
+            of("NodeKernelHang", "node", "g1"),
+            of("NodeLockup", "node", "g1"),
+        ),
+        (
+            cluster("SlurmControllerDown", "slurm", "lab"),
+            cluster("SlurmQueueStuck", "slurm", "lab"),
+            cluster("SlurmQueueStuck", "slurm", "other"),
+        ),
+        (
+            cluster("SlurmControllerDown", "slurm", "lab"),
+            of("SlurmNodeDrained", "node", "g1"),
+            of("NodeDown", "node", "g1"),
+        ),
+        (of("GpuFellOffBus", "gpu", "g1"), of("GpuCountMismatch", "gpu", "g1"), of("GpuCountMismatch", "gpu", "g2")),
+        (
+            of("GpuFellOffBus", "gpu", "g1"),
+            of("GpuThermalThrottle", "gpu", "g1"),
+            of("GpuThermalThrottle", "gpu", "g2"),
+        ),
+        (of("GpuFellOffBus", "gpu", "g1"), of("GpuPowerBrake", "gpu", "g1"), of("GpuXidResetRequired", "gpu", "g1")),
+    ];
+    for (form, config) in routings() {
+        for (source, target, other) in &cases {
+            let (router, alerts) = firing(config.clone(), &[source, target, other]);
+            let suppressed = router.suppressed(NOW);
+            let explained: Vec<_> = alerts.iter().map(|alert| suppressed(alert).inhibited_by.is_some()).collect();
+            assert_eq!(explained, [false, true, false], "{form}: {source:?} explains {target:?} and not {other:?}");
+        }
+    }
+}
+
+/// One message for what belongs together, in all forms.
+#[test]
+fn many_of_the_same_are_one_message() {
+    for (form, config) in routings() {
+        let drained = |node: &'static str, reason: &'static str| {
+            [
+                ("alertname", "SlurmNodeDrained"),
+                ("severity", "warning"),
+                ("scope", "node"),
+                ("cluster", "lab"),
+                ("node", node),
+                ("reason", reason),
+            ]
+        };
+        let hot = |node: &'static str| {
+            [
+                ("alertname", "GpuThermalThrottle"),
+                ("severity", "warning"),
+                ("scope", "gpu"),
+                ("cluster", "lab"),
+                ("node", node),
+            ]
+        };
+        let (one, two, three) = (drained("g1", "bad fan"), drained("g2", "bad fan"), drained("g3", "reinstall"));
+        let (router, _) = firing(config, &[&one, &two, &three, &hot("g1"), &hot("g2"), &hot("g3")]);
+        let mut sizes: Vec<_> = router.groups().map(|(_, _, alerts)| alerts.len()).collect();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [1, 2, 3], "{form}: drained for one reason, for another, all hot GPUs");
+    }
+}
+
+/// What Slurm keeps for maintenance, in all forms.
+#[test]
+fn maintenance_mutes_its_nodes() {
+    for (form, config) in routings() {
+        let alert = |node: &'static str| {
+            [("alertname", "NodeDown"), ("severity", "critical"), ("scope", "node"), ("cluster", "lab"), ("node", node)]
+        };
+        let (mut router, alerts) = firing(config, &[&alert("g1"), &alert("g2")]);
+        router.maintenance = vec![Maintenance {
+            name: "firmware".to_owned(),
+            cluster: "lab".to_owned(),
+            nodes: BTreeSet::from(["g1".to_owned()]),
+            from: Timestamp::from_seconds(0),
+            to: Timestamp::from_seconds(2_000_000),
+        }];
+        let suppressed = router.suppressed(NOW);
+        let muted: Vec<_> = alerts.iter().map(|alert| suppressed(alert).muted_by).collect();
+        assert_eq!(muted, [vec!["reservation firmware".to_owned()], vec![]], "{form}");
+    }
 }
 
 #[test]

@@ -53,6 +53,8 @@ kinds! {
     LinkDown "link_down",
     /// A network link came up.
     LinkUp "link_up",
+    /// A network link came up slower than both sides can: the cable carries no more.
+    LinkDownshift "link_downshift",
     /// A memory controller reported an error, corrected or not.
     MemoryError "memory_error",
     /// The CPU reported a hardware error.

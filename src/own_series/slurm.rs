@@ -3,7 +3,7 @@
 use super::{Row, named};
 use std::collections::BTreeMap;
 use takt_collector::accounting::capacity::{Effect, effect_of};
-use takt_collector::jobs::{Pending, PollState, PollStatus, nodelist};
+use takt_collector::jobs::{Node, Pending, PollState, PollStatus, nodelist};
 use takt_collector::store::SchedulerNow;
 use takt_model::Timestamp;
 
@@ -24,7 +24,7 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
     }
     // What slurmctld said last says nothing of now while it is away.
     if controller_answers(status) {
-        row.extend(nodes(now));
+        row.extend(nodes(now, status));
         if let Some(start) = now.last_start {
             row.push((named("takt_slurm_last_start_timestamp_seconds", &[]), start as f64));
         }
@@ -33,6 +33,7 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
             row.push((named("takt_slurm_jobs_pending", &labels), *jobs as f64));
         }
     }
+    row.extend(now.interactive.iter().map(|job| (named("takt_slurm_job_interactive", &[("jobid", job)]), 1.0)));
     row.extend(maintenance(now));
     row.extend(failures(now, at));
     row
@@ -50,8 +51,10 @@ fn daemons(status: &PollStatus) -> Row {
     told.iter().map(|(daemon, up)| (named("takt_slurm_up", &[("daemon", daemon)]), *up)).collect()
 }
 
-fn nodes(now: &SchedulerNow) -> Row {
+fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
+    let told: BTreeMap<&str, &Node> = status.nodes.iter().flatten().map(|node| (node.node.as_str(), node)).collect();
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut idle: BTreeMap<&str, u64> = BTreeMap::new();
     let mut row = Row::new();
     for (node, state, reason) in &now.nodes {
         let effect = effect_of(state);
@@ -63,12 +66,27 @@ fn nodes(now: &SchedulerNow) -> Row {
             Some(Effect::PlannedDown) => "planned".to_owned(),
             _ => base,
         };
+        let told = told.get(node.as_str());
+        for partition in told.iter().flat_map(|told| &told.partitions) {
+            *idle.entry(partition).or_default() += u64::from(shown == "idle");
+        }
         *counts.entry(shown).or_default() += 1;
         if effect == Some(Effect::Down) {
-            let labels = [("node", node.as_str()), ("state", state), ("reason", reason.as_deref().unwrap_or_default())];
-            row.push((named("takt_slurm_node_unavailable", &labels), 1.0));
+            let mut labels = named(
+                "takt_slurm_node_unavailable",
+                &[("node", node), ("state", state), ("reason", reason.as_deref().unwrap_or_default())],
+            );
+            if let Some((by, since)) = told.and_then(|told| told.reason_by.as_ref().zip(told.reason_at)) {
+                labels.set("by", by);
+                let since = jiff::Timestamp::from_second(since).unwrap_or_default();
+                labels.set("since", &since.to_string());
+            }
+            row.push((labels, 1.0));
         }
     }
+    row.extend(idle.into_iter().map(|(partition, nodes)| {
+        (named("takt_slurm_partition_idle_nodes", &[("partition", partition)]), nodes as f64)
+    }));
     row.extend(
         counts.into_iter().map(|(state, nodes)| (named("takt_slurm_nodes", &[("state", &state)]), nodes as f64)),
     );
@@ -130,6 +148,7 @@ mod tests {
                 node("g4", "MAINT", None),
             ],
             last_start: Some(100),
+            interactive: vec!["9".to_owned()],
             lost_jobs: vec![lost("7", "g[1-2]", 9_000), lost("8", "g2", 100)],
             maintenance: vec![Reservation {
                 name: "firmware".to_owned(),
@@ -137,7 +156,16 @@ mod tests {
                 ..Reservation::default()
             }],
         };
-        let status = PollStatus { state, pending, ..PollStatus::default() };
+        let told = |node: &str, partitions: &[&str], by: Option<&str>| Node {
+            node: node.to_owned(),
+            partitions: partitions.iter().map(|name| (*name).to_owned()).collect(),
+            reason_by: by.map(str::to_owned),
+            reason_at: by.map(|_| 1_700_000_000),
+            ..Node::default()
+        };
+        let nodes =
+            vec![told("g1", &["all", "gpu"], None), told("g2", &["gpu"], None), told("g3", &["big"], Some("ann"))];
+        let status = PollStatus { state, pending, nodes: Some(nodes), ..PollStatus::default() };
         let row = series(&now, &status, Timestamp::from_seconds(10_000));
         row.into_iter().map(|(labels, value)| format!("{labels} {value}")).collect()
     }
@@ -150,13 +178,17 @@ mod tests {
             [
                 r#"takt_slurm_up{daemon="slurmctld"} 1"#,
                 r#"takt_slurm_up{daemon="slurmdbd"} 1"#,
-                r#"takt_slurm_node_unavailable{node="g3", reason="fan", state="IDLE+DRAIN"} 1"#,
+                r#"takt_slurm_node_unavailable{by="ann", node="g3", reason="fan", since="2023-11-14T22:13:20Z", state="IDLE+DRAIN"} 1"#,
+                r#"takt_slurm_partition_idle_nodes{partition="all"} 1"#,
+                r#"takt_slurm_partition_idle_nodes{partition="big"} 0"#,
+                r#"takt_slurm_partition_idle_nodes{partition="gpu"} 1"#,
                 r#"takt_slurm_nodes{state="idle"} 1"#,
                 r#"takt_slurm_nodes{state="mixed"} 1"#,
                 r#"takt_slurm_nodes{state="planned"} 1"#,
                 r#"takt_slurm_nodes{state="unavailable"} 1"#,
                 "takt_slurm_last_start_timestamp_seconds 100",
                 r#"takt_slurm_jobs_pending{partition="gpu", reason="Resources"} 3"#,
+                r#"takt_slurm_job_interactive{jobid="9"} 1"#,
                 r#"takt_slurm_node_maintenance{node="g4", reservation="firmware"} 1"#,
                 r#"takt_slurm_node_maintenance{node="g5", reservation="firmware"} 1"#,
                 r#"takt_slurm_job_node_failure{jobid="7", node="g[1-2]", user="ada"} 1"#,

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 pub struct ReportsConfig {
     /// Whether the reports of a month are sent by e-mail when it has ended.
     pub send: bool,
+    /// Whether users whose GPUs hardly worked within seven days, or whose time limits kept many reserved for nothing, get
+    /// a letter about it: every seven days at most, and on workdays only.
+    pub weekly: bool,
     /// Domain of users' addresses: `alice` is written to at `alice@` this. Not written to where it is left out, unless
     /// `addresses` has them.
     pub domain: Option<String>,
@@ -38,6 +41,7 @@ impl Default for ReportsConfig {
     fn default() -> Self {
         Self {
             send: false,
+            weekly: false,
             domain: None,
             addresses: BTreeMap::new(),
             account_owners: BTreeMap::new(),

@@ -5,12 +5,14 @@ mod html;
 mod letters;
 mod sheet;
 mod warnings;
+mod weekly;
 mod words;
 
 pub use config::ReportsConfig;
 pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};
 pub use warnings::{SLACK, Warning, warnings};
+pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, Weekly, weekly};
 
 use crate::cli::ReportFormat;
 use crate::output::{Column, Listing};

@@ -63,6 +63,9 @@ pub struct When {
     pub class: Vec<String>,
     /// Conditions on the event's labels.
     pub matchers: Matchers,
+    /// What is one burst of these, where that is not what the rule's `repeat` says: some come again and again until
+    /// somebody acts.
+    pub burst: Option<Duration>,
 }
 
 /// How often something has to happen.

@@ -75,6 +75,9 @@ fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
         if when.is_empty() {
             return Err(node.mistake("`when` is empty: the rule would never fire"));
         }
+        if fields.get("repeat").is_none() && when.iter().any(|when| when.burst.is_some()) {
+            return Err(node.mistake("`burst` says what is counted once, and without `repeat` nothing is counted"));
+        }
         let ends = match (fields.get("hold"), fields.get("until")) {
             (Some(_), Some(_)) => return Err(node.mistake("an alert ends after `hold` or at `until`, not both")),
             (Some(hold), None) => Ends::After(hold.duration()?),
@@ -101,9 +104,11 @@ fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
 }
 
 fn read_when(node: &Node, xids: &XidTable) -> Result<When, Mistake> {
-    let fields = node.fields(&["kind", "xid", "class", "match"])?;
+    let fields = node.fields(&["kind", "xid", "class", "match", "burst"])?;
     let kind = fields.require("kind")?;
-    let mut when = When { kind: event_kind(kind)?, xid: Vec::new(), class: Vec::new(), matchers: Matchers::default() };
+    let burst = fields.optional("burst", Node::duration)?;
+    let (xid, class, matchers) = (Vec::new(), Vec::new(), Matchers::default());
+    let mut when = When { kind: event_kind(kind)?, xid, class, matchers, burst };
     for item in fields.or_default("xid", Node::list)? {
         let text = item.text()?;
         when.xid.push(numbers(text).ok_or_else(|| item.mistake(format!("`{text}` is neither `n` nor `n-m`")))?);
@@ -166,6 +171,8 @@ mod tests {
             (rule("when: [{kind: xid}], repeat: {times: 0, within: 1h}"), "at least 1"),
             (rule("when: [{kind: xid}], repeat: {times: 2}"), "`within` is missing"),
             (rule("when: [{kind: xid}], holds: 1h"), "did you mean `hold`?"),
+            (rule("when: [{kind: xid, burst: 3h}]"), "without `repeat` nothing is counted"),
+            (rule("when: [{kind: xid, burst: x}], repeat: {times: 2, within: 1h}"), "`burst`"),
         ] {
             let message = EventFile::read("x.events.yml", &text, XidTable::shipped()).unwrap_err().to_string();
             assert!(

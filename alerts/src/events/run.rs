@@ -9,6 +9,7 @@ use crate::state::{EvalError, Reason, RuleKey, State, Transition, elapsed};
 use crate::template::Context;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use takt_model::{Event, EventKind, Labels, METRIC_NAME, Timestamp};
 
 /// How many bursts of one alert are remembered at most; the oldest are forgotten first.
@@ -121,8 +122,9 @@ impl EventRun {
         let mut change = Change::default();
         let (labels, class) = self.described(event);
         for run in &mut self.rules {
-            if run.rule.when.iter().any(|when| when.accepts(event, &class)) {
-                run.happened(event, &labels, (external_labels, external_url), now, &mut change);
+            if let Some(when) = run.rule.when.iter().find(|when| when.accepts(event, &class)) {
+                let burst = when.burst.unwrap_or(run.rule.repeat.burst);
+                run.happened(event, burst, &labels, (external_labels, external_url), now, &mut change);
             }
         }
         change
@@ -208,6 +210,7 @@ impl RuleRun {
     fn happened(
         &mut self,
         event: &Event,
+        burst: Duration,
         described: &Labels,
         (external_labels, external_url): (&Labels, &str),
         now: Timestamp,
@@ -235,7 +238,7 @@ impl RuleRun {
         });
         let distinct = rule.repeat.distinct.as_ref().and_then(|name| event.labels.get(name)).unwrap_or_default();
         let is_same_burst = instance.seen.last().is_some_and(|seen| {
-            let is_near = elapsed(instance.last_at, event.at) <= rule.repeat.burst && !rule.repeat.burst.is_zero();
+            let is_near = elapsed(instance.last_at, event.at) <= burst && !burst.is_zero();
             is_near && seen.distinct == distinct
         });
         if !is_same_burst {

@@ -56,7 +56,7 @@ impl Watch {
         let long = self.failing.iter().filter(|(_, (since, ..))| *since <= now.minus(self.vigil.patience));
         let rules = long.map(|(rule, (since, _, error))| {
             let labels =
-                [("alertname", "TaktRuleFailing"), ("rule", &rule.0), ("severity", "warning"), ("scope", "takt")];
+                [("alertname", "TaktRuleFailing"), ("rule", &rule.0), ("severity", "critical"), ("scope", "takt")];
             posted(&labels, &format!("The rule {rule} cannot be evaluated: {error}"), "Correct the rule.", *since, now)
         });
         let late = engine.outbox().late(now.minus(self.vigil.patience)).into_iter().map(|row| {

@@ -13,7 +13,7 @@ use crate::accounting::capacity::Amounts;
 use serde_json::Value;
 
 /// A node, as it was last heard of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
     /// Its NodeName.
     pub node: String,
@@ -21,6 +21,12 @@ pub struct Node {
     pub state: String,
     /// Why, if somebody said so.
     pub reason: Option<String>,
+    /// Who said so.
+    pub reason_by: Option<String>,
+    /// When, UTC seconds.
+    pub reason_at: Option<i64>,
+    /// The partitions that it is in.
+    pub partitions: Vec<String>,
     /// What it has.
     pub has: Amounts,
     /// Whether its GPUs are among the TRES that Slurm keeps accounts of.
@@ -73,7 +79,8 @@ fn node(now: &NodeNow) -> Node {
         // Without slurmdbd, or where nobody asked for it, GPUs are no TRES, but the node has them all the same.
         has.gpus = gres(&now.gres);
     }
-    Node { node: now.node.clone(), state: now.state.clone(), reason: now.reason.clone(), has, counts_gpus }
+    let NodeNow { node, state, reason, reason_by, reason_at, partitions, .. } = now.clone();
+    Node { node, state, reason, reason_by, reason_at, partitions, has, counts_gpus }
 }
 
 /// Whether GPUs are among the TRES that Slurm keeps of each job, as far as these nodes have any.

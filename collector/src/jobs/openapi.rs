@@ -239,6 +239,12 @@ pub struct NodeNow {
     pub state: String,
     /// Why, if somebody said so.
     pub reason: Option<String>,
+    /// Who said so.
+    pub reason_by: Option<String>,
+    /// When, UTC seconds.
+    pub reason_at: Option<i64>,
+    /// The partitions that it is in.
+    pub partitions: Vec<String>,
     /// What it has (`CfgTRES`).
     pub tres: String,
     /// What jobs hold of it (`AllocTRES`).
@@ -258,6 +264,9 @@ pub fn nodes(answer: &Value) -> Vec<NodeNow> {
             node: text(&node["name"])?,
             state: states.iter().map(|state| state.to_uppercase()).collect::<Vec<_>>().join("+"),
             reason: text(&node["reason"]),
+            reason_by: text(&node["reason_set_by_user"]),
+            reason_at: number(&node["reason_changed_at"]).filter(|at| *at > 0),
+            partitions: words(&node["partitions"]),
             tres: text(&node["tres"]).unwrap_or_default(),
             tres_used: text(&node["tres_used"]).unwrap_or_default(),
             gres: text(&node["gres"]).unwrap_or_default(),
@@ -633,11 +642,19 @@ mod tests {
     #[test]
     fn nodes_of_old_and_new_versions() {
         let old = json!({"nodes": [{"name": "node0", "state": "mixed", "state_flags": ["DRAIN"], "reason": "fan",
+            "reason_set_by_user": "root", "reason_changed_at": 1700000000, "partitions": ["gpu", "all"],
             "tres": "cpu=8,gres/gpu=2", "tres_used": "cpu=1", "gres": "gpu:a100:2", "gres_used": "gpu:a100:1(IDX:0)"}]});
         let new = json!({"nodes": [{"name": "node0", "state": ["MIXED", "DRAIN"], "reason": "fan",
+            "reason_set_by_user": "root", "reason_changed_at": {"set": true, "infinite": false, "number": 1700000000},
+            "partitions": ["gpu", "all"],
             "tres": "cpu=8,gres/gpu=2", "tres_used": "cpu=1", "gres": "gpu:a100:2", "gres_used": "gpu:a100:1(IDX:0)"}]});
         assert_eq!(nodes(&old), nodes(&new));
-        assert_eq!(nodes(&old)[0].state, "MIXED+DRAIN");
+        let node = &nodes(&old)[0];
+        assert_eq!((node.state.as_str(), node.partitions.join(" ").as_str()), ("MIXED+DRAIN", "gpu all"));
+        assert_eq!((node.reason_by.as_deref(), node.reason_at), (Some("root"), Some(1_700_000_000)));
+        let well =
+            json!({"nodes": [{"name": "node1", "state": ["IDLE"], "reason_set_by_user": "", "reason_changed_at": 0}]});
+        assert_eq!((&nodes(&well)[0].reason_by, nodes(&well)[0].reason_at), (&None, None));
     }
 
     proptest! {

@@ -15,7 +15,7 @@ use super::sacct::Cluster;
 use super::slurmrestd::Slurmrestd;
 use super::source::{Answer, Source, live};
 use super::status::{Pending, PollError, PollState, PollStatus};
-use super::{Entry, Reject, jobcomp, nodes, openapi, reservations, shares};
+use super::{Entry, Node, Reject, jobcomp, nodes, openapi, reservations, shares};
 use crate::error_chain;
 use crate::store::{Database, HeldGpu, ImportError, ImportSummary, OpenRun, Origin, Records, Shifted, WaitingRun};
 use jiff::Timestamp;
@@ -48,6 +48,7 @@ pub struct Poller {
     clock_ahead_seconds: i64,
     /// What slurmctld said of the queue with this question.
     pending: Option<Vec<Pending>>,
+    nodes: Option<Vec<Node>>,
     /// What the completion file's lines so far say of resized jobs.
     resized: jobcomp::Resized,
 }
@@ -78,6 +79,7 @@ impl Poller {
             gpus_are_counted: true,
             clock_ahead_seconds: 0,
             pending: None,
+            nodes: None,
             resized: jobcomp::Resized::default(),
         }
     }
@@ -99,6 +101,7 @@ impl Poller {
         status.clock_ahead_seconds = self.clock_ahead_seconds;
         status.gpus_are_not_counted = !self.gpus_are_counted && self.jobcomp.is_none();
         status.pending.clone_from(&self.pending);
+        status.nodes.clone_from(&self.nodes);
         match asked {
             Ok(summary) => {
                 if status.failures > 0 {
@@ -127,7 +130,7 @@ impl Poller {
     /// # Errors
     /// [`PollError`]; what was stored before it stays, and the next question begins where this one failed.
     pub async fn poll(&mut self, now: i64) -> Result<ImportSummary, PollError> {
-        self.pending = None;
+        (self.pending, self.nodes) = (None, None);
         if matches!(self.source, Source::Sacct) && !self.config.slurmrestd.url.is_empty() {
             let rest = Slurmrestd::new(self.config.slurmrestd.clone(), self.config.timeout_seconds)?;
             self.source = Source::Slurmrestd(rest);
@@ -184,6 +187,7 @@ impl Poller {
         match nodes::ask_now(&self.config, rest).await {
             Ok(nodes) => {
                 self.gpus_are_counted = nodes::gpus_are_counted(&nodes);
+                self.nodes = Some(nodes.clone());
                 self.blocking(move |records| Ok(records.note_nodes(&of_cluster, &nodes, now, !with_database)?)).await?;
             }
             Err(error) => tracing::debug!(error = error_chain(&error), "slurmctld does not tell of its nodes"),

@@ -1,6 +1,7 @@
 //! Why a scheduler could not be asked, and how asking goes.
 
 use super::jobcomp::JobcompError;
+use super::nodes::Node;
 use super::sacct::SacctError;
 use crate::accounting::fairshare::slurm_text::SlurmTextError;
 use crate::store::StoreError;
@@ -165,6 +166,9 @@ pub struct PollStatus {
     pub clock_ahead_seconds: i64,
     /// What waits in the queue, and for what; `None` where slurmctld did not say so with the last question.
     pub pending: Option<Vec<Pending>>,
+    /// The nodes as slurmctld told of them with the last question; `None` where it did not.
+    #[serde(skip)]
+    pub nodes: Option<Vec<Node>>,
 }
 
 /// Jobs of a partition that wait for the same; each task of an array is a job.

@@ -95,6 +95,19 @@ impl Serialize for FailureReason {
 }
 
 impl ScrapeError {
+    /// Whether the target's machine is there, but nobody listens at the port.
+    pub fn is_refusal(&self) -> bool {
+        let Self::Unreachable { source } = self else { return false };
+        let mut cause: Option<&(dyn Error + 'static)> = Some(&**source);
+        while let Some(error) = cause {
+            if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+
     /// The kind of failure.
     pub fn reason(&self) -> FailureReason {
         match self {

@@ -168,6 +168,9 @@ impl Scraper {
             row = PageRow { samples, kept, duplicates, ..PageRow::default() };
             self.report.reserve(&mut row);
         }
+        if result.as_ref().is_err_and(ScrapeError::is_refusal) {
+            self.note_refusal(&mut row);
+        }
         self.report.fill(&mut row, result.is_ok(), started.elapsed());
         self.shared.metrics.samples.inc_by(row.samples as u64);
         self.shared.metrics.duplicates.inc_by(row.duplicates as u64);
@@ -175,6 +178,16 @@ impl Scraper {
         let committed = self.group.commit(ticket, &row.values, &row.own_time)?;
         self.shape.forget(&committed.dropped);
         result
+    }
+
+    /// The machine answered, and said that nobody listens there: it is not down. The column is asked for each time: of a
+    /// series that is seldom written it does not stay.
+    fn note_refusal(&self, row: &mut PageRow) {
+        let mut labels = self.target.labels.clone();
+        labels.set(METRIC_NAME, "takt_scrape_refused");
+        if let Some(column) = self.group.column(&labels) {
+            row.set(column, 1.0);
+        }
     }
 
     fn read(&mut self, fetched: &Fetched, row: &mut PageRow) -> Result<(), ScrapeError> {

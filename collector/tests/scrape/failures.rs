@@ -117,6 +117,10 @@ fn each_kind_of_failure_has_its_reason() {
     assert_eq!(up.len(), expected.len());
     assert!(up.iter().all(|series| series.samples[0].value == 0.0));
     assert!(instant(&scraping.store, "a").is_empty(), "nothing of a bad page is stored");
+    // Nobody listens there, but the machine is not down.
+    let refused = instant(&scraping.store, "takt_scrape_refused");
+    let nodes: Vec<_> = refused.iter().filter_map(|series| series.labels.get("node")).collect();
+    assert_eq!(nodes, ["g99"]);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &scraping.registry).unwrap();
     assert!(text.contains("takt_collector_scrapes_total{result=\"too_large\"}"), "{text}");

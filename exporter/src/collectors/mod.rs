@@ -62,6 +62,7 @@ mod sockstat;
 mod softirqs;
 mod softnet;
 pub(crate) mod stat;
+mod stuck;
 mod swap;
 pub(crate) mod sysctl;
 pub(crate) mod systemd;
@@ -186,6 +187,7 @@ pub const COLLECTORS: &[Entry] = &[
     Entry { name: "softirqs", about: "Soft interrupts by CPU", by_default: false, reads: Reads::AtScrape, new: softirqs::new },
     Entry { name: "softnet", about: "Packets by CPU", by_default: true, reads: Reads::AtScrape, new: softnet::new },
     Entry { name: "stat", about: "Interrupts, forks, boot time", by_default: true, reads: Reads::AtScrape, new: stat::new },
+    Entry { name: "stuck", about: "Processes that hang in the kernel, and zombies", by_default: true, reads: SOON, new: stuck::new },
     Entry { name: "swap", about: "Swap by device", by_default: false, reads: Reads::AtScrape, new: swap::new },
     Entry { name: "sysctl", about: "Settings of the kernel", by_default: false, reads: Reads::AtScrape, new: sysctl::new },
     Entry { name: "systemd", about: "systemd's units", by_default: false, reads: BUS, new: systemd::new },

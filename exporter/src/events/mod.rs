@@ -54,6 +54,8 @@ struct Inner {
     writer: Mutex<Writer>,
     shown: Mutex<Shown>,
     gpus: Gpus,
+    /// Which start of the machine this is; `None` where the kernel does not say.
+    boot_id: Option<String>,
     newest: watch::Sender<u64>,
     /// To the thread that waits for the disk, where there is a history.
     unsynced: Option<SyncSender<()>>,
@@ -159,6 +161,7 @@ impl Events {
             writer: Mutex::new(writer),
             shown: Mutex::new(shown),
             gpus: Gpus::new(procfs),
+            boot_id: crate::sysfs::text(&procfs.join("sys/kernel/random/boot_id")),
             newest: watch::Sender::new(first.map_or(newest, First::id)),
             unsynced: Some(unsynced),
         };
@@ -249,6 +252,10 @@ impl Events {
         let mut labels = told.labels;
         if let Some(uuid) = labels.get("pci_bus_id").and_then(|bus_id| self.0.gpus.uuid(bus_id)) {
             labels.set("uuid", &uuid);
+        }
+        // A fault that comes back after each restart of the machine is another matter than one that comes often.
+        if let Some(boot_id) = self.0.boot_id.as_ref().filter(|_| told.kind == EventKind::Xid) {
+            labels.set("boot_id", boot_id);
         }
         // Over restarts ids rise with the clock, even where nothing was kept.
         let id = match (writer.first, &mark) {

@@ -31,8 +31,8 @@ const UNCORRECTED: &[(&str, &str)] = &[("severity", "uncorrected")];
 
 use EventKind::{
     CpuThrottled, DiskError, FilesystemError, FilesystemReadonly, GpuInitFailed, GpuLost, HungTask, KernelFault,
-    LinkDown, LinkUp, Lockup, MachineCheck, MemoryError, NfsLockLost, NfsNotResponding, NfsResponding, OomKill,
-    PcieError, Sxid, Xid,
+    LinkDown, LinkDownshift, LinkUp, Lockup, MachineCheck, MemoryError, NfsLockLost, NfsNotResponding, NfsResponding,
+    OomKill, PcieError, Sxid, Xid,
 };
 
 /// The first that matches counts.
@@ -52,6 +52,7 @@ const PATTERNS: &[Pattern] = &[
     pattern(NfsNotResponding, "not responding", r"nfs: server (?P<server>\S+) not responding"),
     pattern(NfsResponding, "nfs: server", r"nfs: server (?P<server>\S+) OK"),
     pattern(NfsLockLost, "Lock reclaim failed", r"nfs4_reclaim_open_state: Lock reclaim failed"),
+    pattern(LinkDownshift, "Downshift occurred", r"(?P<device>\S+): Downshift occurred from negotiated speed (?P<negotiated>\S+) to actual speed (?P<speed>[^,\s]+)"),
     pattern(LinkDown, "link status definitely down", r"slave (?P<device>\S+?)\)?: link status definitely down"),
     pattern(LinkDown, "ink ", r"(?P<device>[\w.@-]+)(?: \(\w+\))?: (?:NIC )?[Ll]ink (?:is )?[Dd]own"),
     pattern(LinkUp, "ink ", r"(?P<device>[\w.@-]+)(?: \(\w+\))?: (?:NIC )?[Ll]ink (?:is )?[Uu]p(?:[ ,-]+(?:at )?(?P<speed>\d+(?:\.\d+)? ?[GM]bps))?"),
@@ -290,6 +291,10 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
             (
                 "tg3 0000:01:00.0 eth0: Link is up at 1000 Mbps, full duplex",
                 r#"link_up {device="eth0", speed="1000 Mbps"}"#,
+            ),
+            (
+                "RTL8226 2.5Gbps PHY r8169-0-300:00: Downshift occurred from negotiated speed 2.5Gbps to actual speed 100Mbps, check cabling!",
+                r#"link_downshift {device="r8169-0-300:00", negotiated="2.5Gbps", speed="100Mbps"}"#,
             ),
             ("bond0: (slave eth0): link status definitely down, disabling slave", r#"link_down {device="eth0"}"#),
             (

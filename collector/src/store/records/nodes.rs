@@ -99,8 +99,7 @@ impl Records<'_> {
             total.gpus += node.has.gpus;
             total.mem_bytes += node.has.mem_bytes;
         }
-        let cluster_itself =
-            Node { node: String::new(), state: String::new(), reason: None, has: total, counts_gpus: true };
+        let cluster_itself = Node { has: total, counts_gpus: true, ..Node::default() };
         let unusable = nodes.iter().filter(|node| history_of(&node.state).is_some());
         let mut changes = Vec::new();
         let mut lasting = HashSet::new();

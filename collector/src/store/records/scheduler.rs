@@ -13,6 +13,8 @@ pub struct SchedulerNow {
     pub last_start: Option<i64>,
     /// Jobs that ended within the last day because a node failed or did not boot.
     pub lost_jobs: Vec<LostJob>,
+    /// Jobs that run and that somebody works in, by their names: their pauses are a person's.
+    pub interactive: Vec<String>,
     /// Reservations for maintenance that have begun and are not over.
     pub maintenance: Vec<Reservation>,
 }
@@ -29,6 +31,11 @@ pub struct LostJob {
     /// When it ended, UTC seconds.
     pub end: i64,
 }
+
+/// The names that such jobs have where nobody gives them another: salloc's and those of shells under srun, Open
+/// OnDemand's, and what begins with the word.
+const INTERACTIVE: &str =
+    "^(interactive.*|sys/dashboard/.*|-?(bash|sh|zsh|fish|tcsh|ksh|csh)|jupyter.*|vscode.*|.*code-server.*)$";
 
 impl Records<'_> {
     /// What is known of the scheduler at `now`, UTC seconds.
@@ -58,8 +65,17 @@ impl Records<'_> {
             vec![cluster.to_owned().into(), micros(now - 86_400).into()],
             |row| Ok(LostJob { job_id: row.get(0)?, user: row.get(1)?, node_list: row.get(2)?, end: row.get(3)? }),
         )?;
+        let interactive = self.list(
+            "list the interactive jobs",
+            "SELECT job_id FROM records.jobs
+             WHERE cluster = ? AND end_time IS NULL AND state = 'RUNNING' AND regexp_matches(lower(job_name), ?)
+             ORDER BY job_id LIMIT 10000",
+            vec![cluster.to_owned().into(), INTERACTIVE.to_owned().into()],
+            |row| row.get(0),
+        )?;
         let mut maintenance = self.reservations(cluster, now)?;
         maintenance.retain(|kept| kept.is_maintenance() && kept.from <= now);
-        Ok(SchedulerNow { nodes, last_start: last_start.into_iter().flatten().next(), lost_jobs, maintenance })
+        let last_start = last_start.into_iter().flatten().next();
+        Ok(SchedulerNow { nodes, last_start, lost_jobs, interactive, maintenance })
     }
 }

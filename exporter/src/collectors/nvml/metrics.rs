@@ -21,6 +21,7 @@ metrics! {
     gauge UP "takt_gpu_up" "Whether the GPU answers. The reason, where it does not: lost (fell off the bus), \
         reset_required, hung (a call does not come back), not_enumerated (was there before, or is on the PCI bus), \
         driver_not_loaded, driver_mismatch, let_go (so that the driver can be unloaded), error." ["reason"];
+    gauge VBIOS "takt_gpu_vbios_info" "The firmware of the board (VBIOS); always 1." ["version"];
     gauge INFO "takt_gpu_info" "Which GPU it is; always 1. index is NVML's, in the order of the PCI bus; minor is that of \
         /dev/nvidia*." ["index", "minor", "pci_bus_id", "model", "driver"];
     counter ERRORS "takt_gpu_call_errors_total" "Calls of NVML that failed, and not because the GPU or the driver does not \
@@ -84,6 +85,7 @@ metrics! {
     counter PCIE_ERRORS "takt_gpu_pcie_errors_total" "Errors of the PCIe link by type." ["type"];
 
     gauge ECC_ENABLED "takt_gpu_ecc_enabled" "Whether the memory's errors are corrected. No series: the GPU cannot.";
+    gauge ECC_PENDING "takt_gpu_ecc_pending_enabled" "Whether they will be after the next reset.";
     counter ECC_ERRORS "takt_gpu_ecc_errors_total" "Errors in the GPU's memories: corrected or uncorrected; volatile (since \
         the driver was loaded) or aggregate (since the GPU was made)." ["type", "scope"];
     gauge SRAM_THRESHOLD "takt_gpu_sram_threshold_exceeded" "Whether the uncorrectable errors in the GPU's SRAM are more \

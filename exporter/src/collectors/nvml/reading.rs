@@ -74,6 +74,9 @@ impl Fixed {
         let width = ask.value("GetMaxPcieLinkWidth", device.max_pcie_link_width())?;
         values.labelled(&PCIE_GENERATION, ["max"], generation.map(f64::from));
         values.labelled(&PCIE_WIDTH, ["max"], width.map(f64::from));
+        if let Some(version) = ask.value("GetVbiosVersion", device.vbios_version())? {
+            values.labelled(&VBIOS, [version], Some(1.0));
+        }
         let ecc = ask.value("GetEccMode", device.is_ecc_enabled())?;
         values.one(&ECC_ENABLED, ecc.as_ref().map(|ecc| flag(ecc.currently_enabled)));
         (fixed.pcie_generation_max, fixed.pcie_width_max) = (generation, width);
@@ -207,6 +210,9 @@ fn pcie(device: &Device<'_>, fixed: &Fixed, ask: &mut Asking<'_>, values: &mut V
 const FAST: f64 = 2.0;
 
 fn memory_repairs(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+    // Somebody may set it at any time; the mode that is in force changes only at a reset.
+    let ecc = ask.value("GetEccMode", device.is_ecc_enabled())?;
+    values.one(&ECC_PENDING, ecc.map(|ecc| flag(ecc.pending_enabled)));
     // SAFETY: a struct of numbers may be all zeros.
     let (mut banks, mut sram): (sys::nvmlRowRemapperHistogramValues_t, sys::nvmlEccSramErrorStatus_t) =
         unsafe { std::mem::zeroed() };

@@ -1,0 +1,226 @@
+//! Processes that hang in the kernel, and those that have ended and that nobody has fetched.
+//!
+//! Source: `/proc/*/stat`, and `status` of the few that sleep where no signal reaches them (state D). A process that waits
+//! for much I/O is seen in that state again and again; one that hangs has not run once in between, which its context
+//! switches tell: the kernel's own detector of hung tasks judges alike. Of each process the first thread is looked at: of
+//! all others the kernel log tells (the event `hung_task`).
+
+use crate::collector::{CollectError, Collector};
+use crate::options::Options;
+use crate::sysfs;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use takt_model::{Metric, Samples};
+
+/// A node has thousands of processes, and what hangs does so for minutes: they are looked through seldom.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
+
+/// The kernel's own threads (`PF_KTHREAD`). Some of other people's drivers sleep like that for good.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// What the GPU driver's own programs and threads are called.
+const DRIVER: &str = "nvidia";
+
+const TASK: Metric = Metric::gauge(
+    "takt_stuck_task_seconds",
+    "How long the process has hung that hangs in the kernel for longest, without having run once; 0 where none does. The \
+        kernel's own threads are left out.",
+    &[],
+);
+const DRIVER_TASK: Metric = Metric::gauge(
+    "takt_stuck_driver_task_seconds",
+    "The same of the GPU driver's programs and threads (nvidia…).",
+    &[],
+);
+const ZOMBIES: Metric =
+    Metric::gauge("takt_zombie_processes", "Processes that have ended and that their parent has not fetched.", &[]);
+const METRICS: &[Metric] = &[TASK, DRIVER_TASK, ZOMBIES];
+
+struct Stuck {
+    procfs: PathBuf,
+    looked: Option<Instant>,
+    sleeping: HashMap<Identity, Sleep>,
+    zombies: u32,
+}
+
+/// A process; numbers come round again.
+type Identity = (u32, u64);
+
+/// One that sleeps uninterruptibly.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sleep {
+    /// How often it has run and was switched away from.
+    switches: u64,
+    /// Since when it has not run, as far as anybody looked.
+    since: Instant,
+    is_driver: bool,
+    is_kernel_thread: bool,
+}
+
+pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+    Box::new(Stuck::new(options.paths.procfs.clone()))
+}
+
+impl Collector for Stuck {
+    fn name(&self) -> &'static str {
+        "stuck"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn max_series(&self) -> usize {
+        METRICS.len()
+    }
+
+    fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        let now = Instant::now();
+        if self.looked.is_none_or(|at| now - at >= LOOK_AGAIN) {
+            self.look(now).map_err(|source| CollectError::read(&self.procfs, source))?;
+            self.looked = Some(now);
+        }
+        out.push::<&str>(&TASK, &[], self.longest(now, |sleep| !sleep.is_kernel_thread));
+        out.push::<&str>(&DRIVER_TASK, &[], self.longest(now, |sleep| sleep.is_driver));
+        out.push::<&str>(&ZOMBIES, &[], f64::from(self.zombies));
+        Ok(())
+    }
+}
+
+impl Stuck {
+    fn new(procfs: PathBuf) -> Self {
+        Self { procfs, looked: None, sleeping: HashMap::new(), zombies: 0 }
+    }
+
+    fn look(&mut self, now: Instant) -> std::io::Result<()> {
+        let before = std::mem::take(&mut self.sleeping);
+        self.zombies = 0;
+        for (name, _) in sysfs::numbered(&self.procfs, "")? {
+            let directory = self.procfs.join(&name);
+            // It may have ended meanwhile.
+            let Some(text) = sysfs::text(&directory.join("stat")) else { continue };
+            let Some(process) = Process::parse(&text) else { continue };
+            match process.state {
+                "Z" => self.zombies += 1,
+                "D" => {
+                    let Some(switches) = switches(&directory) else { continue };
+                    let known = before.get(&process.identity).filter(|known| known.switches == switches);
+                    let since = known.map_or(now, |known| known.since);
+                    let (is_driver, is_kernel_thread) = (process.is_driver, process.is_kernel_thread);
+                    self.sleeping.insert(process.identity, Sleep { switches, since, is_driver, is_kernel_thread });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn longest(&self, now: Instant, of: impl Fn(&Sleep) -> bool) -> f64 {
+        // One that was seen once only has most likely just begun to wait.
+        let looked = self.looked.unwrap_or(now);
+        let stuck = self.sleeping.values().filter(|sleep| of(sleep) && sleep.since < looked);
+        stuck.map(|sleep| now - sleep.since).max().unwrap_or_default().as_secs_f64()
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Process<'t> {
+    identity: Identity,
+    state: &'t str,
+    is_driver: bool,
+    is_kernel_thread: bool,
+}
+
+impl<'t> Process<'t> {
+    /// `26231 (vim) R 5392 …`: the name may hold anything, so what follows begins behind the last parenthesis.
+    fn parse(text: &'t str) -> Option<Self> {
+        let (before, after) = text.rsplit_once(") ")?;
+        let (pid, name) = before.split_once(" (")?;
+        let mut words = after.split_ascii_whitespace();
+        let state = words.next()?;
+        let flags: u64 = words.nth(5)?.parse().ok()?;
+        let start: u64 = words.nth(12)?.parse().ok()?;
+        Some(Self {
+            identity: (pid.parse().ok()?, start),
+            state,
+            is_driver: name.starts_with(DRIVER),
+            is_kernel_thread: flags & KERNEL_THREAD != 0,
+        })
+    }
+}
+
+/// How often the process was switched away from, of its own accord or not.
+fn switches(directory: &Path) -> Option<u64> {
+    let text = sysfs::text(&directory.join("status"))?;
+    let counts =
+        text.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:")?.1.trim().parse::<u64>().ok());
+    counts.reduce(|one, other| one + other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let text = "33 (a) R b) D 1 33 33 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 7 0 4711 0 0";
+        let process = Process::parse(text).unwrap();
+        assert_eq!((process.identity, process.state, process.is_kernel_thread), ((33, 4711), "D", true));
+        assert!(!process.is_driver);
+        assert!(Process::parse("33 (nvidia-smi) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0").unwrap().is_driver);
+        assert_eq!((Process::parse("33 (a"), Process::parse("33 (a) S 1")), (None, None));
+    }
+
+    /// A process of a made-up node: number, name, state, flags, and how often it was switched away from.
+    fn process(procfs: &Path, pid: u32, name: &str, state: &str, flags: u64, switches: u64) {
+        let directory = procfs.join(pid.to_string());
+        std::fs::create_dir_all(&directory).unwrap();
+        let stat = format!("{pid} ({name}) {state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {} 0 0\n", 100 + pid);
+        std::fs::write(directory.join("stat"), stat).unwrap();
+        let status = format!("Name:\t{name}\nvoluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t2\n");
+        std::fs::write(directory.join("status"), status).unwrap();
+    }
+
+    #[test]
+    fn one_that_hangs_is_told_from_one_that_waits_often() {
+        let procfs = tempfile::tempdir().unwrap();
+        let path = procfs.path();
+        let mut stuck = Stuck::new(path.to_owned());
+        let begin = Instant::now();
+        let mut seen = Vec::new();
+        for round in 0..4_u32 {
+            process(path, 7, "cp", "D", 0, 50);
+            process(path, 8, "dd", "D", 0, u64::from(round) * 100);
+            process(path, 9, "nvidia-smi", if round < 2 { "S" } else { "D" }, 0, 10);
+            process(path, 10, "kworker/0:1", "D", KERNEL_THREAD, 1);
+            process(path, 11, "sh", "Z", 0, 1);
+            let now = begin + LOOK_AGAIN * round;
+            stuck.look(now).unwrap();
+            stuck.looked = Some(now);
+            seen.push((stuck.longest(now, |one| !one.is_kernel_thread), stuck.longest(now, |one| one.is_driver)));
+        }
+        assert_eq!(seen, [(0.0, 0.0), (15.0, 0.0), (30.0, 0.0), (45.0, 15.0)]);
+        assert_eq!(stuck.zombies, 1);
+        // It goes on after all; another process gets its number.
+        std::fs::remove_dir_all(path.join("9")).unwrap();
+        process(path, 7, "cp", "D", 0, 51);
+        process(path, 8, "dd", "D", 0, 400);
+        let now = begin + LOOK_AGAIN * 4;
+        stuck.look(now).unwrap();
+        stuck.looked = Some(now);
+        assert_eq!(stuck.longest(now, |_| true), 60.0, "the kernel's own thread, where anybody asks for it");
+        assert_eq!(stuck.longest(now, |one| !one.is_kernel_thread), 0.0);
+    }
+
+    #[test]
+    fn a_node_without_processes_is_an_error_and_hidden_ones_are_not_judged() {
+        let procfs = tempfile::tempdir().unwrap();
+        assert!(Stuck::new(procfs.path().join("none")).collect(&mut Samples::new()).is_err());
+        process(procfs.path(), 7, "cp", "D", 0, 50);
+        std::fs::remove_file(procfs.path().join("7/status")).unwrap();
+        let mut stuck = Stuck::new(procfs.path().to_owned());
+        stuck.look(Instant::now()).unwrap();
+        assert!(stuck.sleeping.is_empty());
+    }
+}
