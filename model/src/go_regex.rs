@@ -77,6 +77,42 @@ pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
     Ok(out)
 }
 
+/// Writes `template` with the groups of a match, as Go's `Expand` does: `$1`, `${1}`, `$name`, `$$`. What is neither stays as it is;
+/// a group that is not there, or is written with a leading zero, is empty.
+pub fn expand(groups: &regex::Captures<'_>, template: &str) -> String {
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        rest = after;
+        if let Some(after) = after.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+        } else if let Some((name, after)) = reference(after) {
+            let is_number = name.bytes().all(|byte| byte.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
+            let group = match is_number {
+                true => name.parse().ok().and_then(|number: usize| groups.get(number)),
+                false => groups.name(name),
+            };
+            out.push_str(group.map_or("", |group| group.as_str()));
+            rest = after;
+        } else {
+            out.push('$');
+        }
+    }
+    out + rest
+}
+
+/// The name of a group, with or without braces, and what follows it.
+fn reference(text: &str) -> Option<(&str, &str)> {
+    let inner = text.strip_prefix('{');
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let begin = inner.unwrap_or(text);
+    let (name, after) = begin.split_at(begin.find(|c| !is_name(c)).unwrap_or(begin.len()));
+    let after = if inner.is_some() { after.strip_prefix('}')? } else { after };
+    (!name.is_empty()).then_some((name, after))
+}
+
 /// What follows a backslash; what is left of the pattern.
 fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str, GoRegexError> {
     let Some(c) = rest.chars().next() else {
@@ -220,6 +256,25 @@ mod tests {
 
     fn matches(pattern: &str, text: &str) -> bool {
         Regex::new(&format!("^(?s:{})$", translate(pattern).unwrap())).unwrap().is_match(text)
+    }
+
+    #[test]
+    fn templates_are_gos() {
+        let regex = Regex::new("(?P<a>x)(y)?(z)").unwrap();
+        let groups = regex.captures("xz").unwrap();
+        for (template, expected) in [
+            ("$1-$3", "x-z"),
+            ("${1}b$2$4.", "xb."),
+            ("$1b", ""),
+            ("$a ${a}", "x x"),
+            ("$$1 $$$1 $", "$1 $x $"),
+            ("$-${}${1${a-}", "$-${}${1${a-}"),
+            ("$01$00$0", "xz"),
+            ("$99999999999999999999", ""),
+            ("$ä${ä}ä", "ä"),
+        ] {
+            assert_eq!(expand(&groups, template), expected, "{template}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct ScrapeConfig {
     /// Series of one target in the head, those that ended lately included: what a page that names its series anew at
     /// every scrape can do at worst.
     pub series_limit: usize,
-    /// Labels of a series, those of the target included.
+    /// Labels of a series, those of the target included, `cluster` and `node` not where Takt adds them.
     pub label_limit: usize,
     /// Bytes of a label's name.
     pub label_name_length_limit: usize,
@@ -232,6 +232,10 @@ mod tests {
             (
                 json!([{"job_name": "a", "file_sd_configs": [{"files": ["t.txt"]}]}]),
                 "configs[0].file_sd_configs[0].files: expected a path that ends in .json, .yml or .yaml, with at most one * and that in its last part, found t.txt",
+            ),
+            (
+                json!([{"job_name": "a", "static_configs": [{"targets": ["g01:1", "http://g01:1"]}]}]),
+                "configs[0].static_configs[0].targets: expected host:port; the rest goes to scheme and metrics_path, found http://g01:1",
             ),
             (
                 json!([{"job_name": "a", "file_sd_configs": [{}]}]),

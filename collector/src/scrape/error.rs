@@ -38,8 +38,12 @@ pub enum ScrapeError {
     TooManySamples { line: usize, limit: usize },
     #[error("line {line}: the target has more series than series_limit = {limit}, those that ended lately included")]
     TooManySeries { line: usize, limit: usize },
+    #[error("the job has more targets than target_limit = {limit}")]
+    TooManyTargets { limit: usize },
     #[error("line {line}: metric_relabel_configs left the series without a name")]
     Nameless { line: usize },
+    #[error("line {line}: relabelling left a label without a name")]
+    NamelessLabel { line: usize },
     #[error("line {line}: the series has {found} labels, more than label_limit = {limit}")]
     TooManyLabels { line: usize, found: usize, limit: usize },
     #[error("line {line}: a label's name has {found} bytes, more than label_name_length_limit = {limit}")]
@@ -117,11 +121,12 @@ impl ScrapeError {
             Self::NoContentType | Self::ContentType { .. } => FailureReason::ContentType,
             Self::ContentEncoding { .. } | Self::Inflate { .. } => FailureReason::ContentEncoding,
             Self::Credentials { .. } => FailureReason::Credentials,
-            Self::Nameless { .. } => FailureReason::Relabelling,
+            Self::Nameless { .. } | Self::NamelessLabel { .. } => FailureReason::Relabelling,
             Self::Interrupted { .. } => FailureReason::Interrupted,
             Self::TooLarge { .. } => FailureReason::TooLarge,
             Self::Malformed { .. } => FailureReason::Malformed,
-            Self::TooManySamples { .. }
+            Self::TooManyTargets { .. }
+            | Self::TooManySamples { .. }
             | Self::TooManySeries { .. }
             | Self::TooManyLabels { .. }
             | Self::LabelNameTooLong { .. }

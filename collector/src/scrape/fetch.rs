@@ -3,7 +3,7 @@
 use super::connection::{Answer, Connection, Trouble};
 use super::error::ScrapeError;
 use super::http::{Http, HttpError, USER_AGENT};
-use super::job::Job;
+use super::job::{Job, ScrapeProtocol};
 use super::target::Target;
 use flate2::read::MultiGzDecoder;
 use reqwest::header::{
@@ -47,6 +47,8 @@ enum Way {
     Plain { connection: Connection, request: String },
     /// By reqwest: over TLS, with a password in the address, or from where the target sent us.
     Client,
+    /// Not at all: the job has more targets than its `target_limit`.
+    Refused,
 }
 
 impl Fetcher {
@@ -69,6 +71,11 @@ impl Fetcher {
         headers.insert(TIMEOUT_HEADER, seconds.expect("digits and a point are a header value"));
         let way = Way::of(&url, &headers);
         Ok(Self { way, client, job: Arc::clone(job), url, headers, timeout: target.timeout })
+    }
+
+    /// One whose every scrape fails, since the job has too many targets.
+    pub fn refusing(self) -> Self {
+        Self { way: Way::Refused, ..self }
     }
 
     /// Fetches one page. `expected_bytes` is about how large it will be.
@@ -100,14 +107,16 @@ impl Fetcher {
                     answer
                 }
             }
+            Way::Refused => return Err(ScrapeError::TooManyTargets { limit: self.job.config.target_limit }),
             Way::Client => self.ask_client(authorization, limit, expected_bytes).await?,
         };
         let status = StatusCode::from_u16(answer.status).unwrap_or_default();
-        if !status.is_success() {
+        // As in Prometheus: what else is no error may be half a page, or none.
+        if status != StatusCode::OK {
             return Err(ScrapeError::Status { status });
         }
         let is_gzip = self.is_gzip(answer.content_encoding)?;
-        let format = format(answer.content_type)?;
+        let format = format(answer.content_type, self.job.config.fallback_scrape_protocol)?;
         let body = if is_gzip { inflate(&answer.body, limit, expected_bytes)? } else { answer.body };
         Ok(Fetched { format, body })
     }
@@ -198,12 +207,39 @@ fn inflate(body: &[u8], limit: u64, expected_bytes: usize) -> Result<Vec<u8>, Sc
     }
 }
 
-fn format(content_type: Option<String>) -> Result<Format, ScrapeError> {
-    let found = content_type.ok_or(ScrapeError::NoContentType)?;
-    let media_type = found.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match media_type.as_str() {
-        "text/plain" => Ok(Format::Text),
-        "application/openmetrics-text" => Ok(Format::OpenMetrics),
-        _ => Err(ScrapeError::ContentType { found }),
+fn format(content_type: Option<String>, fallback: Option<ScrapeProtocol>) -> Result<Format, ScrapeError> {
+    let media_type = |text: &str| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match (content_type.as_deref().map(media_type).as_deref(), fallback, content_type) {
+        (Some("text/plain"), ..) => Ok(Format::Text),
+        (Some("application/openmetrics-text"), ..) => Ok(Format::OpenMetrics),
+        (_, Some(fallback), _) => Ok(fallback.format()),
+        (_, None, Some(found)) if !found.is_empty() => Err(ScrapeError::ContentType { found }),
+        (_, None, _) => Err(ScrapeError::NoContentType),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_says_what_it_is_or_the_configuration_does() {
+        let found = |content_type: Option<&str>, fallback| format(content_type.map(str::to_owned), fallback).ok();
+        let text = Some(ScrapeProtocol::PrometheusText004);
+        for (content_type, alone, with_fallback) in [
+            (Some("Text/Plain; version=0.0.4"), Some(Format::Text), Some(Format::Text)),
+            (Some("application/openmetrics-text"), Some(Format::OpenMetrics), Some(Format::OpenMetrics)),
+            (Some("text/html"), None, Some(Format::Text)),
+            (Some(""), None, Some(Format::Text)),
+            (None, None, Some(Format::Text)),
+        ] {
+            assert_eq!(
+                (found(content_type, None), found(content_type, text)),
+                (alone, with_fallback),
+                "{content_type:?}"
+            );
+        }
+        let other = Some(ScrapeProtocol::OpenMetricsText100);
+        assert_eq!(found(None, other), Some(Format::OpenMetrics));
     }
 }

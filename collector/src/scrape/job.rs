@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use takt_model::exposition::Format;
 
 /// One of Prometheus' `scrape_configs`: the same keys with the same meaning. After relabelling a target also gets
 /// `instance`, `node` (the host of its address) and `cluster` where it has none.
@@ -35,6 +36,9 @@ pub struct JobConfig {
     pub honor_timestamps: bool,
     /// Whether to ask for gzip. Inflating a page costs several times what reading it does: for far targets only.
     pub enable_compression: bool,
+    /// How a page is read that does not say what it is: `PrometheusText0.0.4`, `PrometheusText1.0.0`, `OpenMetricsText0.0.1` or
+    /// `OpenMetricsText1.0.0`. Without it such a scrape fails.
+    pub fallback_scrape_protocol: Option<ScrapeProtocol>,
     /// Whether to go where a target redirects to.
     pub follow_redirects: bool,
     /// User and password.
@@ -70,7 +74,7 @@ pub struct JobConfig {
     pub label_name_length_limit: usize,
     /// Bytes of a label's value.
     pub label_value_length_limit: usize,
-    /// Targets; beyond it none of this configuration is scraped. 0 for no limit.
+    /// Targets; beyond it every scrape of this configuration fails. 0 for no limit.
     pub target_limit: usize,
 }
 
@@ -86,6 +90,7 @@ impl Default for JobConfig {
             honor_labels: false,
             honor_timestamps: true,
             enable_compression: false,
+            fallback_scrape_protocol: None,
             follow_redirects: true,
             basic_auth: None,
             authorization: None,
@@ -104,6 +109,29 @@ impl Default for JobConfig {
             label_name_length_limit: 0,
             label_value_length_limit: 0,
             target_limit: 0,
+        }
+    }
+}
+
+/// A way to write a page, by Prometheus' name for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names are Prometheus' own")]
+pub enum ScrapeProtocol {
+    #[serde(rename = "PrometheusText0.0.4")]
+    PrometheusText004,
+    #[serde(rename = "PrometheusText1.0.0")]
+    PrometheusText100,
+    #[serde(rename = "OpenMetricsText0.0.1")]
+    OpenMetricsText001,
+    #[serde(rename = "OpenMetricsText1.0.0")]
+    OpenMetricsText100,
+}
+
+impl ScrapeProtocol {
+    pub(super) const fn format(self) -> Format {
+        match self {
+            Self::PrometheusText004 | Self::PrometheusText100 => Format::Text,
+            Self::OpenMetricsText001 | Self::OpenMetricsText100 => Format::OpenMetrics,
         }
     }
 }

@@ -27,7 +27,7 @@ pub use config::{ScrapeConfig, TargetConfig};
 pub use discovery::{FileSdConfig, HttpSdConfig, SlurmSdConfig, StaticConfig};
 pub use error::{FailureReason, ScrapeError};
 pub use http::{AuthorizationConfig, BasicAuthConfig, HttpError, TlsConfig};
-pub use job::JobConfig;
+pub use job::{JobConfig, ScrapeProtocol};
 pub use manager::{ScrapeManager, StartError};
 pub use pool::TargetAccess;
 pub use relabel::{RelabelAction, RelabelConfig};

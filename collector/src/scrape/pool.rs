@@ -143,6 +143,8 @@ struct Running {
     target: Target,
     job: Arc<Job>,
     status: Arc<Mutex<TargetStatus>>,
+    /// Whether it only tells that the job has too many targets.
+    is_refused: bool,
     end: Option<oneshot::Sender<End>>,
     task: JoinHandle<()>,
 }
@@ -277,7 +279,9 @@ impl Keeper {
         let job = &self.job;
         let is_over = |labels: &Labels, running: &Running| match by_labels.get(labels) {
             Some(target) => {
-                !target.is_scraped_like(&running.target) || !Arc::ptr_eq(job, &running.job) || is_over_limit
+                !target.is_scraped_like(&running.target)
+                    || !Arc::ptr_eq(job, &running.job)
+                    || running.is_refused != is_over_limit
             }
             None => wanted.is_complete,
         };
@@ -289,8 +293,7 @@ impl Keeper {
             .collect();
         let mut ended = Vec::new();
         for labels in over {
-            let goes_on = by_labels.contains_key(&labels) && !is_over_limit;
-            let how = if goes_on { End::Replaced } else { End::Gone };
+            let how = if by_labels.contains_key(&labels) { End::Replaced } else { End::Gone };
             ended.extend(self.running.remove(&labels).map(|running| running.end(how)));
         }
         futures_util::future::join_all(ended).await;
@@ -309,20 +312,25 @@ impl Keeper {
                 targets.push(Arc::clone(&running.status));
                 continue;
             }
-            let status = Arc::new(Mutex::new(TargetStatus::new(&target)));
-            targets.push(Arc::clone(&status));
-            let trouble = match Fetcher::new(&self.job, &target, &self.client) {
-                _ if is_over_limit => {
-                    format!("the job has more targets than target_limit = {}", self.job.config.target_limit)
-                }
-                Err(error) => crate::error_chain(&error),
-                Ok(fetcher) => {
-                    self.running.insert(target.labels.clone(), self.scrape(target, fetcher, status));
-                    continue;
-                }
+            // What a target is labelled may be another job; those that are listed one by one have nothing else.
+            let is_listed = self.listed.contains(&target);
+            let pool = if is_listed {
+                target.labels.get("job").unwrap_or_default()
+            } else {
+                self.job.config.job_name.as_str()
             };
-            let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
-            (status.health, status.error) = (TargetHealth::Down, Some(trouble));
+            let status = Arc::new(Mutex::new(TargetStatus::new(&target, pool)));
+            targets.push(Arc::clone(&status));
+            match Fetcher::new(&self.job, &target, &self.client) {
+                Ok(fetcher) => {
+                    let running = self.scrape(target, fetcher, status, is_over_limit);
+                    self.running.insert(running.target.labels.clone(), running);
+                }
+                Err(error) => {
+                    let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
+                    (status.health, status.error) = (TargetHealth::Down, Some(crate::error_chain(&error)));
+                }
+            }
         }
         // Those whose provider has not spoken yet since the configuration changed.
         let shown = targets.len();
@@ -335,11 +343,13 @@ impl Keeper {
         self.show(View { targets, dropped: wanted.dropped });
     }
 
-    fn scrape(&self, target: Target, fetcher: Fetcher, status: Arc<Mutex<TargetStatus>>) -> Running {
+    fn scrape(&self, target: Target, fetcher: Fetcher, status: Arc<Mutex<TargetStatus>>, is_refused: bool) -> Running {
+        // So that each of them has an `up` that is 0.
+        let fetcher = if is_refused { fetcher.refusing() } else { fetcher };
         let (end, ended) = oneshot::channel();
         let (shared, job) = (Arc::clone(&self.shared), Arc::clone(&self.job));
         let scraper = Scraper::new(shared, Arc::clone(&job), target.clone(), fetcher, Arc::clone(&status));
-        Running { target, job, status, end: Some(end), task: tokio::spawn(scraper.run(ended)) }
+        Running { target, job, status, is_refused, end: Some(end), task: tokio::spawn(scraper.run(ended)) }
     }
 
     fn show(&self, view: View) {

@@ -24,10 +24,9 @@ const GLOBAL: [&str; 8] = [
 ];
 
 /// Keys of a scrape configuration that say how Prometheus goes about it, not what comes out.
-const WITHOUT_EFFECT: [&str; 10] = [
+const WITHOUT_EFFECT: [&str; 9] = [
     "enable_http2",
     "scrape_protocols",
-    "fallback_scrape_protocol",
     "keep_dropped_targets",
     "metric_name_validation_scheme",
     "metric_name_escaping_scheme",
@@ -62,10 +61,16 @@ fn parse(text: &str) -> Result<Vec<JobConfig>, String> {
 }
 
 fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
+    // A time of nothing is one that is not set.
+    for key in ["scrape_interval", "scrape_timeout"] {
+        if job.get(key).is_some_and(is_zero) {
+            job.remove(&[key]);
+        }
+    }
     let has_own_timeout = job.get("scrape_timeout").is_some();
     job.remove(&WITHOUT_EFFECT);
     for key in GLOBAL {
-        if let Some(node) = global.and_then(|global| global.get(key)) {
+        if let Some(node) = global.and_then(|global| global.get(key)).filter(|node| !is_zero(node)) {
             job.set_default(key, node);
         }
     }
@@ -80,6 +85,11 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
         *timeout = interval.min(*timeout);
     }
     Ok(job)
+}
+
+fn is_zero(node: &Node) -> bool {
+    let digits = |text: &str| text.trim_end_matches(|c: char| c.is_ascii_lowercase()).to_owned();
+    node.text().is_ok_and(|text| !digits(text).is_empty() && digits(text).bytes().all(|digit| digit == b'0'))
 }
 
 #[cfg(test)]
@@ -102,6 +112,17 @@ mod tests {
         assert_eq!((seconds(jobs[1].scrape_interval), seconds(jobs[1].scrape_timeout)), (5, 5));
         assert_eq!(jobs[0].static_configs[0].labels["rack"], "1");
         assert_eq!((jobs[1].sample_limit, jobs[1].relabel_configs[0].replacement.as_str()), (10, "${1}"));
+    }
+
+    #[test]
+    fn a_time_of_nothing_is_not_set() {
+        let jobs = parse(
+            "global: {scrape_interval: 30s, scrape_timeout: 0s}\n\
+             scrape_configs: [{job_name: a, scrape_interval: 0s, scrape_timeout: 0, fallback_scrape_protocol: PrometheusText0.0.4}]\n",
+        )
+        .unwrap();
+        let seconds = |duration: Option<PromDuration>| duration.unwrap().0.as_secs();
+        assert_eq!((seconds(jobs[0].scrape_interval), seconds(jobs[0].scrape_timeout)), (30, 10));
     }
 
     #[test]

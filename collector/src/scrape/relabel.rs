@@ -4,10 +4,13 @@
 //! (`metric_relabel_configs`). A series is relabelled once in its life, not once a scrape.
 
 use crate::ConfigError;
+use crate::store::whole;
 use regex::Regex;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::IntoDeserializer;
+use serde::{Deserialize, Deserializer, Serialize};
 use takt_model::Labels;
+use takt_model::go_regex::expand;
 
 /// What a rule does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -56,7 +59,14 @@ pub struct RelabelConfig {
     pub replacement: String,
     /// `replace`, `keep`, `drop`, `keepequal`, `dropequal`, `hashmod`, `labelmap`, `labeldrop`, `labelkeep`,
     /// `lowercase` or `uppercase`.
+    #[serde(deserialize_with = "in_any_case")]
     pub action: RelabelAction,
+}
+
+/// Prometheus reads `labelDrop`, too.
+fn in_any_case<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RelabelAction, D::Error> {
+    let word = String::deserialize(deserializer)?.to_lowercase();
+    RelabelAction::deserialize(word.into_deserializer())
 }
 
 impl Default for RelabelConfig {
@@ -119,10 +129,7 @@ impl RelabelConfig {
             LabelMap if self.replacement.is_empty() => return wrong("replacement", "a label name", &"nothing"),
             _ => {}
         }
-        // As in Prometheus: the whole text must match, and `.` matches a line feed too.
-        let Ok(regex) = Regex::new(&format!("^(?s:{})$", self.regex)) else {
-            return wrong("regex", "a regular expression", &self.regex);
-        };
+        let Ok(regex) = whole(&self.regex) else { return wrong("regex", "a regular expression", &self.regex) };
         Ok(Rule { config: self.clone(), regex })
     }
 
@@ -172,7 +179,9 @@ impl Rule {
             RelabelAction::Uppercase => labels.set(target_label, &mapped(&value, char::to_uppercase)),
             RelabelAction::LabelMap => {
                 for (name, value) in &self.named(labels, true) {
-                    labels.set(&self.regex.replace_all(name, replacement), value);
+                    if let Some(groups) = self.regex.captures(name) {
+                        labels.set(&expand(&groups, replacement), value);
+                    }
                 }
             }
             RelabelAction::LabelDrop => self.remove(labels, true),
@@ -184,14 +193,9 @@ impl Rule {
     fn replace(&self, value: &str, labels: &mut Labels) {
         let RelabelConfig { target_label, replacement, .. } = &self.config;
         let Some(groups) = self.regex.captures(value) else { return };
-        let expanded = |template: &str| {
-            let mut out = String::new();
-            groups.expand(template, &mut out);
-            out
-        };
-        let target = expanded(target_label);
+        let target = expand(&groups, target_label);
         if !target.is_empty() {
-            labels.set(&target, &expanded(replacement));
+            labels.set(&target, &expand(&groups, replacement));
         }
     }
 
@@ -214,12 +218,13 @@ fn hash(value: &str) -> u64 {
     sum as u64
 }
 
-/// Each character by itself, as Go maps case: a character whose other case is several characters stays.
+/// Each character by itself, as Go maps case: a character whose other case is several characters stays, but `İ`, which is `i`.
 fn mapped<I: Iterator<Item = char>>(value: &str, map: impl Fn(char) -> I) -> String {
     let one = |c: char| {
         let mut mapped = map(c);
         match (mapped.next(), mapped.next()) {
             (Some(only), None) => only,
+            (Some('i'), Some(_)) => 'i',
             _ => c,
         }
     };
@@ -276,7 +281,14 @@ mod tests {
                 json!({"regex": "(a|b)", "replacement": "n_$1", "action": "labelmap"}),
                 Some(r#"{a="x1", b="Y", c="Y", n_a="x1", n_b="Y"}"#),
             ),
-            (json!({"regex": "a|b", "action": "labeldrop"}), Some(r#"{c="Y"}"#)),
+            (json!({"regex": "a|b", "action": "labelDrop"}), Some(r#"{c="Y"}"#)),
+            // Go's dialect: `\d` is ASCII, `\Q` quotes, `$01` is no group.
+            (json!({"source_labels": ["a"], "regex": "x\\d", "action": "drop"}), None),
+            (json!({"source_labels": ["a"], "regex": "\\Qx\\E.", "action": "drop"}), None),
+            (
+                json!({"source_labels": ["a"], "target_label": "b", "regex": "(.*)", "replacement": "$01${1-}"}),
+                Some(r#"{a="x1", b="${1-}", c="Y"}"#),
+            ),
             (json!({"regex": "a|b", "action": "labelkeep"}), Some(r#"{a="x1", b="Y"}"#)),
             (
                 json!({"source_labels": ["b"], "target_label": "b", "action": "lowercase"}),
@@ -304,7 +316,7 @@ mod tests {
     #[test]
     fn case_is_mapped_character_by_character() {
         assert_eq!(mapped("straße ÄÖ", char::to_uppercase), "STRAßE ÄÖ");
-        assert_eq!(mapped("ÄÖ", char::to_lowercase), "äö");
+        assert_eq!(mapped("ÄÖİ", char::to_lowercase), "äöi");
     }
 
     #[test]

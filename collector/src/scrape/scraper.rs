@@ -86,7 +86,7 @@ impl Report {
             (self.up, f64::from(u8::from(is_up))),
             (self.duration, duration.as_secs_f64()),
             (self.scraped, row.samples as f64),
-            (self.stored, (row.kept - row.duplicates) as f64),
+            (self.stored, row.kept as f64),
             (self.added, row.added as f64),
         ] {
             if let Some(column) = column {
@@ -164,8 +164,8 @@ impl Scraper {
         self.report.reserve(&mut row);
         let result = fetched.and_then(|fetched| self.read(&fetched, &mut row));
         if result.is_err() {
-            let PageRow { samples, kept, duplicates, .. } = row;
-            row = PageRow { samples, kept, duplicates, ..PageRow::default() };
+            let PageRow { samples, kept, added, duplicates, .. } = row;
+            row = PageRow { samples, kept, added, duplicates, ..PageRow::default() };
             self.report.reserve(&mut row);
         }
         if result.as_ref().is_err_and(ScrapeError::is_refusal) {
@@ -232,17 +232,16 @@ struct ToStore<'a> {
 impl Newcomers for ToStore<'_> {
     fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError> {
         let line = sample.line;
-        let honor_labels = self.job.config.honor_labels;
-        let emptied = if honor_labels { sample.emptied_labels()? } else { Vec::new() };
-        let mut labels = self.target.series_labels(sample.labels()?, honor_labels, &emptied);
-        if !self.job.metric_relabel.apply(&mut labels) || labels.is_empty() {
-            return Ok(Place::Dropped);
-        }
+        let Some(labels) = self.labels(sample)? else { return Ok(Place::Dropped) };
         if labels.metric().is_empty() {
             return Err(ScrapeError::Nameless { line });
         }
         self.check(&labels, line)?;
         Ok(self.group.column(&labels).map_or(Place::Elsewhere, Place::Column))
+    }
+
+    fn is_kept(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError> {
+        self.labels(sample).map(|labels| labels.is_some())
     }
 
     fn describe(&mut self, metadata: &Metadata<'_>) {
@@ -251,17 +250,29 @@ impl Newcomers for ToStore<'_> {
 }
 
 impl ToStore<'_> {
+    /// What the series is called in the store; `None` if relabelling drops it.
+    fn labels(&self, sample: &exposition::Sample<'_>) -> Result<Option<Labels>, ScrapeError> {
+        let honor_labels = self.job.config.honor_labels;
+        let emptied = if honor_labels { sample.emptied_labels()? } else { Vec::new() };
+        let mut labels = self.target.series_labels(sample.labels()?, honor_labels, &emptied);
+        let is_kept = self.job.metric_relabel.apply(&mut labels) && !labels.is_empty();
+        Ok(is_kept.then_some(labels))
+    }
+
     fn check(&self, labels: &Labels, line: usize) -> Result<(), ScrapeError> {
         let limits = &self.job.limits;
         let limit = limits.series;
         if self.group.series_count() >= limit {
             return Err(ScrapeError::TooManySeries { line, limit });
         }
-        let (found, limit) = (labels.len(), limits.labels);
+        let (found, limit) = (labels.len().saturating_sub(self.target.added_labels), limits.labels);
         if found > limit {
             return Err(ScrapeError::TooManyLabels { line, found, limit });
         }
         for (name, value) in labels.iter() {
+            if name.is_empty() {
+                return Err(ScrapeError::NamelessLabel { line });
+            }
             let (found, limit) = (name.len(), limits.label_name_bytes);
             if found > limit {
                 return Err(ScrapeError::LabelNameTooLong { line, found, limit });

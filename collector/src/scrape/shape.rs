@@ -83,7 +83,7 @@ pub(super) struct PageRow {
     pub samples: usize,
     /// Those that relabelling left.
     pub kept: usize,
-    /// Series that the page before did not have.
+    /// Series that the page before did not have; of a page that could not be read to its end, those up to there.
     pub added: usize,
     /// Samples of a series that the page has already given.
     pub duplicates: usize,
@@ -103,12 +103,10 @@ impl PageRow {
         is_free
     }
 
-    fn keep(&mut self, sample: &exposition::Sample<'_>, rules: ReadRules) -> Result<(), ScrapeError> {
+    /// Counts one that relabelling left, and says whether it is within the limit.
+    fn keep(&mut self, rules: ReadRules) -> bool {
         self.kept += 1;
-        match self.kept > rules.sample_limit {
-            true => Err(ScrapeError::TooManySamples { line: sample.line, limit: rules.sample_limit }),
-            false => Ok(()),
-        }
+        self.kept <= rules.sample_limit
     }
 }
 
@@ -127,6 +125,8 @@ pub(super) enum Place {
 pub(super) trait Newcomers {
     /// The place of a series that was never seen.
     fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError>;
+    /// Whether relabelling leaves a series that gets no place.
+    fn is_kept(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError>;
     /// What the page says about the metric of the series asked for next.
     fn describe(&mut self, metadata: &Metadata<'_>);
 }
@@ -141,9 +141,36 @@ impl Shape {
         row: &mut PageRow,
         newcomers: &mut impl Newcomers,
     ) -> Result<(), ScrapeError> {
-        let mut page = Page::new(format, body);
         let mut order = Vec::with_capacity(self.order.len());
+        let result = self.read_lines(format, body, rules, row, newcomers, &mut order);
+        if result.is_err() {
+            // The next page goes on from the last whole one, and what this one brought is new no longer.
+            let was_there = |entry: u32| self.order.get(self.entries[entry as usize].position as usize) == Some(&entry);
+            let new: Vec<u32> = order.into_iter().filter(|&entry| !was_there(entry)).collect();
+            order = std::mem::take(&mut self.order);
+            order.extend(new);
+        }
+        self.keep_order(order);
+        if self.texts.capacity() > self.texts.len() + self.texts.len() / 4 {
+            self.texts.shrink_to_fit();
+            self.entries.shrink_to_fit();
+        }
+        result
+    }
+
+    /// Notes the entries of the page in `order`, up to where it cannot be read or has too many samples.
+    fn read_lines(
+        &mut self,
+        format: Format,
+        body: &[u8],
+        rules: ReadRules,
+        row: &mut PageRow,
+        newcomers: &mut impl Newcomers,
+        order: &mut Vec<u32>,
+    ) -> Result<(), ScrapeError> {
+        let mut page = Page::new(format, body);
         let mut described = Vec::new();
+        let mut too_many = None;
         let mut next = 0;
         // Where the comments before the next sample begin, and on which line.
         let mut lead = (page.rest(), 0);
@@ -166,6 +193,13 @@ impl Shape {
                 None => break,
             };
             row.samples += 1;
+            if too_many.is_some() {
+                // Counted to the end, so that people learn what the limit would have to be.
+                let known = self.find(sample.series).map(|entry| self.entries[entry as usize].column != DROPPED);
+                row.kept += usize::from(known.map_or_else(|| newcomers.is_kept(&sample), Ok)?);
+                continue;
+            }
+            let over_limit = ScrapeError::TooManySamples { line: sample.line, limit: rules.sample_limit };
             let comments = Comments { text: lead.0, lines: sample.line - 1 - lead.1 };
             lead = (page.rest(), page.lines());
             let entry = if sample.as_expected {
@@ -179,7 +213,7 @@ impl Shape {
                     Place::Column(column) => self.insert(sample.series, column),
                     Place::Dropped => self.insert(sample.series, DROPPED),
                     Place::Elsewhere => {
-                        row.keep(&sample, rules)?;
+                        too_many = (!row.keep(rules)).then_some(over_limit);
                         continue;
                     }
                 }
@@ -190,28 +224,25 @@ impl Shape {
             }
             let Entry { column, position, .. } = self.entries[entry as usize];
             let is_dropped = column == DROPPED;
-            if !sample.as_expected {
-                match self.order.get(position as usize) == Some(&entry) {
-                    true => next = position as usize + 1,
-                    false => row.added += usize::from(!is_dropped),
-                }
+            let was_there = self.order.get(position as usize) == Some(&entry);
+            if was_there && !sample.as_expected {
+                next = position as usize + 1;
             }
             order.push(entry);
             if is_dropped {
                 continue;
             }
-            row.keep(&sample, rules)?;
+            if !row.keep(rules) {
+                too_many = Some(over_limit);
+                continue;
+            }
+            row.added += usize::from(!was_there && !sample.as_expected);
             match sample.at.filter(|_| rules.honor_timestamps) {
                 Some(at) => row.own_time.push((column, Sample { at, value: sample.value })),
                 None => row.duplicates += usize::from(!row.set(column, sample.value)),
             }
         }
-        self.keep_order(order);
-        if self.texts.capacity() > self.texts.len() + self.texts.len() / 4 {
-            self.texts.shrink_to_fit();
-            self.entries.shrink_to_fit();
-        }
-        Ok(())
+        too_many.map_or(Ok(()), Err)
     }
 
     /// Forgets the series whose columns are gone.
@@ -310,6 +341,10 @@ mod tests {
             }
             let next = self.by_series.len() as u32;
             Ok(Place::Column(Column(*self.by_series.entry(series).or_insert(next))))
+        }
+
+        fn is_kept(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError> {
+            Ok(!sample.labels()?.to_string().starts_with("dropped"))
         }
 
         fn describe(&mut self, metadata: &Metadata<'_>) {
@@ -411,17 +446,36 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_too_many_is_an_error() {
-        let error = Shape::default()
-            .read(
-                Format::Text,
-                b"a 1\nb 2\n",
-                ReadRules { sample_limit: 1, ..RULES },
-                &mut PageRow::default(),
-                &mut Columns::default(),
-            )
-            .unwrap_err();
-        assert_eq!(error.to_string(), "line 2: the page has more samples than sample_limit = 1");
+    fn one_sample_too_many_is_an_error_and_the_rest_is_counted() {
+        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        let rules = ReadRules { sample_limit: 1, ..RULES };
+        let page = b"a 1\nb 2\na 3\ndropped 4\nc{x=\"1\"} 5\n";
+        for added in [1, 0] {
+            let mut row = PageRow::default();
+            let error = shape.read(Format::Text, page, rules, &mut row, &mut columns).unwrap_err();
+            assert_eq!(error.to_string(), "line 2: the page has more samples than sample_limit = 1");
+            assert_eq!((row.samples, row.kept, row.added), (5, 4, added));
+        }
+        assert_eq!(columns.by_series.len(), 2, "nothing beyond the limit gets a column");
+        let error = shape.read(Format::Text, b"a 1\nb 2\n<html>\n", rules, &mut PageRow::default(), &mut columns);
+        assert!(error.unwrap_err().in_full().contains("line 3"), "what cannot be read is worse than what is too much");
+    }
+
+    #[test]
+    fn series_of_a_page_that_breaks_off_are_new_once() {
+        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        let mut added = |page: &str| {
+            let mut row = PageRow::default();
+            let result = shape.read(Format::Text, page.as_bytes(), RULES, &mut row, &mut columns);
+            (result.is_ok(), row.added)
+        };
+        // As Debian's Prometheus counts them.
+        assert_eq!(added("a 1\n<html>\n"), (false, 1));
+        assert_eq!(added("a 1\n<html>\n"), (false, 0));
+        assert_eq!(added("a 1\nb 2\n"), (true, 1));
+        assert_eq!(added("b 1\n<html>\n"), (false, 0));
+        assert_eq!(added("b 1\n"), (true, 0));
+        assert_eq!(added("a 1\nb 1\n"), (true, 1));
     }
 
     proptest! {

@@ -52,12 +52,12 @@ pub struct TargetStatus {
 }
 
 impl TargetStatus {
-    pub(super) fn new(target: &Target) -> Self {
+    pub(super) fn new(target: &Target, pool: &str) -> Self {
         Self {
             url: target.url.to_string(),
             labels: target.labels.clone(),
             discovered: target.discovered.clone(),
-            pool: target.labels.get("job").unwrap_or_default().to_owned(),
+            pool: pool.to_owned(),
             interval_seconds: target.interval.as_secs_f64(),
             timeout_seconds: target.timeout.as_secs_f64(),
             last_scrape: None,

@@ -28,6 +28,8 @@ pub(super) struct Target {
     pub url: Url,
     /// The labels that every series of the target gets.
     pub labels: Labels,
+    /// How many of them are `cluster` and `node` that nobody asked for: they count for no limit.
+    pub added_labels: usize,
     /// What it had before relabelling.
     pub discovered: Labels,
     pub interval: Duration,
@@ -75,7 +77,7 @@ impl Target {
         labels.set(NODE, if config.node.is_empty() { bare_host(host) } else { &config.node });
         labels.set(CLUSTER, cluster);
         let discovered = labels.clone();
-        Ok(Self { url, labels, discovered, interval: job.interval, timeout: job.timeout })
+        Ok(Self { url, labels, added_labels: 0, discovered, interval: job.interval, timeout: job.timeout })
     }
 
     /// What a provider found, after the job's relabelling; `None` if that dropped it. Each step is Prometheus'.
@@ -94,12 +96,13 @@ impl Target {
         let address = labels.get(ADDRESS).unwrap_or_default().to_owned();
         let mut own: Labels = labels.iter().filter(|(name, _)| !name.starts_with("__")).collect();
         let host = url.host_str().unwrap_or_default();
+        let added_labels = [NODE, CLUSTER].into_iter().filter(|name| own.get(name).is_none()).count();
         for (name, value) in [(INSTANCE, address.as_str()), (NODE, bare_host(host)), (CLUSTER, cluster)] {
             if own.get(name).is_none() {
                 own.set(name, value);
             }
         }
-        Ok(Some(Self { url, labels: own, discovered, interval, timeout }))
+        Ok(Some(Self { url, labels: own, added_labels, discovered, interval, timeout }))
     }
 
     /// Whether the scrapes of both are the same. How a target was found may change (a node's state does) without
@@ -181,7 +184,8 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
         !address.contains(['/', '?', '#', '@', '\\']) && url.has_host() && address.len() >= url.authority().len()
     };
     let Some(mut url) = parsed.filter(is_address) else { return wrong(ADDRESS, "host:port", address) };
-    url.set_path(get(METRICS_PATH));
+    // As Go has it, nothing in the path is encoded yet.
+    url.set_path(&get(METRICS_PATH).replace('%', "%25"));
     let mut params = job.config.params.clone();
     for (name, value) in labels.iter() {
         if let Some(name) = name.strip_prefix(PARAM) {
@@ -288,6 +292,9 @@ mod tests {
                 r#"{cluster="other", instance="http://x.example/", job="j", node="fd00::1"}"#.to_owned()
             )
         );
+        // A path is what it says, not what it would be decoded to.
+        let encoded = found(json!({"metrics_path": "/a%20b c"}), &[(ADDRESS, "g01:1")]);
+        assert_eq!(encoded.unwrap().unwrap().0, "http://g01:1/a%2520b%20c");
         let drop = json!({"relabel_configs": [{"source_labels": ["job"], "regex": "j", "action": "drop"}]});
         assert_eq!(found(drop, &[(ADDRESS, "g01:1")]), Ok(None));
     }
@@ -319,6 +326,16 @@ mod tests {
         ] {
             assert_eq!(found(config, labels), Err(message.to_owned()));
         }
+    }
+
+    /// So that a `label_limit` that fits in Prometheus fits here.
+    #[test]
+    fn labels_that_we_add_are_counted() {
+        let added = |labels: &[(&str, &str)]| {
+            let labels = labels.iter().copied().chain([(ADDRESS, "g01:1")]).collect();
+            Target::discovered(&labels, &job(serde_json::json!({})), "lab").unwrap().unwrap().added_labels
+        };
+        assert_eq!((added(&[]), added(&[(NODE, "x")]), added(&[(NODE, "x"), (CLUSTER, "y")])), (2, 1, 0));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use super::metric_views::MetricViews;
 use super::migrate::{HOT, RECORDS, Schema, migrate};
 use super::pieces::Pieces;
 use super::tally::LogCopy;
-use super::{DataDir, StoreError, block};
+use super::{DataDir, StoreError, block, salvage};
+use crate::error_chain;
 use duckdb::{Config, Connection};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,7 +67,14 @@ impl Database {
         for schema in [&RECORDS, &HOT] {
             let file = dir.path().join(format!("{}.duckdb", schema.catalog));
             attach_or_set_aside(&root, schema, &file, &mut damaged)?;
-            migrate(&root, schema, &file)?;
+            match migrate(&root, schema, &file).and_then(|()| salvage::check(&root, schema)) {
+                Err(error) if salvage::is_unreadable(&error) => {
+                    damaged.push(salvage::salvage(&root, schema, &file, &error_chain(&error))?);
+                    attach_or_set_aside(&root, schema, &file, &mut damaged)?;
+                    migrate(&root, schema, &file)?;
+                }
+                read => read?,
+            }
         }
         block::register(&root)?;
         // A block never changes, so what its footer says need not be read again.
@@ -179,7 +187,7 @@ fn is_damage(error: &duckdb::Error) -> bool {
     !ACCESS.iter().any(|cause| text.contains(cause))
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -222,6 +230,52 @@ mod tests {
         let database = open(root.path()).unwrap();
         let [damaged] = database.damaged() else { panic!("{:?}", database.damaged()) };
         assert!(damaged.moved_to.exists() && damaged.moved_to.to_string_lossy().contains("hot.duckdb.damaged-"));
+    }
+
+    /// DuckDB attaches a file with a damaged block and says so only where it reads that.
+    #[test]
+    fn of_a_file_with_a_damaged_block_the_rest_is_kept() {
+        const ROWS: i64 = 300_000;
+        const HEADERS: usize = 3 * 4096;
+        const BLOCK: usize = 256 << 10;
+        let root = tempfile::tempdir().unwrap();
+        let db = open(root.path()).unwrap().connect().unwrap();
+        db.execute_batch(&format!(
+            "INSERT INTO hot.series (id, metric, labels) VALUES (0, 'up', '{{}}');
+             INSERT INTO hot.samples SELECT 0, epoch_ms(1000 * i)::TIMESTAMP_MS, random() FROM range({ROWS}) AS t(i);
+             INSERT INTO records.alert_state SELECT 'event', i::VARCHAR, sha256(i::VARCHAR) FROM range(20000) AS t(i);
+             CHECKPOINT hot; CHECKPOINT records;"
+        ))
+        .unwrap();
+        drop(db);
+        let count = |database: &Database, table: &str| -> i64 {
+            let sql = format!("SELECT count(*) FROM (SELECT hash(COLUMNS(*)) FROM {table})");
+            database.connect().unwrap().query_row(&sql, [], |row| row.get(0)).unwrap()
+        };
+        for (name, table, rows, least) in [
+            ("hot.duckdb", "hot.samples", ROWS, ROWS - 2 * 122_880),
+            ("records.duckdb", "records.alert_state", 20_000, 0),
+        ] {
+            let file = root.path().join(name);
+            let whole = fs::read(&file).unwrap();
+            let mut with_losses = 0;
+            for block in 0..(whole.len() - HEADERS) / BLOCK {
+                let mut bytes = whole.clone();
+                bytes[HEADERS + block * BLOCK + 1000] ^= 0x10;
+                fs::write(&file, bytes).unwrap();
+                let database = open(root.path()).unwrap();
+                let (found, damaged) = (count(&database, table), database.damaged());
+                assert!(found == rows || !damaged.is_empty(), "{name}, block {block}: {found} rows and not a word");
+                // Without the catalog nothing can be had.
+                assert!(found >= least || found == 0, "{name}, block {block}: {found} rows, {damaged:?}");
+                with_losses += usize::from(found > 0 && !damaged.is_empty());
+                drop(database);
+                assert!(open(root.path()).unwrap().damaged().is_empty(), "what is damaged is set aside once");
+                let logs = with_suffix(&file, ".wal");
+                let _ = fs::remove_file(logs);
+            }
+            assert!(with_losses > 0, "no block of {name} was one that can be lost alone");
+        }
     }
 
     #[test]

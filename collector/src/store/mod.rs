@@ -31,6 +31,7 @@ mod packed;
 mod pieces;
 mod queue;
 mod records;
+mod salvage;
 mod segment;
 mod select;
 mod series;

@@ -22,6 +22,16 @@ fn each_kind_of_failure_has_its_reason() {
             Box::new(|| Answer::Raw(b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec())),
         ),
         (
+            Status,
+            "the target answered 206 Partial Content",
+            Box::new(|| {
+                Answer::Raw(
+                    b"HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\na 1\n"
+                        .to_vec(),
+                )
+            }),
+        ),
+        (
             ContentType,
             "the answer's content type is \"text/html\"; expected text/plain or application/openmetrics-text",
             Box::new(|| Answer::Page("text/html", "<html></html>".to_owned())),

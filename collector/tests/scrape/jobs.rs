@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use takt_collector::scrape::{FailureReason, ScrapeConfig, TargetHealth};
 use takt_collector::store::{Matcher, SeriesData, is_stale};
 
@@ -243,6 +244,24 @@ fn a_target_that_names_its_series_anew_runs_into_the_limit() {
 }
 
 #[test]
+fn a_label_without_a_name_is_no_label() {
+    let told = Target::start(|_, count| page(&format!("a{{x=\"1\"}} {count}\n")));
+    let rules = json!([{"regex": "(x)", "replacement": "$2", "action": "labelmap"}]);
+    let config = jobs(
+        200,
+        json!([{"job_name": "j", "static_configs": [{"targets": [told.address], "labels": {"job": "other"}}],
+        "metric_relabel_configs": rules}]),
+    );
+    let root = tempfile::tempdir().unwrap();
+    let scraping = Scraping::start(root.path(), config);
+    scraping.wait_for_health(TargetHealth::Down);
+    let target = scraping.manager.targets().remove(0);
+    assert_eq!(target.error.as_deref(), Some("line 1: relabelling left a label without a name"));
+    assert_eq!((target.reason, target.pool.as_str()), (Some(FailureReason::Relabelling), "j"));
+    drop(scraping.stop());
+}
+
+#[test]
 fn too_many_targets_are_no_targets() {
     let root = tempfile::tempdir().unwrap();
     let config = jobs(
@@ -252,10 +271,30 @@ fn too_many_targets_are_no_targets() {
     let scraping = Scraping::start(root.path(), config);
     let targets = scraping.manager.targets();
     assert_eq!(targets.len(), 2);
-    for target in targets {
-        assert_eq!(target.error.as_deref(), Some("the job has more targets than target_limit = 1"));
-    }
-    assert!(instant(&scraping.store, "up").is_empty());
+    let both = |what: &str, is_so: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}: {:?}", scraping.manager.targets());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let error = "the job has more targets than target_limit = 1";
+    both("refused", &|| scraping.manager.targets().iter().all(|target| target.error.as_deref() == Some(error)));
+    // As in Prometheus, and so that somebody is told.
+    both("down", &|| {
+        instant(&scraping.store, "up")
+            .iter()
+            .filter(|one| one.samples.last().is_some_and(|last| last.value == 0.0))
+            .count()
+            == 2
+    });
+    let fewer = json!([{"job_name": "j", "target_limit": 1, "static_configs": [{"targets": ["127.0.0.1:1"]}]}]);
+    let fewer = jobs(200, fewer);
+    scraping.reload(&fewer);
+    both("one that is scraped", &|| {
+        let targets = scraping.manager.targets();
+        targets.len() == 1 && targets[0].error.as_deref().is_some_and(|said| said.contains("cannot reach"))
+    });
     drop(scraping.stop());
 }
 

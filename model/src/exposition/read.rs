@@ -61,6 +61,8 @@ pub struct Sample<'a> {
     pub at: Option<Timestamp>,
     /// The line, counted from 1.
     pub line: usize,
+    /// How `series` is written.
+    format: Format,
 }
 
 impl Sample<'_> {
@@ -69,7 +71,7 @@ impl Sample<'_> {
     /// # Errors
     /// When it is no series, names a label twice or has no metric name.
     pub fn labels(&self) -> Result<Labels, ReadError> {
-        parse_series(self.series).map_err(|wrong| wrong.on_line(self.line))
+        parse_series(self.series, self.format).map_err(|wrong| wrong.on_line(self.line))
     }
 
     /// The names of the labels that the page sets to nothing. [`Labels`] does not have them, since such a label is the
@@ -78,7 +80,7 @@ impl Sample<'_> {
     /// # Errors
     /// As [`Self::labels`].
     pub fn emptied_labels(&self) -> Result<Vec<String>, ReadError> {
-        emptied_labels(self.series).map_err(|wrong| wrong.on_line(self.line))
+        emptied_labels(self.series, self.format).map_err(|wrong| wrong.on_line(self.line))
     }
 }
 
@@ -225,7 +227,7 @@ impl<'a> Page<'a> {
         let series = &self.rest[..expected.len()];
         self.rest = rest;
         self.line += 1;
-        Some(Sample { series, as_expected: true, value, at: None, line: self.line })
+        Some(Sample { series, as_expected: true, value, at: None, line: self.line, format: self.format })
     }
 
     fn next_unexpected(&mut self) -> Result<Option<Line<'a>>, ReadError> {
@@ -240,7 +242,8 @@ impl<'a> Page<'a> {
             };
             match said.map_err(|wrong| wrong.on_line(self.line))? {
                 Said::Sample(series, value, at) => {
-                    let sample = Sample { series, as_expected: false, value, at, line: self.line };
+                    let (line, format) = (self.line, self.format);
+                    let sample = Sample { series, as_expected: false, value, at, line, format };
                     return Ok(Some(Line::Sample(sample)));
                 }
                 Said::Metadata(metadata) => return Ok(Some(Line::Metadata(metadata))),
@@ -286,7 +289,7 @@ fn text_line(line: &[u8]) -> Result<Said<'_>, Wrong<'_>> {
     if first == b'#' {
         return text_comment(&line[1..]);
     }
-    let (series, rest) = split_series(line)?;
+    let (series, rest) = split_series(line, Format::Text)?;
     let (value, rest) = split_token(trim_blank(rest));
     let value = parse_value(value)?;
     let rest = trim_blank(rest);
@@ -323,7 +326,7 @@ fn openmetrics_line(line: &[u8]) -> Result<Said<'_>, Wrong<'_>> {
             _ => Err(Wrong { expected: "HELP, TYPE, UNIT or EOF", found: comment }),
         };
     }
-    let (series, rest) = split_series(line)?;
+    let (series, rest) = split_series(line, Format::OpenMetrics)?;
     let (value, rest) = split_token(one_space(rest, "a value")?);
     let value = parse_value(value)?;
     let (at, rest) = openmetrics_timestamp(rest)?;
@@ -350,7 +353,7 @@ fn openmetrics_timestamp(rest: &[u8]) -> Result<(Option<Timestamp>, &[u8]), Wron
 
 fn check_exemplar(exemplar: &[u8]) -> Result<(), Wrong<'_>> {
     let labels = exemplar.strip_prefix(b"# ").ok_or(Wrong { expected: "an exemplar", found: exemplar })?;
-    let mut cursor = Cursor { rest: labels };
+    let mut cursor = Cursor { rest: labels, format: Format::OpenMetrics };
     cursor.take(b'{', "`{` of the exemplar's labels")?;
     parse_labels(&mut cursor, |name, _| match name {
         Name::Metric(found) => Err(Wrong { expected: "a label", found }),
@@ -370,16 +373,15 @@ fn metadata<'a>(word: &'a [u8], rest: &'a [u8], format: Format) -> Result<Said<'
         let end = quoted_end(rest).ok_or(Wrong { expected: "a closing quote", found: rest })?;
         (&rest[1..end - 1], &rest[end..])
     } else {
-        let (name, text) = split_token(rest);
-        match is_name(name, true) {
-            true => (name, text),
-            false => return Err(Wrong { expected: "a metric name", found: rest }),
+        let mut cursor = Cursor { rest, format };
+        match cursor.bare_name(true) {
+            b"" => return Err(Wrong { expected: "a metric name", found: rest }),
+            name => (name, cursor.rest),
         }
     };
     let text = match (format, text) {
         (Format::Text, _) => trim_blank(text),
         (Format::OpenMetrics, [b' ', text @ ..]) => text,
-        (Format::OpenMetrics, []) => text,
         (Format::OpenMetrics, _) => return Err(Wrong { expected: "one space after the metric's name", found: text }),
     };
     let fact = match word {
@@ -394,16 +396,15 @@ fn metadata<'a>(word: &'a [u8], rest: &'a [u8], format: Format) -> Result<Said<'
     Ok(Said::Metadata(Metadata { metric, fact }))
 }
 
-/// Splits a sample's line behind the series.
-fn split_series(line: &[u8]) -> Result<(&[u8], &[u8]), Wrong<'_>> {
-    if !line.first().is_some_and(|&first| first == b'{' || is_name_byte(first, 0, true)) {
+/// Splits a sample's line behind the series. In text the value may follow at once, as in `up{}1` and `up-1`.
+fn split_series(line: &[u8], format: Format) -> Result<(&[u8], &[u8]), Wrong<'_>> {
+    let mut cursor = Cursor { rest: line, format };
+    let name = cursor.bare_name(true).len();
+    if name == 0 && line.first() != Some(&b'{') {
         return Err(Wrong { expected: "a metric name", found: line });
     }
-    let name = line.iter().position(|&byte| matches!(byte, b'{' | b' ' | b'\t')).unwrap_or(line.len());
-    let mut brace = name;
-    while matches!(line.get(brace), Some(b' ' | b'\t')) {
-        brace += 1;
-    }
+    cursor.skip_blank();
+    let brace = line.len() - cursor.rest.len();
     if line.get(brace) != Some(&b'{') {
         return Ok(line.split_at(name));
     }
@@ -430,8 +431,8 @@ fn quoted_end(text: &[u8]) -> Option<usize> {
     }
 }
 
-fn parse_series(series: &[u8]) -> Result<Labels, Wrong<'_>> {
-    let mut cursor = Cursor { rest: series };
+fn parse_series(series: &[u8], format: Format) -> Result<Labels, Wrong<'_>> {
+    let mut cursor = Cursor { rest: series, format };
     let mut labels = Labels::new();
     let mut set = |name: &str, value: &str, found| match labels.get(name) {
         Some(_) => Err(Wrong { expected: "each label once", found }),
@@ -460,8 +461,8 @@ fn parse_series(series: &[u8]) -> Result<Labels, Wrong<'_>> {
     }
 }
 
-fn emptied_labels(series: &[u8]) -> Result<Vec<String>, Wrong<'_>> {
-    let mut cursor = Cursor { rest: series };
+fn emptied_labels(series: &[u8], format: Format) -> Result<Vec<String>, Wrong<'_>> {
+    let mut cursor = Cursor { rest: series, format };
     let mut emptied = Vec::new();
     cursor.bare_name(true);
     cursor.skip_blank();
@@ -501,7 +502,8 @@ fn parse_labels<'a>(
             return Err(Wrong { expected: "a label name", found: cursor.rest });
         }
         cursor.skip_blank();
-        if is_quoted && matches!(cursor.rest.first(), Some(b',' | b'}')) {
+        let is_metric = is_quoted && matches!(cursor.rest.first(), Some(b',' | b'}'));
+        if is_metric {
             each(Name::Metric(name), b"")?;
         } else {
             cursor.take(b'=', "`=` after the label's name")?;
@@ -509,19 +511,26 @@ fn parse_labels<'a>(
             each(Name::Label(name), cursor.quoted()?)?;
             cursor.skip_blank();
         }
-        if cursor.rest.first() != Some(&b'}') {
-            cursor.take(b',', "`,` or `}` after the label")?;
+        match (cursor.rest.first(), cursor.format) {
+            (Some(b'}'), _) => {}
+            // As Prometheus has it: in text nothing need stand between two labels.
+            (Some(b'"' | b'_' | b'a'..=b'z' | b'A'..=b'Z'), Format::Text) if !is_metric => {}
+            _ => cursor.take(b',', "`,` or `}` after the label")?,
         }
     }
 }
 
 struct Cursor<'a> {
     rest: &'a [u8],
+    format: Format,
 }
 
 impl<'a> Cursor<'a> {
+    /// OpenMetrics has no blanks around labels.
     fn skip_blank(&mut self) {
-        self.rest = trim_blank(self.rest);
+        if self.format == Format::Text {
+            self.rest = trim_blank(self.rest);
+        }
     }
 
     fn take(&mut self, byte: u8, expected: &'static str) -> Result<(), Wrong<'a>> {
@@ -551,10 +560,6 @@ impl<'a> Cursor<'a> {
         self.rest = rest;
         Ok(text)
     }
-}
-
-fn is_name(name: &[u8], is_metric: bool) -> bool {
-    !name.is_empty() && name.iter().enumerate().all(|(at, &byte)| is_name_byte(byte, at, is_metric))
 }
 
 fn is_name_byte(byte: u8, at: usize, is_metric: bool) -> bool {
@@ -704,6 +709,10 @@ mod tests {
             ("a {x=\"1\"} 1\n", r#"a{x="1"}"#, 1.0, None),
             ("a{ x = \"1\" , y=\"2\", } 1\n", r#"a{x="1", y="2"}"#, 1.0, None),
             ("a{x=\"}\"}1\n", r#"a{x="}"}"#, 1.0, None),
+            ("a-1\n", "a", -1.0, None),
+            ("a.5 7\n", "a", 0.5, Some(7)),
+            ("a{x=\"1\"y=\"2\" z=\"3\"} 1\n", r#"a{x="1", y="2", z="3"}"#, 1.0, None),
+            ("# HELP a.b text\n# HELP a{} text\na 1\n", "a", 1.0, None),
             ("a{x=\"a\\\"b\\\\c\\nd\\e\"} 1\n", "a{x=\"a\\\"b\\\\c\\nd\\\\e\"}", 1.0, None),
             ("a{x=\"\"} 1\n", "a", 1.0, None),
             ("{\"my.metric\"} 1\n", "my.metric", 1.0, None),
@@ -748,7 +757,9 @@ mod tests {
             ("a{x=\"1\\\"} 1\n", r#"line 1: expected a closing quote, found "\"1\\\"} 1""#),
             ("a{x} 1\n", r#"line 1: expected `=` after the label's name, found "}""#),
             ("a{x=1} 1\n", r#"line 1: expected a value in quotes, found "1}""#),
-            ("a{x=\"1\"y=\"2\"} 1\n", r#"line 1: expected `,` or `}` after the label, found "y=\"2\"}""#),
+            ("a{x=\"1\";y=\"2\"} 1\n", r#"line 1: expected `,` or `}` after the label, found ";y=\"2\"}""#),
+            ("a,1\n", r#"line 1: expected a number, found ",1""#),
+            ("a{x=\"1\",,} 1\n", r#"line 1: expected a label name, found ",}""#),
             ("a{,} 1\n", r#"line 1: expected a label name, found ",}""#),
             ("a{x:y=\"1\"} 1\n", r#"line 1: expected `=` after the label's name, found ":y=\"1\"}""#),
             ("a{x=\"1\",x=\"2\"} 1\n", r#"line 1: expected each label once, found "a{x=\"1\",x=\"2\"}""#),
@@ -794,9 +805,16 @@ mod tests {
             ("a 1 NaN\n# EOF\n", r#"line 1: expected a timestamp in seconds, found "NaN""#),
             ("a 1 1 1\n# EOF\n", r#"line 1: expected an exemplar, found "1""#),
             ("a 1 # {x=\"1\"}\n# EOF\n", "line 1: expected the exemplar's value, found the end of the line"),
-            ("a 1 # {x=\"1\" 1\n# EOF\n", r#"line 1: expected `,` or `}` after the label, found "1""#),
+            ("a 1 # {x=\"1\" 1\n# EOF\n", r#"line 1: expected `,` or `}` after the label, found " 1""#),
             ("a 1 # {\"x\"} 1\n# EOF\n", r#"line 1: expected a label, found "\"x\"""#),
             ("# TYPE a untyped\n# EOF\n", r#"line 1: expected a metric type, found "untyped""#),
+            ("# HELP a\n# EOF\n", "line 1: expected one space after the metric's name, found the end of the line"),
+            ("a {x=\"1\"} 1\n# EOF\n", r#"line 1: expected a number, found "{x=\"1\"}""#),
+            ("a{ x=\"1\"} 1\n# EOF\n", r#"line 1: expected a label name, found " x=\"1\"}""#),
+            ("a{x=\"1\" } 1\n# EOF\n", r#"line 1: expected `,` or `}` after the label, found " }""#),
+            ("a{x= \"1\"} 1\n# EOF\n", r#"line 1: expected a value in quotes, found " \"1\"}""#),
+            ("a{x=\"1\"y=\"2\"} 1\n# EOF\n", r#"line 1: expected `,` or `}` after the label, found "y=\"2\"}""#),
+            ("a.5\n# EOF\n", r#"line 1: expected a value, found ".5""#),
             (
                 "# UNIT a_bytes seconds\n# EOF\n",
                 r#"line 1: expected a unit that ends the metric's name, found "seconds""#,

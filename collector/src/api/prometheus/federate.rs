@@ -3,6 +3,7 @@
 use super::Api;
 use super::answer::ApiError;
 use super::params::Params;
+use crate::query::promql::format_g;
 use crate::store::SeriesData;
 use axum::extract::State;
 use axum::http::header;
@@ -42,7 +43,7 @@ fn page(series: impl Iterator<Item = SeriesData>) -> String {
         let _ = writeln!(out, "# TYPE {metric} untyped");
         for one in &series {
             let Some(sample) = one.samples.last() else { continue };
-            let _ = writeln!(out, "{metric}{} {} {}", labels(&one.labels), number(sample.value), sample.at.0);
+            let _ = writeln!(out, "{metric}{} {} {}", labels(&one.labels), format_g(sample.value), sample.at.0);
         }
     }
     out
@@ -58,14 +59,6 @@ fn labels(labels: &Labels) -> String {
     let escaped = |value: &str| value.replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\"");
     let pairs: Vec<String> = pairs.into_iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
     format!("{{{}}}", pairs.join(","))
-}
-
-fn number(value: f64) -> String {
-    match value {
-        _ if value.is_nan() => "NaN".to_owned(),
-        _ if value.is_infinite() => if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned(),
-        _ => value.to_string(),
-    }
 }
 
 #[cfg(test)]

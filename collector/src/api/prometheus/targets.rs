@@ -110,7 +110,7 @@ pub(super) async fn targets(State(api): State<Api>, params: Params) -> Reply {
     let active = if state == "dropped" { Vec::new() } else { api.app.scraping.targets() };
     let dropped = if state == "active" { Vec::new() } else { api.app.scraping.dropped() };
     let pool = params.get("scrapePool");
-    let active = active.iter().filter(|target| pool.is_none_or(|pool| job(target) == pool)).map(shown);
+    let active = active.iter().filter(|target| pool.is_none_or(|pool| target.pool == pool)).map(shown);
     Answer::of(&json!({
         "activeTargets": active.collect::<Vec<_>>(),
         "droppedTargets": dropped.iter().map(|found| json!({ "discoveredLabels": map(found) })).collect::<Vec<_>>(),
@@ -121,7 +121,7 @@ pub(super) async fn targets(State(api): State<Api>, params: Params) -> Reply {
 /// The jobs.
 pub(super) async fn scrape_pools(State(api): State<Api>) -> Reply {
     let targets = api.app.scraping.targets();
-    let pools: BTreeSet<&str> = targets.iter().map(job).collect();
+    let pools: BTreeSet<&str> = targets.iter().map(|target| target.pool.as_str()).collect();
     Answer::of(&json!({ "scrapePools": pools }))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Written by hand because a panel's answer is mostly numbers, and because `1.500` and `"+Inf"` are not serde's forms.
 
-use crate::query::promql::{Point, Value};
+use crate::query::promql::{Point, Value, exponential};
 use std::io::Write;
 use takt_model::Labels;
 
@@ -13,7 +13,8 @@ const NO_FAILURE: &str = "a vector takes every byte, and text is JSON";
 pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
     write!(out, r#"{{"resultType":"{}","result":"#, value.kind()).expect(NO_FAILURE);
     match value {
-        Value::Scalar(point) => write_point(out, point),
+        // A number alone never gets an exponent; a sample does, as in Prometheus.
+        Value::Scalar(point) => write_point(out, point, plain),
         Value::String { at_ms, text } => {
             out.push(b'[');
             write_instant(out, *at_ms);
@@ -24,13 +25,13 @@ pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
         Value::Vector(samples) => write_list(out, samples, |out, sample| {
             write_metric(out, &sample.labels);
             out.extend(br#","value":"#);
-            write_point(out, &sample.point);
+            write_point(out, &sample.point, short);
             out.push(b'}');
         }),
         Value::Matrix(series) => write_list(out, series, |out, series| {
             write_metric(out, &series.labels);
             out.extend(br#","values":"#);
-            write_list(out, &series.points, write_point);
+            write_list(out, &series.points, |out, point| write_point(out, point, short));
             out.push(b'}');
         }),
     }
@@ -54,7 +55,7 @@ fn write_metric(out: &mut Vec<u8>, labels: &Labels) {
     serde_json::Serializer::new(out).collect_map(labels.iter()).expect(NO_FAILURE);
 }
 
-fn write_point(out: &mut Vec<u8>, point: &Point) {
+fn write_point(out: &mut Vec<u8>, point: &Point, number: fn(&mut Vec<u8>, f64)) {
     out.push(b'[');
     write_instant(out, point.at_ms);
     out.extend(br#",""#);
@@ -62,9 +63,21 @@ fn write_point(out: &mut Vec<u8>, point: &Point) {
         value if value.is_nan() => out.extend(b"NaN"),
         f64::INFINITY => out.extend(b"+Inf"),
         f64::NEG_INFINITY => out.extend(b"-Inf"),
-        value => write!(out, "{value}").expect(NO_FAILURE),
+        value => number(out, value),
     }
     out.extend(br#""]"#);
+}
+
+fn plain(out: &mut Vec<u8>, value: f64) {
+    write!(out, "{value}").expect(NO_FAILURE);
+}
+
+/// With an exponent below a millionth and from 10²¹ on, as JavaScript and Prometheus write it.
+fn short(out: &mut Vec<u8>, value: f64) {
+    match value.abs() {
+        0.0 | 1e-6..1e21 => plain(out, value),
+        _ => out.extend(exponential(value).into_bytes()),
+    }
 }
 
 fn write_instant(out: &mut Vec<u8>, at_ms: i64) {
@@ -96,10 +109,20 @@ mod tests {
             json(&Value::Vector(vec![Sample { labels: labels.clone(), point: point(1000, f64::NEG_INFINITY) }])),
             r#"{"resultType":"vector","result":[{"metric":{"__name__":"up","node":"g\"01"},"value":[1,"-Inf"]}]}"#
         );
-        let points = vec![point(-1, 1e21), point(1001, -0.0), point(2000, f64::NAN), point(3000, 0.1 + 0.2)];
+        let points = vec![point(-1, 1e20), point(1001, -0.0), point(2000, f64::NAN), point(3000, 0.1 + 0.2)];
         assert_eq!(
             json(&Value::Matrix(vec![Series { labels: Labels::new(), points }])),
-            r#"{"resultType":"matrix","result":[{"metric":{},"values":[[-0.001,"1000000000000000000000"],[1.001,"-0"],[2,"NaN"],[3,"0.30000000000000004"]]}]}"#
+            r#"{"resultType":"matrix","result":[{"metric":{},"values":[[-0.001,"100000000000000000000"],[1.001,"-0"],[2,"NaN"],[3,"0.30000000000000004"]]}]}"#
+        );
+        // What Prometheus 2.42 answers to `vector(1e-7)` and so on, and to `1e21`.
+        let samples = [1e-6, 1e-7, 5e-324, -1e-9, 1e21, 1.5e300].map(|value| point(0, value)).to_vec();
+        assert_eq!(
+            json(&Value::Matrix(vec![Series { labels: Labels::new(), points: samples }])),
+            r#"{"resultType":"matrix","result":[{"metric":{},"values":[[0,"0.000001"],[0,"1e-07"],[0,"5e-324"],[0,"-1e-09"],[0,"1e+21"],[0,"1.5e+300"]]}]}"#
+        );
+        assert_eq!(
+            json(&Value::Scalar(point(0, 1e21))),
+            r#"{"resultType":"scalar","result":[0,"1000000000000000000000"]}"#
         );
         let text = Value::String { at_ms: 0, text: "a\nb".to_owned() };
         assert_eq!(json(&text), r#"{"resultType":"string","result":[0,"a\nb"]}"#);

@@ -39,6 +39,7 @@ pub use budget::{Budget, Limits};
 pub use error::{Error, ErrorKind};
 pub use eval::{Options, instant, range};
 pub use measured::measured;
+pub(crate) use numbers::{exponential, format_g};
 pub use outline::Place;
 pub use source::{Memory, Point, Selection, SeriesData, Source, SourceError};
 pub use syntax::{parse, selector};

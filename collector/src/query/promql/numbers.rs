@@ -121,17 +121,19 @@ pub(crate) fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
 
 /// A float as Go prints it with `%g`.
 pub(crate) fn format_g(value: f64) -> String {
-    if !value.is_finite() {
-        return non_finite(value).to_owned();
+    match value.abs() {
+        _ if !value.is_finite() => non_finite(value).to_owned(),
+        0.0 | 1e-4..1e21 => format!("{value}"),
+        _ => exponential(value),
     }
+}
+
+/// A finite float as Go prints it with `%e` and the fewest digits: two digits of the exponent at least, and its sign.
+pub(crate) fn exponential(value: f64) -> String {
     let scientific = format!("{value:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    match exponent.parse::<i32>() {
-        Ok(exponent) if !(-4..21).contains(&exponent) => {
-            format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
-        }
-        _ => format!("{value}"),
-    }
+    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+    format!("{mantissa}e{sign}{digits:0>2}")
 }
 
 /// A float as `count_values` writes it into a label: shortest digits, never an exponent.

@@ -75,6 +75,11 @@ impl Provider {
             if let Some(name) = list.labels.keys().find(|name| name.is_empty()) {
                 return Err(ConfigError::new(place("static_configs", index), "labels with names", format!("{name:?}")));
             }
+            // Prometheus refuses it, too; what a file or a server names is only left out.
+            if let Some(target) = list.targets.iter().find(|target| target.contains('/')) {
+                let key = place("static_configs", index) + ".targets";
+                return Err(ConfigError::new(key, "host:port; the rest goes to scheme and metrics_path", target));
+            }
             all.push(Self::Static(list.discovered(None)));
         }
         for (index, sd) in config.file_sd_configs.iter().enumerate() {

@@ -78,7 +78,8 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
 }
 
 impl Block {
-    /// Reads what a block's folder says of itself. The rows are not read: that is [`verify`](super::verify)'s work.
+    /// Reads what a block's folder says of itself, the end of its Parquet file included: views over many of them cannot be made
+    /// where one has none. The rows are not read: that is [`verify`](super::verify)'s work.
     pub fn load(db: &Connection, folder: &Path, name: Name, resolution: Resolution) -> Result<Self, StoreError> {
         let text = fs::read(folder.join(FACTS)).map_err(|error| unreadable(folder, &error))?;
         let facts: Facts = serde_json::from_slice(&text).map_err(|error| damaged(folder, error))?;
@@ -92,6 +93,12 @@ impl Block {
             if found != expected.bytes {
                 return Err(damaged(&path, format!("expected {} bytes, found {found}", expected.bytes)));
             }
+        }
+        let path = folder.join(SAMPLES);
+        let count = format!("SELECT count(*) FROM read_parquet({})", quoted(&path.to_string_lossy()));
+        let rows: i64 = db.query_row(&count, [], |row| row.get(0)).map_err(|error| damaged(&path, error))?;
+        if rows.cast_unsigned() != facts.rows {
+            return Err(damaged(&path, format!("expected {} rows, found {rows}", facts.rows)));
         }
         let path = folder.join(SERIES);
         let read = || -> Result<RoaringBitmap, duckdb::Error> {

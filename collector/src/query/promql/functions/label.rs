@@ -4,6 +4,7 @@ use crate::query::promql::column::{Column, merge};
 use crate::query::promql::error::Error;
 use crate::store::whole;
 use takt_model::METRIC_NAME;
+use takt_model::go_regex::expand;
 
 /// `label_replace(v, dst, replacement, src, regex)`: where the regex fits all of `src`, `dst` becomes the replacement.
 pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Column>, Error> {
@@ -14,12 +15,10 @@ pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Co
         .map_err(|_| Error::Execution(format!("invalid regular expression in label_replace(): {pattern}")))?;
     writable(target, "label_replace", "destination")?;
     for column in &mut columns {
-        let mut value = String::new();
-        match regex.captures(column.labels.get(source).unwrap_or_default()) {
-            Some(captures) => captures.expand(replacement, &mut value),
-            None => continue,
+        if let Some(groups) = regex.captures(column.labels.get(source).unwrap_or_default()) {
+            let value = expand(&groups, replacement);
+            column.write(target, &value);
         }
-        column.write(target, &value);
     }
     merge(columns)
 }
