@@ -66,6 +66,7 @@ impl Database {
         let log = LogCopy::take(dir.path());
         for schema in [&RECORDS, &HOT] {
             let file = dir.path().join(format!("{}.duckdb", schema.catalog));
+            salvage::finish(&file)?;
             attach_or_set_aside(&root, schema, &file, &mut damaged)?;
             match migrate(&root, schema, &file).and_then(|()| salvage::check(&root, schema)) {
                 Err(error) if salvage::is_unreadable(&error) => {

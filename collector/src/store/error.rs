@@ -73,6 +73,12 @@ pub enum StoreError {
         #[source]
         source: duckdb::Error,
     },
+    /// Another directory stands where the data directory was.
+    #[error("{path} is not the directory that was opened: somebody removed or replaced it")]
+    Replaced {
+        /// The data directory.
+        path: PathBuf,
+    },
     /// The disk has too little room left.
     #[error("{path} has {free} bytes free, less than min_free_bytes = {floor}: samples wait until there is room")]
     DiskLow {

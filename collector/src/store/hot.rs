@@ -22,9 +22,11 @@ use duckdb::{Connection, params};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 use std::fmt::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
+use std::{fs, io};
 use takt_model::Timestamp;
 use tokio::sync::watch;
 
@@ -48,6 +50,8 @@ pub(crate) struct Writer {
     pub db: Connection,
     pub database: Arc<Database>,
     pub directory: PathBuf,
+    /// The file that the database has open ([`Writer::file`]).
+    pub file: Option<(u64, u64)>,
     pub config: StoreConfig,
     pub shared: Arc<Shared>,
     pub health: watch::Sender<Health>,
@@ -122,7 +126,7 @@ impl Writer {
             return batches;
         }
         let began = Instant::now();
-        let room = check_room(&self.directory, self.config.min_free_bytes);
+        let room = check_room(&self.directory, self.config.min_free_bytes).and_then(|()| self.check_file());
         let result = room.and_then(|()| self.commit(&batches));
         self.shared.metrics.commit(result.is_ok());
         match result {
@@ -141,11 +145,31 @@ impl Writer {
         }
     }
 
+    /// Whether the file in the data directory is still the one that is written to: where somebody put another directory in its
+    /// place, samples would go to a file that nobody can open any more.
+    fn check_file(&self) -> Result<(), StoreError> {
+        let failed = |source| StoreError::Directory { path: self.directory.clone(), source };
+        match Self::file(&self.directory).map_err(failed)? == self.file {
+            true => Ok(()),
+            false => Err(StoreError::Replaced { path: self.directory.clone() }),
+        }
+    }
+
+    /// What tells the file of samples from any other; `None` where there is none.
+    ///
+    /// # Errors
+    /// When the directory cannot be read, or is not there.
+    pub fn file(directory: &Path) -> io::Result<Option<(u64, u64)>> {
+        fs::metadata(directory)?;
+        let file = fs::metadata(directory.join("hot.duckdb"));
+        Ok(file.ok().map(|file| (file.dev(), file.ino())))
+    }
+
     /// Says once what is wrong; the retries that follow say nothing until it is something else.
     fn report(&self, error: &StoreError) {
         let reason = error_chain(error);
         let health = match error {
-            StoreError::Invalidated { .. } => Health::Invalidated(reason.clone()),
+            StoreError::Invalidated { .. } | StoreError::Replaced { .. } => Health::Invalidated(reason.clone()),
             _ => Health::Waiting(reason.clone()),
         };
         let is_news = self.health.send_if_modified(|now| {

@@ -78,6 +78,8 @@ impl Store {
             db,
             database: Arc::clone(&database),
             directory: directory.path().to_owned(),
+            file: Writer::file(directory.path())
+                .map_err(|source| StoreError::Directory { path: directory.path().to_owned(), source })?,
             config: config.clone(),
             shared: Arc::clone(&shared),
             health: health_sender,
@@ -288,6 +290,30 @@ mod tests {
         assert!(reason.contains("less than min_free_bytes = 18446744073709551615"), "{reason}");
         assert!(store.watermark() < at);
         assert_eq!((samples(&store, "up"), rows(&store)), (vec![(at, 1.0)], 0));
+    }
+
+    #[test]
+    fn a_directory_that_was_replaced_is_not_written_to() {
+        let root = tempfile::tempdir().unwrap();
+        let (data, elsewhere) = (root.path().join("data"), root.path().join("elsewhere"));
+        let store = open(&data, &config());
+        let group = store.group();
+        column(&group, "up");
+        let write = || {
+            let ticket = group.ticket(now()).unwrap();
+            group.commit(ticket, &[1.0], &[]).unwrap();
+            store.flush();
+            store.health().borrow().clone()
+        };
+        assert_eq!(write(), Health::Writing);
+        std::fs::rename(&data, &elsewhere).unwrap();
+        assert!(matches!(write(), Health::Waiting(_)));
+        std::fs::rename(&elsewhere, &data).unwrap();
+        assert_eq!(write(), Health::Writing);
+        std::fs::rename(&data, &elsewhere).unwrap();
+        drop(open(&data, &config()));
+        let Health::Invalidated(reason) = write() else { panic!("{:?}", store.health()) };
+        assert!(reason.contains("is not the directory that was opened"), "{reason}");
     }
 
     #[test]

@@ -13,6 +13,8 @@ use std::path::Path;
 /// Rows that lie together in the file, and are lost together.
 const ROW_GROUP: i64 = 122_880;
 
+const SALVAGED: &str = ".salvaged";
+
 /// Records beyond this many rows are not read at the start, which is every command's, too. What is damaged in them fails a
 /// question, not the server.
 const MOST_RECORDS: i64 = 500_000;
@@ -33,6 +35,15 @@ pub(super) fn check(db: &Connection, schema: &Schema) -> Result<(), StoreError> 
     Ok(())
 }
 
+/// Ends what a start that died between its last two steps left: the damaged file is aside, the new one has not its name yet.
+pub(super) fn finish(file: &Path) -> Result<(), StoreError> {
+    let new = with_suffix(file, SALVAGED);
+    match !file.exists() && new.exists() {
+        true => fs::rename(&new, file).map_err(|source| StoreError::Directory { path: new, source }),
+        false => Ok(()),
+    }
+}
+
 /// Whether an error says that bytes of a file are not what was written.
 pub(super) fn is_unreadable(error: &StoreError) -> bool {
     const SIGNS: &[&str] = &["Corrupt", "checksum", "Could not read enough bytes", "eserializ"];
@@ -44,7 +55,7 @@ pub(super) fn is_unreadable(error: &StoreError) -> bool {
 /// Puts what can be read of an attached file into a new one of its name, which is attached then, and the damaged one aside.
 pub(super) fn salvage(db: &Connection, schema: &Schema, file: &Path, reason: &str) -> Result<Damaged, StoreError> {
     let new = Schema { catalog: "salvaged", migrations: schema.migrations };
-    let new_file = with_suffix(file, ".salvaged");
+    let new_file = with_suffix(file, SALVAGED);
     let failed = |source| StoreError::Open { path: file.to_owned(), source };
     for left_over in [&new_file, &with_suffix(&new_file, ".wal")] {
         // Of a start that died here.
