@@ -3,8 +3,9 @@
 
     bench/peers.py [NODES [SECONDS]]
 
-Prints for each: CPU a sample (for takt with sealing), resident bytes a series, disk bytes a sample (sealed, or in blocks), how long
-until a sample is visible, and the longest time that the newest sample stood still.
+Prints for each: CPU a sample (for takt with sealing), resident bytes and bytes a series (mean of the last quarter of the time), disk
+bytes a sample (sealed, or in blocks), how long until a sample is visible, and the longest time that the newest sample stood still.
+ONLY=takt leaves the others out, DUCKDB_MEMORY_MIB sets takt's limit for DuckDB.
 """
 
 import json
@@ -65,6 +66,7 @@ class Peer:
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, cwd=directory)
         self.base = f"http://127.0.0.1:{port}"
         self.lags, self.stalls, self.newest, self.moved = [], [], None, None
+        self.resident = []
 
     def ready(self):
         deadline = time.time() + 60
@@ -159,7 +161,10 @@ def main():
     (directory / "scrape.yml").write_text(scrape)
     ports = [free_port() for _ in range(3)]
     toml = f'cluster = "bench"\ndata_dir = "data"\n[server]\nlisten_address = "127.0.0.1:{ports[0]}"\n[jobs]\npoll = false\n'
-    toml += "[alerts]\nenabled = false\n[store]\nmin_free_bytes = 0\n[scrape]\ninterval_seconds = 1.0\ntimeout_seconds = 1.0\n"
+    toml += "[alerts]\nenabled = false\n[store]\nmin_free_bytes = 0\n"
+    if "DUCKDB_MEMORY_MIB" in os.environ:
+        toml += f"duckdb_memory_mib = {int(os.environ['DUCKDB_MEMORY_MIB'])}\n"
+    toml += "[scrape]\ninterval_seconds = 1.0\ntimeout_seconds = 1.0\n"
     toml += "".join(f'[[scrape.targets]]\nurl = "http://{t}/{n}/metrics"\nnode = "node{n}"\n' for n, t in enumerate(targets))
     (directory / "takt.toml").write_text(toml)
     takt = os.environ.get("TAKT", str(HERE.parent / "target" / "release" / "takt"))
@@ -173,6 +178,8 @@ def main():
     peers = []
     try:
         for (kind, name, command), port in zip(commands, ports):
+            if name not in os.environ.get("ONLY", name):
+                continue
             if shutil.which(command[0]):
                 peers.append(kind(name, command, port, directory))
             else:
@@ -181,7 +188,11 @@ def main():
             peer.ready()
         time.sleep(15)  # the first scrapes make the series; the usual scrape is what is measured
         before = {peer: (cpu(peer.process.pid), peer.samples()) for peer in peers}
-        time.sleep(SECONDS)
+        time.sleep(SECONDS * 3 / 4)
+        for _ in range(max(1, SECONDS // 4)):
+            time.sleep(1)
+            for peer in peers:
+                peer.resident.append(resident(peer.process.pid))
         after = {peer: (cpu(peer.process.pid), peer.samples()) for peer in peers}
         # Queries cost, too, so they are asked apart from what ingest is charged with.
         end = time.time() + 20
@@ -190,11 +201,11 @@ def main():
                 peer.look()
             time.sleep(0.2)
         print(f"{NODES} nodes, {SECONDS} s, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-        print(f"{'':18}{'samples':>10}{'series':>9}{'µs CPU':>8}{'sealed':>8}{'B/series':>10}{'B/sample':>10}{'visible p50':>13}{'p99':>7}{'stall':>7}")
+        print(f"{'':18}{'samples':>10}{'series':>9}{'µs CPU':>8}{'sealed':>8}{'MiB':>7}{'B/series':>10}{'B/sample':>10}{'visible p50':>13}{'p99':>7}{'stall':>7}")
         for peer in peers:
             cpu_0, samples_0 = before[peer]
             cpu_1, samples = after[peer][0], after[peer][1] - samples_0
-            memory = resident(peer.process.pid)
+            memory = sum(peer.resident) / len(peer.resident)
             all_samples, before_sealing = peer.samples(), cpu(peer.process.pid)
             on_disk = peer.settle()
             sealing = (cpu(peer.process.pid) - before_sealing) / all_samples if peer.name == "takt" else 0.0
@@ -202,7 +213,7 @@ def main():
             lags = sorted(peer.lags) or [float("nan")]
             print(
                 f"{peer.name:18}{samples:10.0f}{peer.series():9.0f}{ingest * 1e6:8.2f}{(ingest + sealing) * 1e6:8.2f}"
-                f"{memory / max(1, peer.series()):10.0f}{on_disk:10.2f}{lags[len(lags) // 2]:12.2f}s{lags[len(lags) * 99 // 100]:6.2f}s{max(peer.stalls, default=float('nan')):6.2f}s"
+                f"{memory / 2**20:7.0f}{memory / max(1, peer.series()):10.0f}{on_disk:10.2f}{lags[len(lags) // 2]:12.2f}s{lags[len(lags) * 99 // 100]:6.2f}s{max(peer.stalls, default=float('nan')):6.2f}s"
             )
     finally:
         for process in [peer.process for peer in peers] + [replay]:

@@ -33,7 +33,9 @@ class Node:
     def __init__(self, number, capture, seconds):
         self.random = random.Random(number)
         self.capture = capture
-        self.phase = self.random.randrange(max(1, len(capture.rows) - seconds))
+        rows = len(capture.rows)
+        # Where the capture is too short, it begins again, as if the node had been rebooted.
+        self.phase = self.random.randrange(rows - seconds if rows > seconds else rows)
         self.offsets, self.page, self.second = {}, b"", None
 
     def shifted(self, key, text):

@@ -401,6 +401,9 @@ impl Rows {
             let series = self.columns[column as usize].take();
             dropped.extend(series.map(|series| Dropped { series, column: Column(column), from }));
         }
+        // Every series has been in it before its first value.
+        self.ended.shrink_to_fit();
+        self.since.shrink_to_fit();
         dropped
     }
 
