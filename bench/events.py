@@ -20,7 +20,7 @@ with open(log, "a", buffering=1) as file:
         file.write(line + "\n")
         while True:
             text = answer.readline().decode()
-            if text.startswith("data: ") and json.loads(text[6:])["message"] == line:
+            if text.startswith("data: ") and json.loads(text[6:]).get("message") == line:
                 break
         times.append((time.monotonic() - began) * 1e3)
 times.sort()

@@ -327,6 +327,20 @@ fn what_was_decided_survives_kills_and_is_told_once_the_channel_is_back() {
 }
 
 #[test]
+fn a_server_that_dies_before_the_first_event_it_ever_reads_misses_none() {
+    let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else { return };
+    let begun = "SELECT count(*) AS n FROM records.alert_state WHERE kind = 'read'";
+    wait_for("where reading begins", SOON, || {
+        (lab.takt(&["sql", "--format", "csv", begun]).ok() == "n\n1\n").then_some(())
+    });
+    lab.kill();
+    lab.fault(79);
+    lab.serve();
+    let told = lab.slack.wait("/hook", 1);
+    assert!(told[0]["body"].to_string().contains("XID 79"), "{told:?}");
+}
+
+#[test]
 fn refusals_rate_limits_and_lost_messages() {
     let channels = "  slack_configs: [{BOT, send_resolved: true}]\n  email_configs: [{to: ann@lab.example}]\n";
     let Some(lab) = Lab::start(channels) else { return };

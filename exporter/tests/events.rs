@@ -87,6 +87,15 @@ impl Listener {
         }
     }
 
+    /// One that comes for the first time, and where it begins.
+    fn fresh(exporter: &Running) -> (Self, u64) {
+        let mut listener = Self::new(exporter, "/events", "");
+        let [kind, data, id] = &listener.message().unwrap()[..] else { panic!("expected three fields") };
+        let id: u64 = id.strip_prefix("id: ").unwrap().parse().unwrap();
+        assert_eq!((kind.as_str(), data.clone()), ("event: begin", format!("data: {{\"after\":{id}}}")));
+        (listener, id)
+    }
+
     fn event(&mut self) -> Event {
         let lines = self.message().unwrap();
         let field = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -107,7 +116,7 @@ fn a_line_of_the_kernel_reaches_who_listens_and_the_counters() {
     let xid = r#"takt_gpu_xid_errors_total{uuid="GPU-six", xid="79"}"#;
     assert_eq!(before[xid], 0.0, "it is there before it happens");
 
-    let (mut one, mut other) = (Listener::new(&exporter, "/events", ""), Listener::new(&exporter, "/events", ""));
+    let ((mut one, _), (mut other, _)) = (Listener::fresh(&exporter), Listener::fresh(&exporter));
     node.write("usb 1-1: new high-speed USB device number 2 using xhci_hcd");
     node.write(XID);
     let event = one.event();
@@ -122,10 +131,24 @@ fn a_line_of_the_kernel_reaches_who_listens_and_the_counters() {
 }
 
 #[test]
+fn who_goes_before_the_first_event_can_ask_for_it() {
+    let node = Node::new();
+    let mut exporter = node.start();
+    let (listener, begin) = Listener::fresh(&exporter);
+    drop(listener);
+    node.write(XID);
+    let after = format!("Last-Event-ID: {begin}\r\n");
+    assert_eq!(Listener::new(&exporter, "/events", &after).event().message, XID);
+    // Also where the exporter was restarted meanwhile.
+    assert_eq!(exporter.end(), Some(0));
+    assert_eq!(Listener::new(&node.start(), "/events", &after).event().message, XID);
+}
+
+#[test]
 fn events_are_replayed_from_an_id_also_after_a_restart() {
     let node = Node::new();
     let mut exporter = node.start();
-    let mut listener = Listener::new(&exporter, "/events", "");
+    let (mut listener, _) = Listener::fresh(&exporter);
     node.write(XID);
     let first = listener.event();
     assert_eq!(exporter.end(), Some(0), "a listener does not hold it up");

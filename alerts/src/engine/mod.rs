@@ -317,6 +317,12 @@ impl Engine {
         batch
     }
 
+    /// Nothing was read yet from the exporter at `address`, and what happens after event `id` shall be.
+    pub fn begins_reading(&mut self, address: &str, id: u64) -> Batch {
+        self.read.insert(address.to_owned(), id);
+        Batch { read: vec![(address.to_owned(), id)], ..Batch::default() }
+    }
+
     /// The last event that was read from the exporter at `address`.
     pub fn read_until(&self, address: &str) -> Option<u64> {
         self.read.get(address).copied()

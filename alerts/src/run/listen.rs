@@ -1,10 +1,11 @@
 //! Listening to an exporter's events (server-sent events, docs/events.md), from the last one that was committed on.
 
-use super::{Handle, Stopped};
+use super::{ChangeError, Handle, Stopped};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{RequestBuilder, StatusCode};
+use serde::Deserialize;
 use std::time::Duration;
 use takt_model::{Event, Labels};
 
@@ -87,7 +88,7 @@ async fn connection(ask: &Ask, exporter: &Exporter, after: Option<u64>, handle: 
         let chunk = tokio::time::timeout(SILENCE_MAX, stream.next()).await.map_err(|_| ListenError::Silent)?;
         let Some(chunk) = chunk else { return Ok(()) };
         for message in lines.push(&chunk?)? {
-            take(&message, exporter, handle)?;
+            take(&message, exporter, handle).await?;
         }
     }
 }
@@ -98,10 +99,20 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
-fn take(message: &Message, exporter: &Exporter, handle: &Handle) -> Result<(), Stopped> {
+async fn take(message: &Message, exporter: &Exporter, handle: &Handle) -> Result<(), Stopped> {
     if message.kind == "gap" {
         tracing::error!(url = exporter.url, data = message.data, "events were lost: the exporter no longer keeps them");
         return Ok(());
+    }
+    if message.kind == "begin"
+        && let Ok(Place { after }) = serde_json::from_str(&message.data)
+    {
+        let name = exporter.url.clone();
+        return match handle.change(move |engine, _| ((), engine.begins_reading(&name, after))).await {
+            Err(ChangeError::Stopped(stopped)) => Err(stopped),
+            // It is stored with the next commit that works, as everything is.
+            Ok(()) | Err(ChangeError::Store(_)) => Ok(()),
+        };
     }
     match serde_json::from_str::<Event>(&message.data) {
         Ok(mut event) => {
@@ -114,6 +125,12 @@ fn take(message: &Message, exporter: &Exporter, handle: &Handle) -> Result<(), S
             Ok(())
         }
     }
+}
+
+/// Where reading goes on.
+#[derive(Deserialize)]
+struct Place {
+    after: u64,
 }
 
 /// One server-sent event.

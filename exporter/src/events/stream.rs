@@ -6,7 +6,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as Message, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::{Stream, unfold};
+use futures_util::stream::{Stream, StreamExt, iter, unfold};
 use std::convert::Infallible;
 use std::time::Duration;
 use takt_model::Event;
@@ -30,6 +30,7 @@ pub(crate) async fn events(
     let header = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("unreadable"));
     let after = header.or_else(|| query.iter().find(|(key, _)| key == "after").map(|(_, id)| id.as_str()));
     let receiver = events.subscribe();
+    let is_new = after.is_none();
     let after = match after.map(str::parse) {
         None => *receiver.borrow(),
         Some(Ok(0)) => events.oldest(),
@@ -39,8 +40,10 @@ pub(crate) async fn events(
             return (StatusCode::BAD_REQUEST, reason).into_response();
         }
     };
+    // Who comes for the first time hears where it begins: should it be gone before the first event, it can ask from there.
+    let begin = is_new.then(|| Ok(told("begin", after).id(after.to_string())));
     let messages = messages(events.clone(), receiver, exporter.ended(), after);
-    Sse::new(messages).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    Sse::new(iter(begin).chain(messages)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
 /// Each event after `after`, as it comes, until the exporter ends. A slow listener holds up nobody: it is the one that
@@ -61,7 +64,7 @@ fn messages(
                 }
                 After::Gap => {
                     after = events.oldest();
-                    Message::default().event("gap").data(format!("{{\"after\":{after}}}"))
+                    told("gap", after)
                 }
                 After::Nothing => {
                     tokio::select! {
@@ -74,6 +77,10 @@ fn messages(
             return Some((Ok(message), (events, newest, ended, after)));
         }
     })
+}
+
+fn told(kind: &str, after: u64) -> Message {
+    Message::default().event(kind).data(format!("{{\"after\":{after}}}"))
 }
 
 fn message(event: &Event) -> Message {
