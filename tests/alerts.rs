@@ -271,6 +271,10 @@ fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
     // The end under a silence is told when the silence ends.
     lab.heat(Some(20.0));
     wait_for("the end", SOON, || lab.get("/api/v2/alerts").as_array()?.is_empty().then_some(()));
+    // Whoever follows the link now sees that it is over.
+    let page = http_get(&format!("http://{}/alerts", lab.address)).unwrap().body;
+    let (_, ended) = page.split_once("Over within").unwrap();
+    assert!(page.contains("Nothing fires") && ended.contains(&format!("id=\"{anchor}\"")), "{page}");
     assert_eq!(lab.slack.on("/hook").len(), 1);
     lab.takt(&["alerts", "silence", "--expire", &id]).ok();
     let hook = lab.slack.wait("/hook", 2);

@@ -11,7 +11,7 @@ pub use pack::Rules;
 
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
-use crate::page::AlertsView;
+use crate::page::{AlertsView, ENDED_DAYS, ENDED_MOST};
 use anyhow::{Context, anyhow};
 use axum::Router;
 use axum::extract::State;
@@ -38,8 +38,8 @@ use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
 use takt_alerts::run::{AlertMetrics, Alerting, Ask, Exporter, Handle, Heartbeat, Vigil, listen};
 use takt_collector::scrape::{ScrapeManager, TargetAccess};
-use takt_collector::store::Store;
-use takt_model::{Labels, error_chain};
+use takt_collector::store::{EndedAlert, Store};
+use takt_model::{Labels, Timestamp, error_chain};
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// How often it is looked whether there are other targets to listen to.
@@ -89,6 +89,7 @@ pub struct Alerts {
     api: Api,
     reload: Reload,
     listening: JoinHandle<()>,
+    store: Arc<Store>,
 }
 
 /// Follows another configuration while alerting goes on.
@@ -140,7 +141,7 @@ impl Alerts {
         let listening = tokio::spawn(listen_to_all(Arc::clone(scrape), handle.clone()));
         let api = Api { handle: handle.clone(), started: jiff::Timestamp::now() };
         let reload = Reload { handle, cluster: cluster.to_owned(), address };
-        Ok(Self { alerting, api, reload, listening })
+        Ok(Self { alerting, api, reload, listening, store: Arc::clone(store) })
     }
 
     /// What follows another configuration.
@@ -150,7 +151,7 @@ impl Alerts {
 
     /// Alertmanager's API, Prometheus' routes about rules, and the page of what fires.
     pub fn router(&self) -> Router {
-        let page = (self.api.handle.clone(), self.reload.cluster.clone());
+        let page = (self.api.handle.clone(), self.reload.cluster.clone(), Arc::clone(&self.store));
         api::router(self.api.clone()).route("/alerts", get(show).with_state(page))
     }
 
@@ -173,14 +174,18 @@ impl Alerts {
     }
 }
 
-async fn show(State((handle, cluster)): State<(Handle, String)>) -> Response {
-    let view = handle.read(move |engine, now| AlertsView::of(engine, &cluster, now)).await;
-    let page =
-        view.map_err(|error| error.to_string()).and_then(|view| view.render().map_err(|error| error.to_string()));
-    match page {
+async fn show(State((handle, cluster, store)): State<(Handle, String, Arc<Store>)>) -> Response {
+    match page(handle, cluster, store).await {
         Ok(page) => ([(header::CACHE_CONTROL, "no-store")], Html(page)).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")).into_response(),
     }
+}
+
+async fn page(handle: Handle, cluster: String, store: Arc<Store>) -> anyhow::Result<String> {
+    let firing = handle.read(move |engine, now| AlertsView::firing(engine, &cluster, now)).await?;
+    let since = Timestamp::from(SystemTime::now()).0 - ENDED_DAYS * 86_400_000;
+    let ended = move || EndedAlert::since(store.database(), since, ENDED_MOST);
+    Ok(firing.with_ended(tokio::task::spawn_blocking(ended).await??).render()?)
 }
 
 fn vigil(config: &Config) -> Vigil {

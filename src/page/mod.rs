@@ -6,7 +6,7 @@ mod alerts;
 mod facts;
 mod view;
 
-pub use alerts::AlertsView;
+pub use alerts::{AlertsView, ENDED_DAYS, ENDED_MOST};
 pub use facts::{Facts, Surroundings, gather};
 
 use minijinja::{AutoEscape, Environment, context};

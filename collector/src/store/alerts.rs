@@ -65,6 +65,49 @@ pub struct SilenceRecord {
     pub texts: [String; 4],
 }
 
+/// An episode of an alert that is over: from firing to inactive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedAlert {
+    /// Alertname, severity (or nothing), fingerprint, labels as JSON.
+    pub texts: [String; 4],
+    /// Begin and end, in milliseconds since 1970.
+    pub instants_ms: [i64; 2],
+}
+
+impl EndedAlert {
+    /// The last `most` episodes that ended since `since_ms`, the newest first.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn since(database: &Database, since_ms: i64, most: usize) -> Result<Vec<Self>, StoreError> {
+        // Whatever happened between two ends is one episode: an exporter may have been away meanwhile.
+        let sql = "
+            WITH steps AS (
+                SELECT *, count(*) FILTER (state_after = 'inactive') OVER (
+                    PARTITION BY rule, fingerprint ORDER BY happened_at, rowid ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                ) AS episode
+                FROM records.alert_transitions
+                WHERE fingerprint IN (SELECT fingerprint FROM records.alert_transitions
+                                      WHERE state_after = 'inactive' AND happened_at >= make_timestamp(?1 * 1000))
+            )
+            SELECT any_value(alertname), coalesce(any_value(severity), ''), fingerprint, any_value(labels),
+                   epoch_ms(min(happened_at) FILTER (state_after = 'firing')) AS began, epoch_ms(max(happened_at)) AS ended
+            FROM steps GROUP BY rule, fingerprint, episode
+            HAVING began IS NOT NULL AND bool_or(state_after = 'inactive') AND ended >= ?1
+            ORDER BY ended DESC, fingerprint LIMIT ?2";
+        let db = database.connect()?;
+        let read = || -> duckdb::Result<Vec<Self>> {
+            let mut statement = db.prepare(sql)?;
+            let ended = statement.query_map(params![since_ms, most], |row| {
+                let texts = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?];
+                Ok(Self { texts, instants_ms: [row.get(4)?, row.get(5)?] })
+            })?;
+            ended.collect()
+        };
+        read().map_err(StoreError::sql("read alerts that are over"))
+    }
+}
+
 impl AlertRecords {
     /// Opens a connection, and forgets history that is too old. `now_ms` is the present.
     ///
@@ -311,6 +354,43 @@ mod tests {
             })
             .unwrap();
         assert_eq!(seen, ("01.500".to_owned(), None, 91.5));
+    }
+
+    #[test]
+    fn an_episode_ends_once_whatever_was_between() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        let records = AlertRecords::open(&database, 0).unwrap();
+        let steps = [
+            (10, "a", "inactive", "pending"),
+            (20, "a", "pending", "firing"),
+            (30, "a", "firing", "unknown"),
+            (40, "a", "unknown", "firing"),
+            (50, "a", "firing", "inactive"),
+            (60, "a", "inactive", "firing"),
+            (70, "a", "firing", "inactive"),
+            // Never fired; still fires; over for long.
+            (55, "b", "inactive", "pending"),
+            (65, "b", "pending", "inactive"),
+            (66, "c", "inactive", "firing"),
+            (1, "d", "inactive", "firing"),
+            (2, "d", "firing", "inactive"),
+        ];
+        let transitions = steps.map(|(at_ms, fingerprint, from, to)| TransitionRecord {
+            at_ms,
+            texts: ["r", "Hot", "", "", fingerprint, "{}", from, to, "expr"].map(str::to_owned),
+            value: 1.0,
+        });
+        records.commit(&AlertChanges { transitions: transitions.into(), ..AlertChanges::default() }).unwrap();
+        let ended = |since, most| {
+            let found = EndedAlert::since(&database, since, most).unwrap();
+            found.into_iter().map(|one| (one.texts[2].clone(), one.instants_ms)).collect::<Vec<_>>()
+        };
+        let a = |instants| ("a".to_owned(), instants);
+        assert_eq!(ended(50, 9), [a([60, 70]), a([20, 50])]);
+        assert_eq!(ended(51, 9), [a([60, 70])]);
+        assert_eq!(ended(0, 1), [a([60, 70])]);
     }
 
     #[test]

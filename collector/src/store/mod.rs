@@ -38,7 +38,7 @@ mod series;
 mod tally;
 mod watermark;
 
-pub use alerts::{AlertChanges, AlertRecords, NotificationRecord, SilenceRecord, TransitionRecord};
+pub use alerts::{AlertChanges, AlertRecords, EndedAlert, NotificationRecord, SilenceRecord, TransitionRecord};
 pub use block::{Reading, Resolution};
 pub use clock::Clock;
 pub use config::StoreConfig;
