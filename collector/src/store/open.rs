@@ -299,9 +299,10 @@ mod tests {
         let store = open(&data, &config());
         let group = store.group();
         column(&group, "up");
-        let write = || {
-            let ticket = group.ticket(now()).unwrap();
-            group.commit(ticket, &[1.0], &[]).unwrap();
+        let mut at = now();
+        let mut write = || {
+            at = at.plus(Duration::from_secs(1));
+            group.commit(group.ticket(at).unwrap(), &[1.0], &[]).unwrap();
             store.flush();
             store.health().borrow().clone()
         };
