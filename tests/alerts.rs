@@ -457,6 +457,58 @@ fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
     assert!(amtool(&["alert", "query"]).contains("FromPrometheus"));
 }
 
+/// One oddity each, from the corners in which the two once differed.
+#[test]
+fn amtool_and_we_judge_the_same_configurations_alike() {
+    let Some(()) = or_skip(need(&[Needed { program: "amtool", package: "prometheus-alertmanager" }])) else { return };
+    let takt = Takt::fresh();
+    let child = |child: &str| (format!("{{receiver: a, routes: [{child}]}}"), "[{name: a}]".to_owned(), String::new());
+    let hook = |more: &str| {
+        (
+            "{receiver: a}".to_owned(),
+            format!("[{{name: a, webhook_configs: [{{url: 'http://x', {more}}}]}}]"),
+            String::new(),
+        )
+    };
+    let beside = |more: &str| ("{receiver: a}".to_owned(), "[{name: a}]".to_owned(), more.to_owned());
+    let interval = |range: &str| beside(&format!("time_intervals: [{{name: n, time_intervals: [{{{range}}}]}}]"));
+    for (number, (is_good, (route, receivers, more))) in [
+        (true, child("{matchers: ['{a=b', 'a=b\\\"', 'a=b=c', 'a=~\"[a-z{]\\Q.\\E\"']}")),
+        (false, child("{matchers: ['a=\"b\\\"']}")),
+        (false, child("{matchers: ['a=b\"c']}")),
+        (false, child("{matchers: ['a=~x**']}")),
+        (false, child("{matchers: ['a=~\"x{1001}\"']}")),
+        (false, child("{match: {a-b: c}}")),
+        (false, child("{match_re: {a: }}")),
+        (true, child("{receiver: '', group_by: ['...', '...'], continue: yes}")),
+        (false, child("{group_by: ['']}")),
+        (false, child("{group_wait: 293y}")),
+        (true, hook("send_resolved: , max_alerts: 3, http_config: {basic_auth: {username: a}, bearer_token: ''}")),
+        (false, hook("send_resolved: 'true'")),
+        (false, hook("http_config: {authorization: {type: ' BASIC '}}")),
+        (false, hook("http_config: {bearer_token: x, basic_auth: {username: a}}")),
+        (true, beside("global: {resolve_timeout: , opsgenie_api_key: x}")),
+        (false, beside("global: {smtp_smarthost: mail}")),
+        (false, beside("global: {smtp_fro: x}")),
+        (false, beside("global: {slack_api_url: x}")),
+        (true, interval("days_of_month: ['1:-1'], location: Europe/Berlin")),
+        (false, interval("days_of_month: ['28:-2']")),
+        (false, interval("times: [{start_time: '9:00', end_time: '10:00'}]")),
+        (false, interval("location: utc")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = format!("{number}.yml");
+        let text = format!("route: {route}\nreceivers: {receivers}\n{more}\n");
+        takt.file(&file, &text);
+        let amtool =
+            Command::new("amtool").args(["check-config", &file]).current_dir(takt.directory()).output().unwrap();
+        let ours = takt.run(["alerts", "check", &file]);
+        assert_eq!((amtool.status.success(), ours.code == Some(0)), (is_good, is_good), "{text}{ours:?}");
+    }
+}
+
 #[test]
 fn promtool_and_we_judge_the_same_files_alike() {
     let Some(()) = or_skip(need(&[Needed { program: "promtool", package: "prometheus" }])) else { return };

@@ -90,6 +90,9 @@ fn input(node: &Node) -> Result<(Labels, Vec<series::Value>), Mistake> {
 fn alert_test(node: &Node) -> Result<AlertTest, Mistake> {
     let fields = node.fields(&["eval_time", "alertname", "exp_alerts"])?;
     let alert = fields.require("alertname")?.text()?.to_owned();
+    if alert.is_empty() {
+        return Err(node.mistake("`alertname` is empty"));
+    }
     let mut expected = Vec::new();
     for node in fields.or_default("exp_alerts", Node::list)? {
         let fields = node.fields(&["exp_labels", "exp_annotations"])?;

@@ -49,9 +49,12 @@ fn expand(word: &str, out: &mut Vec<Value>) -> Option<()> {
     }
     let (start, step) = match (times, step_at(head)) {
         (Some(_), Some(at)) => (number(&head[..at])?, number(head[at..].strip_prefix('+').unwrap_or(&head[at..]))?),
-        _ => (number(head)?, 0.0),
+        // Zero would take its sign from -0.
+        _ => (number(head)?, -0.0),
     };
-    out.extend((0..=times.unwrap_or(0)).map(|n| Value::Is(start + step * n as f64)));
+    // Added up step by step, as Prometheus does: the last bits of `0+0.1x8` are those of a sum.
+    let values = std::iter::successors(Some(start), |value| Some(value + step));
+    out.extend(values.take(times.unwrap_or(0) + 1).map(Value::Is));
     Some(())
 }
 
@@ -86,12 +89,19 @@ mod tests {
             ("4x2", is(&[4.0, 4.0, 4.0])),
             ("1e2+1e1x1", is(&[100.0, 110.0])),
             ("1e-2x1", is(&[0.01, 0.01])),
+            ("0.6+0.1x2", is(&[0.6, 0.7, 0.799_999_999_999_999_9])),
             ("Inf", is(&[f64::INFINITY])),
             ("_ 1 _x2 stale", vec![Value::Missing, Value::Is(1.0), Value::Missing, Value::Missing, Value::Stale]),
             ("", vec![]),
         ] {
             assert_eq!(parse(text).as_deref(), Ok(expected.as_slice()), "{text:?}");
         }
+    }
+
+    #[test]
+    fn zero_keeps_its_sign() {
+        let values = parse("-0 -0x1").unwrap();
+        assert!(values.iter().all(|value| matches!(value, Value::Is(zero) if *zero == 0.0 && zero.is_sign_negative())));
     }
 
     #[test]
