@@ -236,11 +236,15 @@ impl Shape {
                 too_many = Some(over_limit);
                 continue;
             }
-            row.added += usize::from(!was_there && !sample.as_expected);
-            match sample.at.filter(|_| rules.honor_timestamps) {
-                Some(at) => row.own_time.push((column, Sample { at, value: sample.value })),
-                None => row.duplicates += usize::from(!row.set(column, sample.value)),
-            }
+            let is_first = match sample.at.filter(|_| rules.honor_timestamps) {
+                Some(at) => {
+                    row.own_time.push((column, Sample { at, value: sample.value }));
+                    true
+                }
+                None => row.set(column, sample.value),
+            };
+            row.duplicates += usize::from(!is_first);
+            row.added += usize::from(is_first && !was_there && !sample.as_expected);
         }
         too_many.map_or(Ok(()), Err)
     }
@@ -399,9 +403,10 @@ mod tests {
     #[test]
     fn the_first_of_two_equal_series_wins() {
         let (mut shape, mut columns) = (Shape::default(), Columns::default());
-        for _ in 0..2 {
+        for scrape in 0..2 {
             let row = read(&mut shape, &mut columns, "a{x=\"1\"} 1\na{x=\"1\"} 2\na{ x=\"1\" } 3\nb 4\n");
             assert_eq!((row.values, row.samples, row.duplicates), (vec![1.0, 4.0], 4, 2));
+            assert_eq!(row.added, if scrape == 0 { 2 } else { 0 }, "a series that a page has twice is added once");
         }
     }
 
