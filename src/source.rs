@@ -365,10 +365,14 @@ impl Server {
             let status = response.status();
             let body = response.bytes().await.context("the server's answer broke off")?;
             let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-            let told = || answer.as_str().map_or_else(|| format!("the server answered {status}"), str::to_owned);
+            // Its own words are a text; go-openapi's, of what does not fit the interface, are an object.
+            let words = answer.as_str().or_else(|| answer["message"].as_str());
+            let told = || words.map_or_else(|| format!("the server answered {status}"), str::to_owned);
             match status {
                 status if status.is_success() => Ok(answer),
-                StatusCode::BAD_REQUEST => Err(Failure::Usage(anyhow::anyhow!(told()))),
+                StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
+                    Err(Failure::Usage(anyhow::anyhow!(told())))
+                }
                 _ => Err(anyhow::anyhow!(told()).into()),
             }
         })
