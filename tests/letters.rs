@@ -7,9 +7,9 @@ mod support;
 use std::time::Duration;
 
 use support::channels::Channel;
-use support::or_skip;
 use support::process::{Daemon, free_port, wait_for};
 use support::takt::Takt;
+use support::{need_file, or_skip};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -105,4 +105,54 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
     assert_eq!((smtp.taken().len(), slack.on("/services").len()), (told, 3));
     assert_eq!(told, 2 + 4 + 3);
     assert!(smtp.taken().iter().all(|mail| mail["to"][0] != "bob@lab.example"), "bob wants no report");
+}
+
+/// On a Wednesday, and a day later: by a clock of the server's own.
+#[test]
+fn who_kept_gpus_for_nothing_hears_of_it_once_a_week() {
+    let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+    let (Some(()), Some(smtp)) = (or_skip(need_file(library, "libfaketime")), or_skip(Channel::smtp())) else { return };
+    let takt = Takt::fresh();
+    takt.file(
+        "takt.toml",
+        format!(
+            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
+             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt <takt@lab.example>\"\n\
+             [reports]\nweekly = true\ndomain = \"lab.example\"\n",
+            free_port(),
+            smtp.port,
+        ),
+    );
+    // An hour of a hundred GPUs each, of which alice had asked for twenty.
+    let day = jiff::civil::date(2026, 11, 17);
+    let rows = [("alice", 20 * 60), ("bob", 61)].map(|(user, limit)| {
+        let id = if user == "alice" { 1 } else { 2 };
+        format!("{}|{limit}", row(id, user, "physics", day, 100, 3600))
+    });
+    takt.file("jobs.txt", format!("{HEADER}|TimelimitRaw\n{}\n", rows.join("\n")));
+    takt.run(["import", "sacct", "jobs.txt", "--timezone", "UTC", "--cluster", "lab"]).ok();
+    // A server judges runs by itself, but may look for letters first, and then again in an hour.
+    takt.run(["assess"]).ok();
+    let serve_on = |day: u8| {
+        let mut command = takt.command(["serve", "--config", "takt.toml"]);
+        command.env("LD_PRELOAD", library).env("FAKETIME", format!("@2026-11-{day} 12:00:00"));
+        command.env("TZ", "UTC").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        Daemon::start("serve", command, &takt.directory().join("serve.log"))
+    };
+    let mut server = serve_on(18);
+    let mails = smtp.mails("alice@lab.example", 1);
+    assert_eq!(subjects(&mails), ["lab: your GPUs in the last seven days"]);
+    assert!(
+        mails[0].contains("you held 100 GPU-hours") && mails[0].contains("1,900 GPU-hours reserved"),
+        "{}",
+        mails[0]
+    );
+    server.stop();
+    let sent = "SELECT count(*) AS n FROM records.report_log";
+    let count = || takt.run(["sql", "--format", "csv", sent]).ok();
+    assert_eq!(count(), "n\n1\n");
+    let mut server = serve_on(19);
+    std::thread::sleep(Duration::from_secs(3));
+    server.stop();
+    assert_eq!((count().as_str(), smtp.taken().len()), ("n\n1\n", 1), "no other within seven days, and none for bob");
 }
