@@ -237,7 +237,9 @@ fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
     server.wait_until("storing samples again", SOON, || {
         (metric(&address, "takt_store_samples_total")? > 0.0).then_some(())
     });
-    assert_eq!(count(&takt), expected);
+    // Results of rules carry the instant of their evaluation and may come after the watermark has passed it.
+    let found = count(&takt);
+    assert!(found >= expected, "{found} of {expected}");
     takt.run(["store", "verify"]).ok();
 }
 
