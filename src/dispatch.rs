@@ -1,9 +1,7 @@
 //! Sending the month's reports: by the server when the month has turned, or by hand with `takt report send`.
 
 use crate::config::Config;
-use crate::report::{
-    Letter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, Warning, Weekly, due, in_short, warnings, weekly,
-};
+use crate::report::{Letter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, Warning, due, in_short, warnings, weekly};
 use anyhow::Context;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -11,7 +9,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_alerts::notify::email::{EmailConfig, Mail, Mailer};
+use takt_alerts::notify::email::{EmailConfig, Mail, MailError, Mailer};
 use takt_collector::accounting::sheet::{Sheet, Subject};
 use takt_collector::api::{self, AccountingConfig, SentQuestion, SheetQuestion};
 use takt_collector::store::{Records, SentReport, Store};
@@ -81,21 +79,37 @@ async fn round(
     let letters = due(&sheets, &sent, &config.reports, Timestamp::now().as_second());
     for letter in ready(&letters, &mailer, &config.email)? {
         let id = letter.mail.message_id.clone().unwrap_or_default();
-        if refused.contains(&id) {
-            continue;
-        }
-        match mailer.send(&letter.mail).await {
-            Ok(()) => note(store, letter.note).await?,
-            Err(error) if error.is_permanent() => {
-                let error = anyhow::Error::from(error);
-                tracing::error!(to = letter.mail.to, error = %format_args!("{error:#}"), "a report cannot be sent there");
-                refused.insert(id);
-            }
+        match send(&mailer, &letter.mail, id, "a report", refused).await {
+            Ok(true) => note(store, letter.note).await?,
+            Ok(false) => {}
             Err(error) => failed = Some(error),
         }
     }
     post_in_short(store, &sheets, &sent, &config.reports).await?;
     failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Whether a mail was sent: not if it was refused for good, now or before under this `key`.
+async fn send(
+    mailer: &Mailer,
+    mail: &Mail,
+    key: String,
+    what: &str,
+    refused: &mut HashSet<String>,
+) -> Result<bool, MailError> {
+    if refused.contains(&key) {
+        return Ok(false);
+    }
+    match mailer.send(mail).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_permanent() => {
+            let error = anyhow::Error::from(error);
+            tracing::error!(to = mail.to, error = %format_args!("{error:#}"), "{what} cannot be sent there");
+            refused.insert(key);
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends the week's letters.
@@ -124,18 +138,10 @@ async fn tell_of_the_week(
     let mailer = Mailer::new(&config.email).context("email")?;
     let mut failed = None;
     for letter in weekly(&sheets, &sent, &config.reports, today, now) {
-        let Weekly { to, .. } = &letter;
-        let key = format!("{WEEKLY} {to}");
-        if refused.contains(&key) {
-            continue;
-        }
-        match mailer.send(&letter.mail()).await {
-            Ok(()) => note(store, letter.sent(now)).await?,
-            Err(error) if error.is_permanent() => {
-                let error = anyhow::Error::from(error);
-                tracing::error!(to, error = %format_args!("{error:#}"), "a weekly letter cannot be sent there");
-                refused.insert(key);
-            }
+        let key = format!("{WEEKLY} {}", letter.to);
+        match send(&mailer, &letter.mail(), key, "a weekly letter", refused).await {
+            Ok(true) => note(store, letter.sent(now)).await?,
+            Ok(false) => {}
             Err(error) => failed = Some(error),
         }
     }

@@ -12,7 +12,7 @@ pub use config::ReportsConfig;
 pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};
 pub use warnings::{SLACK, Warning, warnings};
-pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, Weekly, weekly};
+pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
 
 use crate::cli::ReportFormat;
 use crate::output::{Column, Listing};
