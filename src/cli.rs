@@ -17,16 +17,40 @@ pub struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Place {
     /// Directory of the data; else the configuration's, else ./takt-data
-    #[arg(long, global = true, env = "TAKT_DATA_DIR", value_name = "DIR", help_heading = "Where")]
+    #[arg(
+        long,
+        global = true,
+        env = "TAKT_DATA_DIR",
+        value_name = "DIR",
+        help_heading = "Where"
+    )]
     pub data_dir: Option<PathBuf>,
     /// Configuration file (TOML)
-    #[arg(long, global = true, env = "TAKT_CONFIG", value_name = "FILE", help_heading = "Where")]
+    #[arg(
+        long,
+        global = true,
+        env = "TAKT_CONFIG",
+        value_name = "FILE",
+        help_heading = "Where"
+    )]
     pub config: Option<PathBuf>,
     /// Ask this server (http://head:9856) instead of who has the data directory
-    #[arg(long, global = true, env = "TAKT_SERVER", value_name = "URL", help_heading = "Where")]
+    #[arg(
+        long,
+        global = true,
+        env = "TAKT_SERVER",
+        value_name = "URL",
+        help_heading = "Where"
+    )]
     pub server: Option<String>,
     /// File with the token that the server wants of other machines, and of who changes something
-    #[arg(long, global = true, env = "TAKT_TOKEN_FILE", value_name = "FILE", help_heading = "Where")]
+    #[arg(
+        long,
+        global = true,
+        env = "TAKT_TOKEN_FILE",
+        value_name = "FILE",
+        help_heading = "Where"
+    )]
     pub token_file: Option<PathBuf>,
 }
 
@@ -186,7 +210,12 @@ pub struct AlertsTestSend {
 #[command(mut_arg("listen_address", |arg| arg.default_value("127.0.0.1:9855").help("Address of the exporter, HOST:PORT")))]
 pub struct Up {
     /// Address of the web page and the API
-    #[arg(long = "listen-address", id = "server_address", value_name = "ADDRESS", default_value = "127.0.0.1:9856")]
+    #[arg(
+        long = "listen-address",
+        id = "server_address",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9856"
+    )]
     pub server_address: String,
     /// Seconds between two scrapes
     #[arg(long, value_name = "SECONDS")]
@@ -355,7 +384,12 @@ pub struct ReportUsage {
     pub to: Option<String>,
     /// Group by: user, account, account_tree (with those below), partition, qos, node, gpu_model, state, and one of hour,
     /// day, month, year (several with commas)
-    #[arg(long, value_name = "KEYS", value_delimiter = ',', default_value = "user")]
+    #[arg(
+        long,
+        value_name = "KEYS",
+        value_delimiter = ',',
+        default_value = "user"
+    )]
     pub by: Vec<String>,
     /// Only this user's runs
     #[arg(long, value_name = "NAME")]
@@ -626,9 +660,18 @@ mod tests {
         for argument in command.get_arguments() {
             let id = argument.get_id();
             assert!(ids.insert(id.to_string()), "{path}: {id} comes twice");
-            let long = argument.get_long().into_iter().chain(argument.get_all_aliases().into_iter().flatten());
-            let short = argument.get_short().into_iter().chain(argument.get_all_short_aliases().into_iter().flatten());
-            for word in long.map(|word| format!("--{word}")).chain(short.map(|word| format!("-{word}"))) {
+            let long = argument
+                .get_long()
+                .into_iter()
+                .chain(argument.get_all_aliases().into_iter().flatten());
+            let short = argument
+                .get_short()
+                .into_iter()
+                .chain(argument.get_all_short_aliases().into_iter().flatten());
+            for word in long
+                .map(|word| format!("--{word}"))
+                .chain(short.map(|word| format!("-{word}")))
+            {
                 assert!(words.insert(word.clone()), "{path}: {word} comes twice");
             }
             // Panics where it is said to exclude one that is not there.

@@ -73,15 +73,22 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { listen_address: "127.0.0.1:9856".into(), token_file: None, read_token_file: None }
+        Self {
+            listen_address: "127.0.0.1:9856".into(),
+            token_file: None,
+            read_token_file: None,
+        }
     }
 }
 
 impl Config {
     /// The configuration of a command: the file named, else the defaults.
     pub fn load(place: &Place) -> anyhow::Result<Self> {
-        let Some(path) = &place.config else { return Ok(Self::default()) };
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let Some(path) = &place.config else {
+            return Ok(Self::default());
+        };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text, path)
     }
 
@@ -89,7 +96,16 @@ impl Config {
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let Self { data_dir, server, sql, email, alerts, jobs, reports, .. } = &mut config;
+        let Self {
+            data_dir,
+            server,
+            sql,
+            email,
+            alerts,
+            jobs,
+            reports,
+            ..
+        } = &mut config;
         let files = [
             data_dir,
             &mut server.token_file,
@@ -105,18 +121,29 @@ impl Config {
             &mut alerts.alertmanager_file,
             &mut reports.slack_webhook_file,
         ];
-        let files = files.into_iter().chain(sql.files()).chain(of_jobs).chain(of_alerts).flatten();
+        let files = files
+            .into_iter()
+            .chain(sql.files())
+            .chain(of_jobs)
+            .chain(of_alerts)
+            .flatten();
         for relative in files.chain(&mut alerts.rule_dirs) {
             *relative = base.join(&*relative);
         }
         config.scrape.resolve_paths(base);
-        config.validate().with_context(|| format!("{}", path.display()))?;
+        config
+            .validate()
+            .with_context(|| format!("{}", path.display()))?;
         Ok(config)
     }
 
     /// What no type can say.
     pub fn validate(&self) -> anyhow::Result<()> {
-        if self.cluster.as_deref().is_some_and(|name| name.trim().is_empty()) {
+        if self
+            .cluster
+            .as_deref()
+            .is_some_and(|name| name.trim().is_empty())
+        {
             bail!("cluster: expected a name, found nothing; leave the key out for the default");
         }
         if let Some(name) = &self.timezone {
@@ -130,16 +157,24 @@ impl Config {
         self.jobs.validate().context("jobs")?;
         self.fairshare.validate().context("fairshare")?;
         self.email.validate().context("email")?;
-        self.alerts.validate(self.email.is_set()).context("alerts")?;
+        self.alerts
+            .validate(self.email.is_set())
+            .context("alerts")?;
         self.efficiency.validate().context("efficiency")?;
         self.rates.validate().context("rates")?;
-        self.budgets.iter().try_for_each(BudgetConfig::validate).context("budgets")?;
+        self.budgets
+            .iter()
+            .try_for_each(BudgetConfig::validate)
+            .context("budgets")?;
         if self.budgets.iter().any(|budget| budget.money.is_some()) && self.rates.cards.is_empty() {
             bail!(
                 "budgets: money: expected prices in [[rates.cards]], without which nothing costs anything, found none"
             );
         }
-        self.policy_windows.iter().try_for_each(PolicyWindow::validate).context("policy_windows")?;
+        self.policy_windows
+            .iter()
+            .try_for_each(PolicyWindow::validate)
+            .context("policy_windows")?;
         self.reports.validate().context("reports")?;
         if self.reports.send && !self.email.is_set() {
             bail!("reports.send: expected a mail server in [email], found none");
@@ -176,17 +211,25 @@ impl Config {
 impl ServerConfig {
     fn validate(&self) -> anyhow::Result<()> {
         let address: SocketAddr = self.listen_address.parse().with_context(|| {
-            format!("listen_address: expected address:port such as 127.0.0.1:9856, found {:?}", self.listen_address)
+            format!(
+                "listen_address: expected address:port such as 127.0.0.1:9856, found {:?}",
+                self.listen_address
+            )
         })?;
         if !address.ip().is_loopback() && self.token_file.is_none() {
-            bail!("listen_address: {} is reached from other machines, which needs a token_file", self.listen_address);
+            bail!(
+                "listen_address: {} is reached from other machines, which needs a token_file",
+                self.listen_address
+            );
         }
         Ok(())
     }
 
     /// The token of `token_file`; without one, a new one that only this machine's commands learn (from the lock file).
     pub fn token(&self) -> anyhow::Result<String> {
-        self.token_file.as_deref().map_or_else(random_token, read_token)
+        self.token_file
+            .as_deref()
+            .map_or_else(random_token, read_token)
     }
 
     /// The token of `read_token_file`.
@@ -197,10 +240,14 @@ impl ServerConfig {
 
 /// The token in a file.
 pub fn read_token(path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the token in {}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the token in {}", path.display()))?;
     match text.trim() {
         token if token.len() >= 16 => Ok(token.to_owned()),
-        _ => bail!("the token in {} is shorter than 16 characters", path.display()),
+        _ => bail!(
+            "the token in {} is shorter than 16 characters",
+            path.display()
+        ),
     }
 }
 
@@ -213,20 +260,27 @@ fn random_token() -> anyhow::Result<String> {
 
 /// A mistake in the file, with its line and, for an unknown key, the nearest one that exists.
 fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
-    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    let line = error.span().map_or(1, |span| {
+        text[..span.start.min(text.len())].matches('\n').count() + 1
+    });
     let message = error.message();
     let mut quoted = message.split('`').skip(1).step_by(2);
     let hint = match (message.starts_with("unknown field"), quoted.next()) {
         (true, Some(key)) => {
-            let nearest = quoted.max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
-            nearest
-                .map_or_else(|| format!("unknown key {key}"), |near| format!("unknown key {key}; did you mean {near}?"))
+            let nearest = quoted.max_by(|a, b| {
+                strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b))
+            });
+            nearest.map_or_else(
+                || format!("unknown key {key}"),
+                |near| format!("unknown key {key}; did you mean {near}?"),
+            )
         }
         _ if message.starts_with("invalid type: map, expected a sequence") => {
             "expected a list of tables, each under [[…]] instead of […]".to_owned()
         }
         _ if message.starts_with("invalid type: map, expected a string") => {
-            "expected a text (a date stands in quotes as well), found a table or a bare date".to_owned()
+            "expected a text (a date stands in quotes as well), found a table or a bare date"
+                .to_owned()
         }
         _ => message.lines().collect::<Vec<_>>().join(" "),
     };
@@ -245,7 +299,10 @@ mod tests {
 
     #[test]
     fn no_file_is_a_configuration() {
-        assert_eq!(Config::parse("", Path::new("takt.toml")).unwrap(), Config::default());
+        assert_eq!(
+            Config::parse("", Path::new("takt.toml")).unwrap(),
+            Config::default()
+        );
     }
 
     /// Every mistake we can imagine is a file; its first line says what must be told.
@@ -256,10 +313,15 @@ mod tests {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();
-            let expected =
-                text.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a first line with the message");
-            let said =
-                format!("{:#}", Config::parse(&text, Path::new("takt.toml")).expect_err(&path.to_string_lossy()));
+            let expected = text
+                .lines()
+                .next()
+                .and_then(|line| line.strip_prefix("# "))
+                .expect("a first line with the message");
+            let said = format!(
+                "{:#}",
+                Config::parse(&text, Path::new("takt.toml")).expect_err(&path.to_string_lossy())
+            );
             assert_eq!(said, expected, "{}", path.display());
             count += 1;
         }

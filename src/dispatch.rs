@@ -1,7 +1,9 @@
 //! Sending the month's reports: by the server when the month has turned, or by hand with `takt report send`.
 
 use crate::config::Config;
-use crate::report::{Letter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, Warning, due, in_short, warnings, weekly};
+use crate::report::{
+    Letter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, Warning, due, in_short, warnings, weekly,
+};
 use anyhow::Context;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -43,7 +45,8 @@ pub async fn keep_sending(
             tracing::warn!(error = %format_args!("{error:#}"), "not all could be told of their budgets; it is tried again");
         }
         if config.reports.weekly
-            && let Err(error) = tell_of_the_week(&store, &cluster, &config, &zone, &mut refused).await
+            && let Err(error) =
+                tell_of_the_week(&store, &cluster, &config, &zone, &mut refused).await
         {
             tracing::warn!(error = %format_args!("{error:#}"), "not all weekly letters could be sent; they are tried again");
         }
@@ -63,7 +66,9 @@ fn month_to_report(config: &ReportsConfig, zone: &TimeZone, now: Timestamp) -> O
     let today = now.to_zoned(zone.clone()).date();
     let days_since = u32::try_from(today.day() - 1).unwrap_or(0);
     let last = today.first_of_month().checked_sub(1.day()).ok()?;
-    (config.delay_days..=config.correct_days).contains(&days_since).then(|| last.strftime("%Y-%m").to_string())
+    (config.delay_days..=config.correct_days)
+        .contains(&days_since)
+        .then(|| last.strftime("%Y-%m").to_string())
 }
 
 async fn round(
@@ -76,7 +81,12 @@ async fn round(
     let mailer = Mailer::new(&config.email).context("email")?;
     let (sheets, sent) = gather(store, cluster, &config.accounting(), month).await?;
     let mut failed = None;
-    let letters = due(&sheets, &sent, &config.reports, Timestamp::now().as_second());
+    let letters = due(
+        &sheets,
+        &sent,
+        &config.reports,
+        Timestamp::now().as_second(),
+    );
     for letter in ready(&letters, &mailer, &config.email)? {
         let id = letter.mail.message_id.clone().unwrap_or_default();
         match send(&mailer, &letter.mail, id, "a report", refused).await {
@@ -120,8 +130,13 @@ async fn tell_of_the_week(
     zone: &TimeZone,
     refused: &mut HashSet<String>,
 ) -> anyhow::Result<()> {
-    let (now, today) = (Timestamp::now().as_second(), Timestamp::now().to_zoned(zone.clone()).date());
-    let from = today.checked_sub(WEEKLY_DAYS.days()).context("the week before today")?;
+    let (now, today) = (
+        Timestamp::now().as_second(),
+        Timestamp::now().to_zoned(zone.clone()).date(),
+    );
+    let from = today
+        .checked_sub(WEEKLY_DAYS.days())
+        .context("the week before today")?;
     let question = SheetQuestion {
         from: Some(from.to_string()),
         to: Some(today.to_string()),
@@ -159,9 +174,16 @@ async fn warn(
     if config.budgets.is_empty() {
         return Ok(());
     }
-    let month = Timestamp::now().to_zoned(zone.clone()).strftime("%Y-%m").to_string();
-    let (asked, accounting, of, year) =
-        (Arc::clone(store), config.accounting(), cluster.to_owned(), month.chars().take(4).collect::<String>());
+    let month = Timestamp::now()
+        .to_zoned(zone.clone())
+        .strftime("%Y-%m")
+        .to_string();
+    let (asked, accounting, of, year) = (
+        Arc::clone(store),
+        config.accounting(),
+        cluster.to_owned(),
+        month.chars().take(4).collect::<String>(),
+    );
     let question = month.clone();
     let (budgets, sent) = tokio::task::spawn_blocking(move || {
         let records = Records::of(asked.database());
@@ -170,7 +192,12 @@ async fn warn(
         anyhow::Ok((api::budgets_now(asked.database(), &of, &accounting)?, sent))
     })
     .await??;
-    let mailer = config.email.is_set().then(|| Mailer::new(&config.email)).transpose().context("email")?;
+    let mailer = config
+        .email
+        .is_set()
+        .then(|| Mailer::new(&config.email))
+        .transpose()
+        .context("email")?;
     let mut failed = None;
     for warning in warnings(&budgets, &sent, &config.reports, &month) {
         let told = tell(&warning, cluster, mailer.as_ref(), config).await;
@@ -190,8 +217,17 @@ async fn warn(
 }
 
 /// Sends a warning; false where there is no way to.
-async fn tell(warning: &Warning<'_>, cluster: &str, mailer: Option<&Mailer>, config: &Config) -> anyhow::Result<bool> {
-    match (warning.to.as_str(), &config.reports.slack_webhook_file, mailer) {
+async fn tell(
+    warning: &Warning<'_>,
+    cluster: &str,
+    mailer: Option<&Mailer>,
+    config: &Config,
+) -> anyhow::Result<bool> {
+    match (
+        warning.to.as_str(),
+        &config.reports.slack_webhook_file,
+        mailer,
+    ) {
         (SLACK, Some(path), _) => post(path, &warning.in_short(cluster)).await.map(|()| true),
         (SLACK, None, _) | (_, _, None) => Ok(false),
         (_, _, Some(mailer)) => Ok(mailer.send(&warning.mail(cluster)).await.map(|()| true)?),
@@ -208,7 +244,13 @@ async fn gather(
     let question = everybody(&month, Some(cluster.to_owned()));
     let asked = tokio::task::spawn_blocking(move || {
         let sheets = api::sheets(store.database(), &question, &accounting)?;
-        let sent = api::sent_reports(store.database(), &SentQuestion { month, cluster: question.cluster })?;
+        let sent = api::sent_reports(
+            store.database(),
+            &SentQuestion {
+                month,
+                cluster: question.cluster,
+            },
+        )?;
         anyhow::Ok((sheets, sent))
     });
     asked.await?
@@ -216,25 +258,44 @@ async fn gather(
 
 /// The sheets of everybody who gets one.
 pub fn everybody(month: &str, cluster: Option<String>) -> SheetQuestion {
-    SheetQuestion { month: Some(month.to_owned()), everybody: true, cluster, ..SheetQuestion::default() }
+    SheetQuestion {
+        month: Some(month.to_owned()),
+        everybody: true,
+        cluster,
+        ..SheetQuestion::default()
+    }
 }
 
-fn ready(letters: &[Letter<'_>], mailer: &Mailer, email: &EmailConfig) -> anyhow::Result<Vec<Ready>> {
+fn ready(
+    letters: &[Letter<'_>],
+    mailer: &Mailer,
+    email: &EmailConfig,
+) -> anyhow::Result<Vec<Ready>> {
     let now = Timestamp::now().as_second();
-    let ready = letters.iter().map(|letter| Ok(Ready { mail: mail(letter, mailer, email)?, note: letter.sent(now) }));
+    let ready = letters.iter().map(|letter| {
+        Ok(Ready {
+            mail: mail(letter, mailer, email)?,
+            note: letter.sent(now),
+        })
+    });
     ready.collect()
 }
 
 /// A letter as a mail from this sender.
 pub fn mail(letter: &Letter<'_>, mailer: &Mailer, email: &EmailConfig) -> anyhow::Result<Mail> {
     let address = email.reply_to.as_ref().unwrap_or(&email.from);
-    let bare = address.rsplit_once('<').map_or(address.as_str(), |(_, rest)| rest.trim_end_matches('>'));
+    let bare = address
+        .rsplit_once('<')
+        .map_or(address.as_str(), |(_, rest)| rest.trim_end_matches('>'));
     Ok(letter.mail(mailer.domain(), bare)?)
 }
 
 async fn note(store: &Arc<Store>, sent: SentReport) -> anyhow::Result<()> {
     let store = Arc::clone(store);
-    Ok(tokio::task::spawn_blocking(move || Records::of(store.database()).note_sent_report(&sent)).await??)
+    Ok(
+        tokio::task::spawn_blocking(move || Records::of(store.database()).note_sent_report(&sent))
+            .await??,
+    )
 }
 
 /// Posts the cluster's month once, where a webhook is configured.
@@ -244,24 +305,43 @@ async fn post_in_short(
     sent: &[SentReport],
     config: &ReportsConfig,
 ) -> anyhow::Result<()> {
-    let cluster = sheets.iter().find(|sheet| sheet.subject == Subject::Cluster);
-    let (Some(path), Some(sheet)) = (&config.slack_webhook_file, cluster) else { return Ok(()) };
+    let cluster = sheets
+        .iter()
+        .find(|sheet| sheet.subject == Subject::Cluster);
+    let (Some(path), Some(sheet)) = (&config.slack_webhook_file, cluster) else {
+        return Ok(());
+    };
     if sent.iter().any(|sent| sent.recipient == SLACK) {
         return Ok(());
     }
     post(path, &in_short(sheet)).await?;
-    let letter = Letter { sheet, to: SLACK.to_owned(), edition: 1 };
+    let letter = Letter {
+        sheet,
+        to: SLACK.to_owned(),
+        edition: 1,
+    };
     note(store, letter.sent(Timestamp::now().as_second())).await
 }
 
 /// Posts a text by the webhook whose address is in a file.
 async fn post(path: &Path, text: &str) -> anyhow::Result<()> {
-    let url = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let url =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let http = reqwest::Client::builder().timeout(SLACK_TIMEOUT).build()?;
-    let answer = http.post(url.trim()).json(&serde_json::json!({ "text": text })).send().await;
+    let answer = http
+        .post(url.trim())
+        .json(&serde_json::json!({ "text": text }))
+        .send()
+        .await;
     // The address is a secret: it must not come into a log with the error.
-    let answer = answer.map_err(reqwest::Error::without_url).context("cannot post to Slack")?;
-    anyhow::ensure!(answer.status().is_success(), "Slack answered {}", answer.status());
+    let answer = answer
+        .map_err(reqwest::Error::without_url)
+        .context("cannot post to Slack")?;
+    anyhow::ensure!(
+        answer.status().is_success(),
+        "Slack answered {}",
+        answer.status()
+    );
     Ok(())
 }
 
@@ -271,8 +351,18 @@ mod tests {
 
     #[test]
     fn a_month_is_reported_from_the_delay_to_the_last_correction() {
-        let config = ReportsConfig { delay_days: 1, correct_days: 14, ..ReportsConfig::default() };
-        let at = |text: &str| month_to_report(&config, &TimeZone::get("Europe/Oslo").unwrap(), text.parse().unwrap());
+        let config = ReportsConfig {
+            delay_days: 1,
+            correct_days: 14,
+            ..ReportsConfig::default()
+        };
+        let at = |text: &str| {
+            month_to_report(
+                &config,
+                &TimeZone::get("Europe/Oslo").unwrap(),
+                text.parse().unwrap(),
+            )
+        };
         assert_eq!(at("2026-11-01T12:00:00Z"), None);
         // Midnight in Oslo is 23:00 UTC.
         assert_eq!(at("2026-11-01T22:59:00Z"), None);

@@ -13,7 +13,10 @@ pub enum Failure {
 
 impl Failure {
     /// Prints the whole chain of causes on one line of stderr.
-    #[expect(clippy::print_stderr, reason = "the one place where errors are printed")]
+    #[expect(
+        clippy::print_stderr,
+        reason = "the one place where errors are printed"
+    )]
     pub fn report(&self) -> ExitCode {
         let (code, error) = match self {
             Self::Usage(error) => (2, error),
@@ -27,7 +30,9 @@ impl Failure {
     pub fn is_broken_pipe(&self) -> bool {
         let (Self::Usage(error) | Self::Failed(error)) = self;
         error.chain().any(|cause| {
-            cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+            cause
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
         })
     }
 }

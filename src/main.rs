@@ -29,7 +29,9 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     // The one TLS provider; nothing in the build may bring another (deny.toml).
-    rustls::crypto::ring::default_provider().install_default().expect("nobody installed a provider before main");
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .expect("nobody installed a provider before main");
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,

@@ -31,18 +31,33 @@ pub struct Listing {
 impl Listing {
     /// An empty listing.
     pub fn new(columns: &[Column]) -> Self {
-        let headings = columns.iter().map(|column| (column.name().to_owned(), matches!(column, Column::Number(_))));
-        Self { headings: headings.collect(), rows: Vec::new() }
+        let headings = columns.iter().map(|column| {
+            (
+                column.name().to_owned(),
+                matches!(column, Column::Number(_)),
+            )
+        });
+        Self {
+            headings: headings.collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// A listing whose headings are known at run time only; cells that read as numbers stand right.
     pub fn of(columns: &[String], rows: Vec<Vec<String>>) -> Self {
         let is_number = |at: usize| {
-            let mut cells =
-                rows.iter().map(|row: &Vec<String>| row[at].as_str()).filter(|cell| !cell.is_empty()).peekable();
+            let mut cells = rows
+                .iter()
+                .map(|row: &Vec<String>| row[at].as_str())
+                .filter(|cell| !cell.is_empty())
+                .peekable();
             cells.peek().is_some() && cells.all(|cell| cell.parse::<f64>().is_ok())
         };
-        let headings = columns.iter().enumerate().map(|(at, name)| (name.clone(), is_number(at))).collect();
+        let headings = columns
+            .iter()
+            .enumerate()
+            .map(|(at, name)| (name.clone(), is_number(at)))
+            .collect();
         Self { headings, rows }
     }
 
@@ -55,7 +70,8 @@ impl Listing {
     /// A table for a terminal.
     pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut grid = Grid::new();
-        grid.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        grid.load_preset(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled);
         grid.set_header(self.headings.iter().map(|(name, _)| name.to_uppercase()));
         for row in &self.rows {
             grid.add_row(row.iter().map(|cell| printable(cell)));
@@ -76,19 +92,30 @@ impl Listing {
         let mut csv = csv::Writer::from_writer(out);
         csv.write_record(self.headings.iter().map(|(name, _)| name))?;
         for row in &self.rows {
-            csv.write_record(row.iter().zip(&self.headings).map(|(cell, (_, is_number))| match is_number {
-                true => cell.clone(),
-                false => without_formula(cell),
-            }))?;
+            csv.write_record(
+                row.iter()
+                    .zip(&self.headings)
+                    .map(|(cell, (_, is_number))| match is_number {
+                        true => cell.clone(),
+                        false => without_formula(cell),
+                    }),
+            )?;
         }
         csv.flush()
     }
 
     /// A Markdown table.
     pub fn write_markdown(&self, out: &mut dyn Write) -> io::Result<()> {
-        let names: Vec<&str> = self.headings.iter().map(|(name, _)| name.as_str()).collect();
-        let rules: Vec<&str> =
-            self.headings.iter().map(|(_, is_number)| if *is_number { "---:" } else { "---" }).collect();
+        let names: Vec<&str> = self
+            .headings
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let rules: Vec<&str> = self
+            .headings
+            .iter()
+            .map(|(_, is_number)| if *is_number { "---:" } else { "---" })
+            .collect();
         writeln!(out, "| {} |\n| {} |", names.join(" | "), rules.join(" | "))?;
         for row in &self.rows {
             let cells: Vec<String> = row.iter().map(|cell| escape_markdown(cell)).collect();
@@ -100,7 +127,9 @@ impl Listing {
 
 /// Control characters in a name must not reach the terminal.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
 fn without_formula(cell: &str) -> String {
@@ -116,7 +145,9 @@ pub fn escape_markdown(cell: &str) -> String {
     let mut out = String::with_capacity(cell.len());
     for c in cell.chars() {
         match c {
-            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '<' | '>' | '#' | '&' => out.extend(['\\', c]),
+            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '<' | '>' | '#' | '&' => {
+                out.extend(['\\', c])
+            }
             c if c.is_control() => out.push(' '),
             c => out.push(c),
         }
@@ -151,8 +182,14 @@ mod tests {
 
     #[test]
     fn names_are_escaped_in_every_format() {
-        assert_eq!(text(Listing::write_csv), "user,gpu_hours\nalice,-1.5\n'=cmd|'x'\u{1b}[31m,20\n");
-        assert_eq!(["-", "-1", "+x", "@x", "a-b"].map(without_formula), ["-", "'-1", "'+x", "'@x", "a-b"]);
+        assert_eq!(
+            text(Listing::write_csv),
+            "user,gpu_hours\nalice,-1.5\n'=cmd|'x'\u{1b}[31m,20\n"
+        );
+        assert_eq!(
+            ["-", "-1", "+x", "@x", "a-b"].map(without_formula),
+            ["-", "'-1", "'+x", "'@x", "a-b"]
+        );
         assert_eq!(
             text(Listing::write_markdown),
             "| user | gpu_hours |\n| --- | ---: |\n| alice | -1.5 |\n| =cmd\\|'x' \\[31m | 20 |\n"

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use takt_collector::jobs::seen::{GAP_SECONDS, Seen, Sighting, sighting_of};
 use takt_collector::jobs::{Entry, PollState, PollStatus};
-use takt_collector::store::{GivenGpu, JobFilter, Matcher, Origin, Records, Shifted, Store, StoreError};
+use takt_collector::store::{
+    GivenGpu, JobFilter, Matcher, Origin, Records, Shifted, Store, StoreError,
+};
 use takt_model::Timestamp;
 use tokio::sync::watch;
 
@@ -31,11 +33,15 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
             let (store, cluster) = (Arc::clone(&store), cluster.clone());
             match tokio::task::spawn_blocking(move || note_given(&store, &cluster)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(error = %error, "cannot note which GPUs jobs were given"),
+                Ok(Err(error)) => {
+                    tracing::warn!(error = %error, "cannot note which GPUs jobs were given")
+                }
                 Err(_) => return,
             }
         }
-        let no_scheduler = polls.as_ref().is_none_or(|polls| polls.borrow().state == PollState::NoSlurm);
+        let no_scheduler = polls
+            .as_ref()
+            .is_none_or(|polls| polls.borrow().state == PollState::NoSlurm);
         if !no_scheduler {
             continue;
         }
@@ -60,17 +66,33 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
 /// What was open when the server stopped: it goes on if it is still seen, and else ended with its last sample.
 fn resumed(store: &Store, cluster: &str) -> Result<Seen, StoreError> {
     let mut seen = Seen::default();
-    let filter =
-        JobFilter { cluster: Some(cluster.to_owned()), states: vec!["RUNNING".to_owned()], ..JobFilter::default() };
+    let filter = JobFilter {
+        cluster: Some(cluster.to_owned()),
+        states: vec!["RUNNING".to_owned()],
+        ..JobFilter::default()
+    };
     for run in Records::of(store.database()).jobs(&filter)? {
-        let Some(sighting) = sighting_of(&run) else { continue };
-        let of_user =
-            [Matcher::metric(ON_GPU), Matcher::equal("node", &sighting.node), Matcher::equal("user", &sighting.user)];
+        let Some(sighting) = sighting_of(&run) else {
+            continue;
+        };
+        let of_user = [
+            Matcher::metric(ON_GPU),
+            Matcher::equal("node", &sighting.node),
+            Matcher::equal("user", &sighting.user),
+        ];
         let now = Timestamp::from(SystemTime::now());
         let day = now.minus(Duration::from_secs(86_400));
         let samples = store.range(&of_user, day, now)?;
-        let last = samples.iter().flat_map(|series| &series.samples).map(|sample| sample.at.0 / 1000).max();
-        seen.resume(sighting, run.submit, last.unwrap_or(run.submit).max(run.submit));
+        let last = samples
+            .iter()
+            .flat_map(|series| &series.samples)
+            .map(|sample| sample.at.0 / 1000)
+            .max();
+        seen.resume(
+            sighting,
+            run.submit,
+            last.unwrap_or(run.submit).max(run.submit),
+        );
     }
     Ok(seen)
 }
@@ -78,11 +100,27 @@ fn resumed(store: &Store, cluster: &str) -> Result<Seen, StoreError> {
 /// Notes which GPUs jobs were given, used or not.
 fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
     let now = Timestamp::from(SystemTime::now());
-    let told =
-        store.instant(&[Matcher::metric("takt_gpu_job_info"), Matcher::equal("cluster", cluster)], now, LOOKBACK)?;
+    let told = store.instant(
+        &[
+            Matcher::metric("takt_gpu_job_info"),
+            Matcher::equal("cluster", cluster),
+        ],
+        now,
+        LOOKBACK,
+    )?;
     let given = told.iter().filter_map(|series| {
-        let label = |name| series.labels.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
-        Some(GivenGpu { number: label("jobid")?, node: label("node")?, uuid: label("uuid")? })
+        let label = |name| {
+            series
+                .labels
+                .get(name)
+                .filter(|value| !value.is_empty())
+                .map(str::to_owned)
+        };
+        Some(GivenGpu {
+            number: label("jobid")?,
+            node: label("node")?,
+            uuid: label("uuid")?,
+        })
     });
     let given: Vec<GivenGpu> = given.collect();
     Records::of(store.database()).note_given_gpus(cluster, &given, now.0 / 1000)
@@ -98,7 +136,11 @@ fn look(store: &Store, cluster: &str, seen: &mut Seen) -> Result<(), StoreError>
     if records.has_scheduler(cluster)? {
         return Ok(());
     }
-    let gpus = store.instant(&[Matcher::metric("takt_gpu_info")], now, Duration::from_secs(GAP_SECONDS as u64))?;
+    let gpus = store.instant(
+        &[Matcher::metric("takt_gpu_info")],
+        now,
+        Duration::from_secs(GAP_SECONDS as u64),
+    )?;
     let on_gpus = store.instant(&[Matcher::metric(ON_GPU)], now, LOOKBACK)?;
     let sightings = on_gpus.iter().filter_map(|series| {
         let label = |name| series.labels.get(name).filter(|value| !value.is_empty());
@@ -118,10 +160,21 @@ fn look(store: &Store, cluster: &str, seen: &mut Seen) -> Result<(), StoreError>
     if changed.is_empty() {
         return Ok(());
     }
-    let origin = Origin { source: SOURCE, name: SOURCE, timezone: None, told_until: None, shifted: Shifted::Keep };
-    let entries = changed.into_iter().map(|run| Ok::<_, Infallible>(Entry::Run(run)));
-    records.import(&origin, entries).map(drop).map_err(|error| match error {
-        takt_collector::store::ImportError::Store(error) => error,
-        _ => unreachable!("the runs are our own, and shifted ones are kept"),
-    })
+    let origin = Origin {
+        source: SOURCE,
+        name: SOURCE,
+        timezone: None,
+        told_until: None,
+        shifted: Shifted::Keep,
+    };
+    let entries = changed
+        .into_iter()
+        .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+    records
+        .import(&origin, entries)
+        .map(drop)
+        .map_err(|error| match error {
+            takt_collector::store::ImportError::Store(error) => error,
+            _ => unreachable!("the runs are our own, and shifted ones are kept"),
+        })
 }

@@ -36,19 +36,41 @@ fn section(root: &Value, table: &Value, defaults: &Value, path: &str, out: &mut 
     if !keys.is_empty() {
         out.push_str("\n| key | default | meaning |\n| --- | --- | --- |\n");
         for (name, property) in keys {
-            let default = match Some(&defaults[name]).filter(|value| !value.is_null()).unwrap_or(&property["default"]) {
+            let default = match Some(&defaults[name])
+                .filter(|value| !value.is_null())
+                .unwrap_or(&property["default"])
+            {
                 Value::Null => "–".to_owned(),
                 value => format!("`{value}`"),
             };
-            let _ =
-                writeln!(out, "| `{name}` | {default} | {} |", one_line(&property["description"]).replace('|', "\\|"));
+            let _ = writeln!(
+                out,
+                "| `{name}` | {default} | {} |",
+                one_line(&property["description"]).replace('|', "\\|")
+            );
         }
     }
     for (name, property, target, is_list) in tables {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        let heading = if is_list { format!("[[{path}]]") } else { format!("[{path}]") };
-        let _ = write!(out, "\n## `{heading}`\n\n{}\n", one_line(&property["description"]));
-        let defaults = if is_list { Value::Null } else { defaults[name].clone() };
+        let path = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
+        let heading = if is_list {
+            format!("[[{path}]]")
+        } else {
+            format!("[{path}]")
+        };
+        let _ = write!(
+            out,
+            "\n## `{heading}`\n\n{}\n",
+            one_line(&property["description"])
+        );
+        let defaults = if is_list {
+            Value::Null
+        } else {
+            defaults[name].clone()
+        };
         section(root, target, &defaults, &path, out);
     }
 }
@@ -62,14 +84,21 @@ fn resolve<'s>(root: &'s Value, property: &'s Value) -> (&'s Value, bool) {
     if let Some(table) = property["anyOf"].get(0) {
         return resolve(root, table);
     }
-    match property["$ref"].as_str().and_then(|path| root.pointer(path.trim_start_matches('#'))) {
+    match property["$ref"]
+        .as_str()
+        .and_then(|path| root.pointer(path.trim_start_matches('#')))
+    {
         Some(target) => (target, false),
         None => (property, false),
     }
 }
 
 fn one_line(text: &Value) -> String {
-    text.as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    text.as_str()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -78,6 +107,10 @@ mod tests {
     fn the_page_in_docs_is_this_one() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
         let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert_eq!(written, super::page(), "run: takt check-config --reference > docs/configuration.md");
+        assert_eq!(
+            written,
+            super::page(),
+            "run: takt check-config --reference > docs/configuration.md"
+        );
     }
 }

@@ -68,18 +68,36 @@ pub async fn run(
 ) -> Result<(), Failure> {
     let mut config = source().usage()?;
     let token = config.server.token().context("server").usage()?;
-    let access = Access::new(&token, config.server.read_token().context("server").usage()?.as_deref());
+    let access = Access::new(
+        &token,
+        config
+            .server
+            .read_token()
+            .context("server")
+            .usage()?
+            .as_deref(),
+    );
     let mut ready = Some(ready);
     loop {
         let address = &config.server.listen_address;
         let mut registry = Registry::default();
-        let Some(dir) = claim(dir, &mut shutdown).await? else { return Ok(()) };
+        let Some(dir) = claim(dir, &mut shutdown).await? else {
+            return Ok(());
+        };
         let store = Arc::new(Store::open(dir, &config.store, &mut registry)?);
         let cluster = cluster(&config, &store).await?;
-        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address}"))?;
         let bound = listener.local_addr()?;
-        let asked_at =
-            SocketAddr::new(if bound.ip().is_unspecified() { [127, 0, 0, 1].into() } else { bound.ip() }, bound.port());
+        let asked_at = SocketAddr::new(
+            if bound.ip().is_unspecified() {
+                [127, 0, 0, 1].into()
+            } else {
+                bound.ip()
+            },
+            bound.port(),
+        );
         store.publish(&Holder {
             pid: std::process::id(),
             address: Some(asked_at.to_string()),
@@ -104,12 +122,15 @@ pub async fn run(
                 tokio::time::sleep(REOPEN_PAUSE).await;
             }
             End::ClockWentBack => {
-                tracing::warn!("the clock was set back; the store is opened anew to go on from there")
+                tracing::warn!(
+                    "the clock was set back; the store is opened anew to go on from there"
+                )
             }
         }
         // What was reloaded meanwhile.
         if let Ok(reloaded) = source() {
-            (config.scrape, config.alerts, config.email) = (reloaded.scrape, reloaded.alerts, reloaded.email);
+            (config.scrape, config.alerts, config.email) =
+                (reloaded.scrape, reloaded.alerts, reloaded.email);
         }
     }
 }
@@ -123,12 +144,17 @@ async fn clock_went_back(store: &Store) {
 
 /// Claims `dir`, which a command may have for a moment (at the start, or while an invalid database is opened anew) and
 /// another server for good. `None` where the end was asked for meanwhile.
-async fn claim(dir: &Path, shutdown: &mut watch::Receiver<bool>) -> Result<Option<DataDir>, Failure> {
+async fn claim(
+    dir: &Path,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Result<Option<DataDir>, Failure> {
     let began = Instant::now();
     let mut told = false;
     while !*shutdown.borrow() {
         match DataDir::claim(dir) {
-            Err(StoreError::Held { pid, address: None, .. }) if began.elapsed() < PATIENCE => {
+            Err(StoreError::Held {
+                pid, address: None, ..
+            }) if began.elapsed() < PATIENCE => {
                 if !told {
                     tracing::info!(pid, "a command has the data directory; waiting for its end");
                 }
@@ -179,7 +205,11 @@ struct PageState {
 
 impl Serving<'_> {
     /// Starts asking the local Slurm, unless the configuration says not to.
-    fn poll(&self, store: &Store, zone: &TimeZone) -> Option<(JoinHandle<()>, watch::Receiver<PollStatus>)> {
+    fn poll(
+        &self,
+        store: &Store,
+        zone: &TimeZone,
+    ) -> Option<(JoinHandle<()>, watch::Receiver<PollStatus>)> {
         let config = &self.config.jobs;
         let zone = zone.iana_name().unwrap_or("UTC").to_owned();
         config.poll.then(|| {
@@ -193,8 +223,12 @@ impl Serving<'_> {
     /// Starts to serve SQL over PostgreSQL's protocol. Where nobody chose its address and another has it, there is none.
     async fn sql(&self, store: &Store) -> Result<Option<JoinHandle<()>>, Failure> {
         let config = &self.config.sql;
-        let Some(address) = config.address() else { return Ok(None) };
-        let server = SqlServer::new(Arc::clone(store.database()), config).context("sql").usage()?;
+        let Some(address) = config.address() else {
+            return Ok(None);
+        };
+        let server = SqlServer::new(Arc::clone(store.database()), config)
+            .context("sql")
+            .usage()?;
         match TcpListener::bind(address).await {
             Ok(listener) => {
                 tracing::info!(address = %listener.local_addr()?, "serving SQL");
@@ -204,30 +238,59 @@ impl Serving<'_> {
                 tracing::warn!(address, %error, "SQL is not served; sql.listen_address chooses another address");
                 Ok(None)
             }
-            Err(error) => Err(anyhow::Error::new(error).context(format!("cannot listen on {address} for SQL")).into()),
+            Err(error) => Err(anyhow::Error::new(error)
+                .context(format!("cannot listen on {address} for SQL"))
+                .into()),
         }
     }
 
-    async fn until(mut self, store: Arc<Store>, shutdown: &mut watch::Receiver<bool>) -> Result<End, Failure> {
+    async fn until(
+        mut self,
+        store: Arc<Store>,
+        shutdown: &mut watch::Receiver<bool>,
+    ) -> Result<End, Failure> {
         let zone = match &self.config.timezone {
             Some(name) => jobs::time_zone(name)?,
             None => TimeZone::system(),
         };
-        let scrape =
-            ScrapeManager::start(Arc::clone(&store), self.config.scrape.clone(), self.cluster, &mut self.registry)?;
+        let scrape = ScrapeManager::start(
+            Arc::clone(&store),
+            self.config.scrape.clone(),
+            self.cluster,
+            &mut self.registry,
+        )?;
         let scrape = Arc::new(scrape);
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
         let sql = self.sql(&store).await?;
-        let alerts = Alerts::start(self.config, self.cluster, self.asked_at, &store, &scrape, &mut self.registry)?;
+        let alerts = Alerts::start(
+            self.config,
+            self.cluster,
+            self.asked_at,
+            &store,
+            &scrape,
+            &mut self.registry,
+        )?;
         let reloaded = Gauge::default();
         reloaded.set(1);
         let help = "Whether the configuration could be read the last time it was to be";
-        self.registry.register("takt_server_config_reload_successful", help, reloaded.clone());
-        let reload =
-            Reload { source: Arc::clone(&self.source), scrape: Arc::clone(&scrape), alerts: alerts.reload(), reloaded };
+        self.registry.register(
+            "takt_server_config_reload_successful",
+            help,
+            reloaded.clone(),
+        );
+        let reload = Reload {
+            source: Arc::clone(&self.source),
+            scrape: Arc::clone(&scrape),
+            alerts: alerts.reload(),
+            reloaded,
+        };
         let hangups = tokio::spawn(reload.clone().at_hangups());
         let (poller, polls) = self.poll(&store, &zone).unzip();
-        let watching = tokio::spawn(processes::watch(Arc::clone(&store), self.cluster.to_owned(), polls.clone()));
+        let watching = tokio::spawn(processes::watch(
+            Arc::clone(&store),
+            self.cluster.to_owned(),
+            polls.clone(),
+        ));
         let noting = tokio::spawn(note_fairshare(Arc::clone(&store), self.cluster.to_owned()));
         let page = PageState {
             store: Arc::clone(&store),
@@ -301,7 +364,11 @@ impl Serving<'_> {
         if let Err(error) = assessing.await {
             tracing::error!(error = %error, "assessing runs had panicked");
         }
-        for task in [poller, sql].into_iter().flatten().chain([hangups, noting, watching, own]) {
+        for task in [poller, sql]
+            .into_iter()
+            .flatten()
+            .chain([hangups, noting, watching, own])
+        {
             task.abort();
             // Only that it has ended matters; an abort is what we asked for.
             let _ = task.await;
@@ -351,10 +418,15 @@ impl Reload {
 
     async fn at_hangups(self) {
         use tokio::signal::unix::{SignalKind, signal};
-        let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
+        let Ok(mut hangups) = signal(SignalKind::hangup()) else {
+            return;
+        };
         while hangups.recv().await.is_some() {
             if let Err(error) = self.now().await {
-                tracing::error!(error = format!("{error:#}"), "cannot read the configuration anew; the old one stays");
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "cannot read the configuration anew; the old one stays"
+                );
             }
         }
     }
@@ -365,7 +437,11 @@ async fn reload_now(State(reload): State<Reload>) -> Response {
         Ok(()) => "reloaded\n".into_response(),
         Err(error) => {
             let error = format!("{error:#}; the old configuration stays");
-            Problem { kind: ProblemKind::Failed, error }.into_response()
+            Problem {
+                kind: ProblemKind::Failed,
+                error,
+            }
+            .into_response()
         }
     }
 }
@@ -384,7 +460,8 @@ async fn note_fairshare(store: Arc<Store>, cluster: String) {
     loop {
         tokio::time::sleep(SOON).await;
         let (store, cluster) = (Arc::clone(&store), cluster.clone());
-        let note = move || api::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed());
+        let note =
+            move || api::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed());
         match tokio::task::spawn_blocking(note).await {
             Ok(Ok(())) => {}
             Ok(Err(problem)) => tracing::warn!(error = %problem, "cannot note the fair share"),
@@ -403,18 +480,36 @@ fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
     match status.state {
         PollState::NoSlurm => None,
         PollState::Waiting => Some((true, "Slurm's records are being read".to_owned())),
-        PollState::Ok if status.forgotten_runs > 0 => {
-            Some((false, format!("Slurm has forgotten {} runs that never ended", status.forgotten_runs)))
-        }
+        PollState::Ok if status.forgotten_runs > 0 => Some((
+            false,
+            format!(
+                "Slurm has forgotten {} runs that never ended",
+                status.forgotten_runs
+            ),
+        )),
         PollState::Ok if status.clock_ahead_seconds != 0 => {
             let minutes = status.clock_ahead_seconds.unsigned_abs().div_ceil(60);
-            let side = if status.clock_ahead_seconds > 0 { "ahead of" } else { "behind" };
-            let words = format!("Slurm's records are up to date by its own clock, {minutes} min {side} this machine's");
-            Some((false, format!("{words}: one of the two is wrong, and jobs and measurements do not lie together")))
+            let side = if status.clock_ahead_seconds > 0 {
+                "ahead of"
+            } else {
+                "behind"
+            };
+            let words = format!(
+                "Slurm's records are up to date by its own clock, {minutes} min {side} this machine's"
+            );
+            Some((
+                false,
+                format!(
+                    "{words}: one of the two is wrong, and jobs and measurements do not lie together"
+                ),
+            ))
         }
         PollState::Ok if status.gpus_are_not_counted => Some((false, GPUS_NOT_COUNTED.to_owned())),
         PollState::Ok => Some((true, "Slurm's records are up to date".to_owned())),
-        _ => Some((false, format!("Slurm's records are not up to date: {detail}"))),
+        _ => Some((
+            false,
+            format!("Slurm's records are not up to date: {detail}"),
+        )),
     }
 }
 
@@ -423,7 +518,10 @@ async fn show_page(State(page): State<PageState>) -> Response {
         cluster: page.cluster.to_string(),
         zone: page.zone.clone(),
         targets: page.scrape.targets(),
-        scheduler: page.polls.as_ref().and_then(|polls| scheduler(&polls.borrow())),
+        scheduler: page
+            .polls
+            .as_ref()
+            .and_then(|polls| scheduler(&polls.borrow())),
     };
     let rendered = tokio::task::spawn_blocking(move || {
         let facts = page::gather(&page.store, &surroundings).map_err(Problem::failed)?;
@@ -442,7 +540,10 @@ async fn show_page(State(page): State<PageState>) -> Response {
 pub fn signals() -> anyhow::Result<watch::Receiver<bool>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (send, receive) = watch::channel(false);
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     tokio::spawn(async move {
         tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         send.send_replace(true);

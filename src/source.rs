@@ -14,15 +14,16 @@ use std::time::{Duration, Instant};
 use takt_collector::accounting::sheet::Sheet;
 use takt_collector::accounting::{Credit, UsageReport};
 use takt_collector::api::{
-    self, AccountingConfig, AssessQuestion, CapacityAnswer, CapacityQuestion, CreditOrder, DeleteQuestion,
-    FairshareAnswer, FairshareQuestion, ImportQuestion, JobsQuestion, ListedRun, Problem, ProblemKind, QueryAnswer,
-    QueryQuestion, SentQuestion, SheetQuestion, UsageQuestion,
+    self, AccountingConfig, AssessQuestion, CapacityAnswer, CapacityQuestion, CreditOrder,
+    DeleteQuestion, FairshareAnswer, FairshareQuestion, ImportQuestion, JobsQuestion, ListedRun,
+    Problem, ProblemKind, QueryAnswer, QueryQuestion, SentQuestion, SheetQuestion, UsageQuestion,
 };
 use takt_collector::assess::Assessed;
 use takt_collector::jobs::SharesConfig;
 use takt_collector::query::sql::{self, Limits, Rows};
 use takt_collector::store::{
-    DataDir, Database, Holder, ImportSummary, Kept, Records, SentReport, Settings, Stat, Store, StoreConfig, StoreError,
+    DataDir, Database, Holder, ImportSummary, Kept, Records, SentReport, Settings, Stat, Store,
+    StoreConfig, StoreError,
 };
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
@@ -69,13 +70,28 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Whereabouts {
     /// What the command line, the environment and the configuration say, in this order.
     pub fn of(place: &Place, config: &Config) -> Result<Self, Failure> {
-        let Some(url) = &place.server else { return Ok(Self::Directory(config.data_dir(place))) };
-        let parsed = reqwest::Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let Some(url) = &place.server else {
+            return Ok(Self::Directory(config.data_dir(place)));
+        };
+        let parsed = reqwest::Url::parse(url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https"));
         if !parsed.is_some_and(|url| url.has_host()) {
-            return Err(anyhow::anyhow!("--server: expected a URL such as http://head:9856, found {url:?}")).usage();
+            return Err(anyhow::anyhow!(
+                "--server: expected a URL such as http://head:9856, found {url:?}"
+            ))
+            .usage();
         }
-        let token = place.token_file.as_deref().map(read_token).transpose().usage()?;
-        Ok(Self::Server { url: url.trim_end_matches('/').to_owned(), token })
+        let token = place
+            .token_file
+            .as_deref()
+            .map(read_token)
+            .transpose()
+            .usage()?;
+        Ok(Self::Server {
+            url: url.trim_end_matches('/').to_owned(),
+            token,
+        })
     }
 }
 
@@ -86,7 +102,10 @@ impl Source {
             Reached::Held(server) => Self::Server(server),
             Reached::Free(dir) => {
                 let database = Database::open(&dir, &Settings::default())?;
-                Self::Files(Box::new(Files { database, _dir: dir }))
+                Self::Files(Box::new(Files {
+                    database,
+                    _dir: dir,
+                }))
             }
         })
     }
@@ -100,7 +119,11 @@ impl Source {
     }
 
     /// Sheets of a period. Who asks the server gets them by the server's rates and rules.
-    pub fn sheets(&self, question: &SheetQuestion, config: &AccountingConfig) -> Result<Vec<Sheet>, Failure> {
+    pub fn sheets(
+        &self,
+        question: &SheetQuestion,
+        config: &AccountingConfig,
+    ) -> Result<Vec<Sheet>, Failure> {
         match self {
             Self::Files(files) => Ok(api::sheets(&files.database, question, config)?),
             Self::Server(server) => server.get(api::SHEETS_PATH, question),
@@ -108,8 +131,15 @@ impl Source {
     }
 
     /// The reports of a month that were sent.
-    pub fn sent_reports(&self, month: &str, cluster: Option<&str>) -> Result<Vec<SentReport>, Failure> {
-        let question = SentQuestion { month: month.to_owned(), cluster: cluster.map(str::to_owned) };
+    pub fn sent_reports(
+        &self,
+        month: &str,
+        cluster: Option<&str>,
+    ) -> Result<Vec<SentReport>, Failure> {
+        let question = SentQuestion {
+            month: month.to_owned(),
+            cluster: cluster.map(str::to_owned),
+        };
         match self {
             Self::Files(files) => Ok(api::sent_reports(&files.database, &question)?),
             Self::Server(server) => server.get(api::SENT_PATH, &question),
@@ -120,7 +150,9 @@ impl Source {
     pub fn note_sent_report(&self, sent: &SentReport) -> Result<(), Failure> {
         match self {
             Self::Files(files) => Ok(Records::of(&files.database).note_sent_report(sent)?),
-            Self::Server(server) => server.send(server.request(Method::POST, api::SENT_PATH).json(sent)),
+            Self::Server(server) => {
+                server.send(server.request(Method::POST, api::SENT_PATH).json(sent))
+            }
         }
     }
 
@@ -136,7 +168,9 @@ impl Source {
     pub fn credit(&self, order: &CreditOrder) -> Result<Credit, Failure> {
         match self {
             Self::Files(files) => Ok(api::credit(&files.database, order)?),
-            Self::Server(server) => server.send(server.request(Method::POST, api::CREDITS_PATH).json(order)),
+            Self::Server(server) => {
+                server.send(server.request(Method::POST, api::CREDITS_PATH).json(order))
+            }
         }
     }
 
@@ -149,7 +183,11 @@ impl Source {
     }
 
     /// Who stands where in fair share. A server goes by its own configuration.
-    pub fn fairshare(&self, config: &SharesConfig, question: &FairshareQuestion) -> Result<FairshareAnswer, Failure> {
+    pub fn fairshare(
+        &self,
+        config: &SharesConfig,
+        question: &FairshareQuestion,
+    ) -> Result<FairshareAnswer, Failure> {
         match self {
             Self::Files(files) => {
                 api::configure_shares(&files.database, question.cluster.as_deref(), config)?;
@@ -188,7 +226,9 @@ impl Source {
         match self {
             Self::Files(files) => Ok(sql::run(&files.database, statement, Limits::default())?),
             Self::Server(server) => {
-                let request = server.request(Method::POST, api::SQL_PATH).body(statement.to_owned());
+                let request = server
+                    .request(Method::POST, api::SQL_PATH)
+                    .body(statement.to_owned());
                 server.send(request)
             }
         }
@@ -204,7 +244,8 @@ impl Source {
     ) -> Result<ImportSummary, Failure> {
         match self {
             Self::Files(files) => {
-                let reader = open_input(file).with_context(|| format!("cannot read {}", file.display()))?;
+                let reader =
+                    open_input(file).with_context(|| format!("cannot read {}", file.display()))?;
                 let reader = api::Counted::new(reader, move |bytes| progress(bytes));
                 api::configure_shares(&files.database, question.cluster.as_deref(), config)?;
                 Ok(api::import(&files.database, reader, question)?)
@@ -226,7 +267,11 @@ impl SampleKeeper {
     /// Asks the server, or opens the files if there is none.
     pub fn open(at: &Whereabouts, config: &StoreConfig) -> Result<Self, Failure> {
         Ok(match reach(at)? {
-            Reached::Free(dir) => Self::Files(Box::new(Store::open(dir, config, &mut Registry::default())?)),
+            Reached::Free(dir) => Self::Files(Box::new(Store::open(
+                dir,
+                config,
+                &mut Registry::default(),
+            )?)),
             Reached::Held(server) => Self::Server(server),
         })
     }
@@ -243,15 +288,26 @@ impl SampleKeeper {
     pub fn delete(&self, question: &DeleteQuestion) -> Result<Kept, Failure> {
         match self {
             Self::Files(store) => Ok(api::delete_samples(store, question)?),
-            Self::Server(server) => server.send(server.request(Method::POST, api::DELETE_PATH).query(question)),
+            Self::Server(server) => server.send(
+                server
+                    .request(Method::POST, api::DELETE_PATH)
+                    .query(question),
+            ),
         }
     }
 }
 
 /// The answer to a PromQL query. Samples need the whole store, with its series in memory, where the others need its files.
-pub fn query(at: &Whereabouts, config: &StoreConfig, question: &QueryQuestion) -> Result<QueryAnswer, Failure> {
+pub fn query(
+    at: &Whereabouts,
+    config: &StoreConfig,
+    question: &QueryQuestion,
+) -> Result<QueryAnswer, Failure> {
     match reach(at)? {
-        Reached::Free(dir) => Ok(api::query(&Store::open(dir, config, &mut Registry::default())?, question)?),
+        Reached::Free(dir) => Ok(api::query(
+            &Store::open(dir, config, &mut Registry::default())?,
+            question,
+        )?),
         Reached::Held(server) => server.query(question),
     }
 }
@@ -263,7 +319,10 @@ pub fn server(at: Whereabouts) -> Result<Server, Failure> {
         Whereabouts::Directory(dir) => match holding(&dir)? {
             Some(server) => Ok(server),
             None => {
-                let error = format!("no server runs on {}; start one with `takt serve` or `takt up`", dir.display());
+                let error = format!(
+                    "no server runs on {}; start one with `takt serve` or `takt up`",
+                    dir.display()
+                );
                 Err(anyhow::anyhow!(error).into())
             }
         },
@@ -278,10 +337,16 @@ pub fn assess(
     question: &AssessQuestion,
 ) -> Result<Assessed, Failure> {
     match reach(at)? {
-        Reached::Free(dir) => {
-            Ok(api::assess(&Store::open(dir, store, &mut Registry::default())?, question, accounting)?)
-        }
-        Reached::Held(server) => server.send(server.request(Method::POST, api::ASSESS_PATH).json(question)),
+        Reached::Free(dir) => Ok(api::assess(
+            &Store::open(dir, store, &mut Registry::default())?,
+            question,
+            accounting,
+        )?),
+        Reached::Held(server) => server.send(
+            server
+                .request(Method::POST, api::ASSESS_PATH)
+                .json(question),
+        ),
     }
 }
 
@@ -296,7 +361,9 @@ enum Reached {
 fn reach(at: &Whereabouts) -> Result<Reached, Failure> {
     let dir = match at {
         Whereabouts::Directory(dir) => dir,
-        Whereabouts::Server { url, token } => return Ok(Reached::Held(Server::new(url.clone(), token.clone())?)),
+        Whereabouts::Server { url, token } => {
+            return Ok(Reached::Held(Server::new(url.clone(), token.clone())?));
+        }
     };
     let began = Instant::now();
     loop {
@@ -304,7 +371,9 @@ fn reach(at: &Whereabouts) -> Result<Reached, Failure> {
             return Ok(Reached::Held(server));
         }
         match DataDir::claim(dir) {
-            Err(StoreError::Held { .. }) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(50)),
+            Err(StoreError::Held { .. }) if began.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(50))
+            }
             Err(error @ StoreError::Directory { .. }) if is_denied(&error) => {
                 let hint = "it is another user's; ask the server that has it with --server http://127.0.0.1:9856";
                 return Err(anyhow::Error::new(error).context(hint).into());
@@ -317,9 +386,11 @@ fn reach(at: &Whereabouts) -> Result<Reached, Failure> {
 /// The server that has `dir`, if one has.
 fn holding(dir: &Path) -> anyhow::Result<Option<Server>> {
     match DataDir::holder(dir) {
-        Some(Holder { address: Some(address), token: Some(token), .. }) => {
-            Server::new(format!("http://{address}"), Some(token)).map(Some)
-        }
+        Some(Holder {
+            address: Some(address),
+            token: Some(token),
+            ..
+        }) => Server::new(format!("http://{address}"), Some(token)).map(Some),
         _ => Ok(None),
     }
 }
@@ -329,14 +400,28 @@ fn is_denied(error: &StoreError) -> bool {
 }
 
 fn open_input(file: &Path) -> std::io::Result<Box<dyn std::io::Read + Send>> {
-    Ok(if file == Path::new("-") { Box::new(std::io::stdin()) } else { Box::new(std::fs::File::open(file)?) })
+    Ok(if file == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(std::fs::File::open(file)?)
+    })
 }
 
 impl Server {
     fn new(url: String, token: Option<String>) -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).no_proxy().build()?;
-        Ok(Self { url, token, http, runtime })
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(5))
+            .no_proxy()
+            .build()?;
+        Ok(Self {
+            url,
+            token,
+            http,
+            runtime,
+        })
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -355,7 +440,9 @@ impl Server {
         query: &[(&str, &str)],
         body: Option<&serde_json::Value>,
     ) -> Result<serde_json::Value, Failure> {
-        let mut request = self.request(method, &format!("/api/v2/{path}")).query(query);
+        let mut request = self
+            .request(method, &format!("/api/v2/{path}"))
+            .query(query);
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -363,11 +450,15 @@ impl Server {
             let ask = || format!("cannot ask the server at {}", self.url);
             let response = request.send().await.with_context(ask)?;
             let status = response.status();
-            let body = response.bytes().await.context("the server's answer broke off")?;
+            let body = response
+                .bytes()
+                .await
+                .context("the server's answer broke off")?;
             let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
             // Its own words are a text; go-openapi's, of what does not fit the interface, are an object.
             let words = answer.as_str().or_else(|| answer["message"].as_str());
-            let told = || words.map_or_else(|| format!("the server answered {status}"), str::to_owned);
+            let told =
+                || words.map_or_else(|| format!("the server answered {status}"), str::to_owned);
             match status {
                 status if status.is_success() => Ok(answer),
                 StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
@@ -378,27 +469,38 @@ impl Server {
         })
     }
 
-    fn get<Q: Serialize, A: DeserializeOwned>(&self, path: &str, question: &Q) -> Result<A, Failure> {
+    fn get<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        path: &str,
+        question: &Q,
+    ) -> Result<A, Failure> {
         self.send(self.request(Method::GET, path).query(question))
     }
 
     fn send<A: DeserializeOwned>(&self, request: RequestBuilder) -> Result<A, Failure> {
         self.runtime.block_on(async {
-            let response = request.send().await.with_context(|| format!("cannot ask the server at {}", self.url))?;
+            let response = request
+                .send()
+                .await
+                .with_context(|| format!("cannot ask the server at {}", self.url))?;
             self.answer(response).await
         })
     }
 
     async fn answer<A: DeserializeOwned>(&self, response: Response) -> Result<A, Failure> {
         let status = response.status();
-        let body = response.bytes().await.context("the server's answer broke off")?;
+        let body = response
+            .bytes()
+            .await
+            .context("the server's answer broke off")?;
         if status.is_success() {
-            return Ok(serde_json::from_slice(&body).context("the server's answer is not what this takt expects")?);
+            return Ok(serde_json::from_slice(&body)
+                .context("the server's answer is not what this takt expects")?);
         }
         match serde_json::from_slice::<Problem>(&body) {
-            Ok(problem) if status == StatusCode::UNAUTHORIZED => {
-                Err(anyhow::Error::new(problem).context("see --token-file (TAKT_TOKEN_FILE)").into())
-            }
+            Ok(problem) if status == StatusCode::UNAUTHORIZED => Err(anyhow::Error::new(problem)
+                .context("see --token-file (TAKT_TOKEN_FILE)")
+                .into()),
             Ok(problem) => Err(problem.into()),
             Err(_) => Err(anyhow::anyhow!("the server at {} answered {status}", self.url).into()),
         }
@@ -411,9 +513,13 @@ impl Server {
             let ask = || format!("cannot ask the server at {}", self.url);
             let response = request.send().await.with_context(ask)?;
             let status = response.status();
-            let body = response.bytes().await.context("the server's answer broke off")?;
+            let body = response
+                .bytes()
+                .await
+                .context("the server's answer broke off")?;
             if status.is_success() {
-                return Ok(serde_json::from_slice(&body).context("the server's answer is not what this takt expects")?);
+                return Ok(serde_json::from_slice(&body)
+                    .context("the server's answer is not what this takt expects")?);
             }
             let kind = match status {
                 StatusCode::BAD_REQUEST => ProblemKind::Usage,
@@ -422,7 +528,11 @@ impl Server {
             };
             let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
             match answer["error"].as_str() {
-                Some(error) => Err(Problem { kind, error: error.to_owned() }.into()),
+                Some(error) => Err(Problem {
+                    kind,
+                    error: error.to_owned(),
+                }
+                .into()),
                 None => Err(anyhow::anyhow!("the server at {} answered {status}", self.url).into()),
             }
         })
@@ -436,10 +546,11 @@ impl Server {
     ) -> Result<ImportSummary, Failure> {
         self.runtime.block_on(async {
             let failed = || format!("cannot read {}", file.display());
-            let input: Box<dyn tokio::io::AsyncRead + Send + Sync + Unpin> = match file == Path::new("-") {
-                true => Box::new(tokio::io::stdin()),
-                false => Box::new(tokio::fs::File::open(file).await.with_context(failed)?),
-            };
+            let input: Box<dyn tokio::io::AsyncRead + Send + Sync + Unpin> =
+                match file == Path::new("-") {
+                    true => Box::new(tokio::io::stdin()),
+                    false => Box::new(tokio::fs::File::open(file).await.with_context(failed)?),
+                };
             let chunks = futures_util::stream::try_unfold((input, 0), move |(mut input, sent)| {
                 let progress = progress.clone();
                 async move {
@@ -451,7 +562,10 @@ impl Server {
             });
             let request = self.request(Method::POST, api::IMPORT_PATH).query(question);
             let request = request.body(reqwest::Body::wrap_stream(chunks));
-            let response = request.send().await.with_context(|| format!("cannot send the file to {}", self.url))?;
+            let response = request
+                .send()
+                .await
+                .with_context(|| format!("cannot send the file to {}", self.url))?;
             self.answer(response).await
         })
     }

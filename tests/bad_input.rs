@@ -1,6 +1,9 @@
 //! Whatever is wrong gets one line that says what and where, the right exit code, and harms nothing that was stored.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -21,14 +24,30 @@ const ROW: &str = "7|alice|lab-a|gpu|2026-10-01T10:00:00|2026-10-01T10:01:00|202
 fn with_one_run() -> Takt {
     let takt = Takt::fresh();
     let file = takt.file("good.txt", format!("{HEADER}\n{ROW}\n"));
-    takt.run(["import", "sacct", &file.to_string_lossy(), "--timezone", "UTC", "--cluster", "lab"]).ok();
+    takt.run([
+        "import",
+        "sacct",
+        &file.to_string_lossy(),
+        "--timezone",
+        "UTC",
+        "--cluster",
+        "lab",
+    ])
+    .ok();
     takt
 }
 
 /// The one run is still there, and nothing else.
 #[track_caller]
 fn assert_unharmed(takt: &Takt) {
-    let answer = takt.run(["sql", "--format", "csv", "SELECT count(*) AS runs, sum(gpus) AS gpus FROM jobs"]).ok();
+    let answer = takt
+        .run([
+            "sql",
+            "--format",
+            "csv",
+            "SELECT count(*) AS runs, sum(gpus) AS gpus FROM jobs",
+        ])
+        .ok();
     assert_eq!(answer, "runs,gpus\n1,2\n");
 }
 
@@ -44,7 +63,9 @@ fn assert_one_line(said: &str, parts: &[&str]) {
 #[test]
 fn an_unknown_time_zone() {
     let takt = with_one_run();
-    let said = takt.run(["import", "sacct", "good.txt", "--timezone", "Europe/Olso"]).fails(2);
+    let said = takt
+        .run(["import", "sacct", "good.txt", "--timezone", "Europe/Olso"])
+        .fails(2);
     assert_one_line(&said, &["Europe/Olso", "Europe/Oslo"]);
     assert_unharmed(&takt);
 }
@@ -52,22 +73,33 @@ fn an_unknown_time_zone() {
 #[test]
 fn a_file_that_is_no_sacct_output() {
     let takt = with_one_run();
-    for (name, text) in
-        [("page.html", "<!doctype html>\n<p>404\n"), ("empty.txt", ""), ("binary.bin", "\u{1}\u{2}\u{fffd}\n")]
-    {
+    for (name, text) in [
+        ("page.html", "<!doctype html>\n<p>404\n"),
+        ("empty.txt", ""),
+        ("binary.bin", "\u{1}\u{2}\u{fffd}\n"),
+    ] {
         takt.file(name, text);
         let said = takt.run(["import", "sacct", name]).fails(1);
         assert_one_line(&said, &[name, "sacct -P", "JobID"]);
     }
-    assert_one_line(&takt.run(["import", "sacct", "absent.txt"]).fails(1), &["absent.txt", "No such file"]);
+    assert_one_line(
+        &takt.run(["import", "sacct", "absent.txt"]).fails(1),
+        &["absent.txt", "No such file"],
+    );
     assert_unharmed(&takt);
 }
 
 #[test]
 fn a_header_without_jobid() {
     let takt = with_one_run();
-    takt.file("no_id.txt", format!("{}\n{ROW}\n", HEADER.replace("JobID", "JobName")));
-    assert_one_line(&takt.run(["import", "sacct", "no_id.txt"]).fails(1), &["no_id.txt", "JobID"]);
+    takt.file(
+        "no_id.txt",
+        format!("{}\n{ROW}\n", HEADER.replace("JobID", "JobName")),
+    );
+    assert_one_line(
+        &takt.run(["import", "sacct", "no_id.txt"]).fails(1),
+        &["no_id.txt", "JobID"],
+    );
     assert_unharmed(&takt);
 }
 
@@ -82,7 +114,10 @@ fn a_gzip_that_ends_in_the_middle() {
     gzip.write_all(text.as_bytes()).unwrap();
     let whole = gzip.finish().unwrap();
     takt.file("cut.gz", &whole[..whole.len() / 2]);
-    assert_one_line(&takt.run(["import", "sacct", "cut.gz"]).fails(1), &["cut.gz", "line", "gzip"]);
+    assert_one_line(
+        &takt.run(["import", "sacct", "cut.gz"]).fails(1),
+        &["cut.gz", "line", "gzip"],
+    );
     assert_unharmed(&takt);
 }
 
@@ -90,12 +125,30 @@ fn a_gzip_that_ends_in_the_middle() {
 fn a_row_with_a_missing_field_is_set_aside_and_the_others_stay() {
     let takt = Takt::fresh();
     let short = ROW.strip_suffix("|3600").unwrap().replacen('7', "8", 1);
-    takt.file("jobs.txt", format!("{HEADER}\n{ROW}\n{short}\n{}\n", ROW.replacen('7', "9", 1)));
-    let run = takt.run(["import", "sacct", "jobs.txt", "--timezone", "UTC", "--cluster", "lab", "--format", "json"]);
+    takt.file(
+        "jobs.txt",
+        format!("{HEADER}\n{ROW}\n{short}\n{}\n", ROW.replacen('7', "9", 1)),
+    );
+    let run = takt.run([
+        "import",
+        "sacct",
+        "jobs.txt",
+        "--timezone",
+        "UTC",
+        "--cluster",
+        "lab",
+        "--format",
+        "json",
+    ]);
     assert!(run.stderr.contains("jobs.txt, line 3"), "{}", run.stderr);
     let summary: serde_json::Value = serde_json::from_str(&run.ok()).unwrap();
-    assert_eq!((&summary["runs_inserted"], &summary["rejected"]), (&2.into(), &1.into()));
-    let kept = takt.run(["sql", "--format", "csv", "SELECT line, text FROM rejects"]).ok();
+    assert_eq!(
+        (&summary["runs_inserted"], &summary["rejected"]),
+        (&2.into(), &1.into())
+    );
+    let kept = takt
+        .run(["sql", "--format", "csv", "SELECT line, text FROM rejects"])
+        .ok();
     assert_eq!(kept, format!("line,text\n3,\"{short}\"\n"));
 }
 
@@ -103,15 +156,26 @@ fn a_row_with_a_missing_field_is_set_aside_and_the_others_stay() {
 fn a_period_that_makes_no_sense() {
     let takt = with_one_run();
     for (arguments, parts) in [
-        (&["--month", "2999-01"][..], &["2999-01", "has not begun"][..]),
+        (
+            &["--month", "2999-01"][..],
+            &["2999-01", "has not begun"][..],
+        ),
         (&["--month", "2026-13"], &["2026-13", "no month"]),
         (&["--month", "October"], &["October", "no month"]),
-        (&["--from", "2026-10-31", "--to", "2026-10-01"], &["2026-10-31", "empty"]),
-        (&["--from", "2026-02-30", "--to", "2026-03-01"], &["2026-02-30", "no date"]),
+        (
+            &["--from", "2026-10-31", "--to", "2026-10-01"],
+            &["2026-10-31", "empty"],
+        ),
+        (
+            &["--from", "2026-02-30", "--to", "2026-03-01"],
+            &["2026-02-30", "no date"],
+        ),
         (&["--by", "colour"], &["colour", "gpu_model"]),
         (&["--cluster", "moon"], &["moon", "lab"]),
     ] {
-        let said = takt.run(["report", "usage"].iter().chain(arguments)).fails(2);
+        let said = takt
+            .run(["report", "usage"].iter().chain(arguments))
+            .fails(2);
         assert_one_line(&said, parts);
     }
     assert_unharmed(&takt);
@@ -122,8 +186,17 @@ fn a_configuration_with_an_unknown_key() {
     let takt = with_one_run();
     takt.file("takt.toml", "[scrape]\nintervall_seconds = 5\n");
     for command in [&["serve"][..], &["check-config"], &["report", "usage"]] {
-        let said = takt.run(command.iter().chain(&["--config", "takt.toml"])).fails(2);
-        assert_one_line(&said, &["takt.toml, line 2", "intervall_seconds", "did you mean interval_seconds"]);
+        let said = takt
+            .run(command.iter().chain(&["--config", "takt.toml"]))
+            .fails(2);
+        assert_one_line(
+            &said,
+            &[
+                "takt.toml, line 2",
+                "intervall_seconds",
+                "did you mean interval_seconds",
+            ],
+        );
     }
     assert_unharmed(&takt);
 }
@@ -147,9 +220,21 @@ fn a_port_in_use() {
     let takt = with_one_run();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    assert_one_line(&takt.run(["serve", "--listen-address", &address]).fails(1), &[&address, "Address already in use"]);
-    let up = ["up", "--web.listen-address", &address, "--listen-address", "127.0.0.1:0"];
-    assert_one_line(&takt.run(up).fails(1), &[&address, "exporter", "Address already in use"]);
+    assert_one_line(
+        &takt.run(["serve", "--listen-address", &address]).fails(1),
+        &[&address, "Address already in use"],
+    );
+    let up = [
+        "up",
+        "--web.listen-address",
+        &address,
+        "--listen-address",
+        "127.0.0.1:0",
+    ];
+    assert_one_line(
+        &takt.run(up).fails(1),
+        &[&address, "exporter", "Address already in use"],
+    );
     assert_unharmed(&takt);
 }
 
@@ -158,7 +243,9 @@ fn serve(takt: &Takt) -> (Daemon, String) {
     let address = format!("127.0.0.1:{}", free_port());
     let mut server = takt.start(["serve", "--listen-address", &address]);
     let health = format!("http://{address}/-/healthy");
-    server.wait_until("healthy", Duration::from_secs(20), || http_get(&health).ok().filter(|page| page.status == 200));
+    server.wait_until("healthy", Duration::from_secs(20), || {
+        http_get(&health).ok().filter(|page| page.status == 200)
+    });
     (server, address)
 }
 
@@ -166,8 +253,18 @@ fn serve(takt: &Takt) -> (Daemon, String) {
 fn a_directory_that_another_server_holds() {
     let takt = with_one_run();
     let (mut server, address) = serve(&takt);
-    let said = takt.run(["serve", "--listen-address", "127.0.0.1:0"]).fails(1);
-    assert_one_line(&said, &["takt-data", "held by another takt", &server.pid().to_string(), &address]);
+    let said = takt
+        .run(["serve", "--listen-address", "127.0.0.1:0"])
+        .fails(1);
+    assert_one_line(
+        &said,
+        &[
+            "takt-data",
+            "held by another takt",
+            &server.pid().to_string(),
+            &address,
+        ],
+    );
     // What asks, asks that server.
     assert_unharmed(&takt);
     server.stop();
@@ -183,7 +280,8 @@ fn a_bad_question_to_a_server_ends_as_one_to_the_files_does() {
             takt.run(["report", "usage", "--month", "2999-01"]).fails(2),
             takt.run(["sql", "DROP TABLE jobs"]).fails(1),
             takt.run(["import", "sacct", "no_id.txt"]).fails(1),
-            takt.run(["import", "sacct", "good.txt", "--timezone", "Mars/Base"]).fails(2),
+            takt.run(["import", "sacct", "good.txt", "--timezone", "Mars/Base"])
+                .fails(2),
         ]
     };
     let files = asked();
@@ -197,13 +295,20 @@ fn a_bad_question_to_a_server_ends_as_one_to_the_files_does() {
 fn writes_need_the_token() {
     let takt = with_one_run();
     let (mut server, address) = serve(&takt);
-    let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let client = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .build()
+        .new_agent();
     let import = format!("http://{address}/api/takt/v1/import?name=x&timezone=UTC");
     let body = format!("{HEADER}\n{}\n", ROW.replacen('7', "8", 1));
     let refused = client.post(&import).send(&body).unwrap();
     assert_eq!(refused.status(), 401);
     // Another site's page in a browser on this machine: right address, wrong name.
-    let foreign = client.get(format!("http://{address}/")).header("Host", "evil.example").call().unwrap();
+    let foreign = client
+        .get(format!("http://{address}/"))
+        .header("Host", "evil.example")
+        .call()
+        .unwrap();
     assert_eq!(foreign.status(), 401);
     assert_unharmed(&takt);
     server.stop();
@@ -213,31 +318,61 @@ fn writes_need_the_token() {
 fn a_directory_that_cannot_be_written() {
     let takt = Takt::fresh();
     let file = takt.file("file", "");
-    let said = takt.run(["jobs", "--data-dir", &file.to_string_lossy()]).fails(1);
+    let said = takt
+        .run(["jobs", "--data-dir", &file.to_string_lossy()])
+        .fails(1);
     assert_one_line(&said, &["cannot use the data directory", "file"]);
 }
 
 #[test]
 fn a_full_disk_and_a_read_only_one() {
-    let Some(()) = or_skip(need_root()) else { return };
+    let Some(()) = or_skip(need_root()) else {
+        return;
+    };
     let takt = Takt::fresh();
     let mount = Mount::tmpfs(&takt.data_directory(), "size=64m");
     takt.file("good.txt", format!("{HEADER}\n{ROW}\n"));
-    takt.run(["import", "sacct", "good.txt", "--timezone", "UTC", "--cluster", "lab"]).ok();
+    takt.run([
+        "import",
+        "sacct",
+        "good.txt",
+        "--timezone",
+        "UTC",
+        "--cluster",
+        "lab",
+    ])
+    .ok();
 
     let mut text = format!("{HEADER}\n");
     for id in 0..400_000 {
-        text += &format!("{}{}\n", id + 1000, &ROW[1..].replace("node0", &format!("node{}", id * 7919 % 100_003)));
+        text += &format!(
+            "{}{}\n",
+            id + 1000,
+            &ROW[1..].replace("node0", &format!("node{}", id * 7919 % 100_003))
+        );
     }
     takt.file("many.txt", text);
     mount.fill();
-    let said = takt.run(["import", "sacct", "many.txt", "--timezone", "UTC", "--cluster", "lab"]).fails(1);
+    let said = takt
+        .run([
+            "import",
+            "sacct",
+            "many.txt",
+            "--timezone",
+            "UTC",
+            "--cluster",
+            "lab",
+        ])
+        .fails(1);
     assert_one_line(&said, &["No space left"]);
     mount.free();
     assert_unharmed(&takt);
 
     mount.again("ro");
-    assert_one_line(&takt.run(["jobs"]).fails(1), &["takt-data", "Read-only file system"]);
+    assert_one_line(
+        &takt.run(["jobs"]).fails(1),
+        &["takt-data", "Read-only file system"],
+    );
     mount.again("rw");
     assert_unharmed(&takt);
 }
@@ -285,16 +420,28 @@ fn targets_that_answer_html_or_two_gigabytes_or_nothing() {
         ),
     );
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
-    let shown =
-        |part: &str| http_get(&format!("http://{page}/")).ok().map(|page| page.body).filter(|body| body.contains(part));
+    let shown = |part: &str| {
+        http_get(&format!("http://{page}/"))
+            .ok()
+            .map(|page| page.body)
+            .filter(|body| body.contains(part))
+    };
     let limit = Duration::from_secs(30);
     server.wait_until("telling of the HTML", limit, || shown("text&#x2f;html"));
     server.wait_until("telling of the size", limit, || shown("bytes"));
-    server.wait_until("telling of nobody", limit, || shown("0 of 3 exporters answer"));
+    server.wait_until("telling of nobody", limit, || {
+        shown("0 of 3 exporters answer")
+    });
     let resident = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
-    let peak = resident.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak = resident
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
     let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-    assert!(peak_kib < 512 << 10, "two gigabytes were not cut off: {peak_kib} kB resident");
+    assert!(
+        peak_kib < 512 << 10,
+        "two gigabytes were not cut off: {peak_kib} kB resident"
+    );
     wait_for("up 0 of all three", limit, || {
         let answer = takt
             .run([

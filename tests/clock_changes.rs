@@ -1,6 +1,9 @@
 //! Months in which the clocks change, by hand and by takt.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -20,14 +23,24 @@ JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeL
 
 /// The columns of a report that are asked for, a line a row.
 fn report(takt: &Takt, month: &str, by: &str, columns: &[&str]) -> Vec<String> {
-    let csv = takt.run(["report", "usage", "--month", month, "--by", by, "--format", "csv"]).ok();
+    let csv = takt
+        .run([
+            "report", "usage", "--month", month, "--by", by, "--format", "csv",
+        ])
+        .ok();
     let mut lines = csv.lines();
     let header: Vec<&str> = lines.next().unwrap().split(',').collect();
-    let at: Vec<usize> = columns.iter().map(|name| header.iter().position(|column| column == name).unwrap()).collect();
+    let at: Vec<usize> = columns
+        .iter()
+        .map(|name| header.iter().position(|column| column == name).unwrap())
+        .collect();
     lines
         .map(|line| {
             let fields: Vec<&str> = line.split(',').collect();
-            at.iter().map(|at| fields[*at]).collect::<Vec<_>>().join(" ")
+            at.iter()
+                .map(|at| fields[*at])
+                .collect::<Vec<_>>()
+                .join(" ")
         })
         .collect()
 }
@@ -36,7 +49,16 @@ fn report(takt: &Takt, month: &str, by: &str, columns: &[&str]) -> Vec<String> {
 fn months_with_a_change_of_clocks_by_hand_and_by_us() {
     let takt = Takt::fresh();
     takt.file("jobs.txt", SACCT);
-    takt.run(["import", "sacct", "jobs.txt", "--timezone", "Europe/Oslo", "--cluster", "lab"]).ok();
+    takt.run([
+        "import",
+        "sacct",
+        "jobs.txt",
+        "--timezone",
+        "Europe/Oslo",
+        "--cluster",
+        "lab",
+    ])
+    .ok();
 
     // By hand, October:                                   GPUs × hours              CPUs × hours
     // alice  22:00 to 06:00 over the change: 9 hours      2 × 9 = 18                8 × 9 = 72       mem 64 × 9 = 576
@@ -47,7 +69,13 @@ fn months_with_a_change_of_clocks_by_hand_and_by_us() {
     let columns = ["user", "gpu_hours", "cpu_hours", "mem_gib_hours"];
     assert_eq!(
         report(&takt, "2026-10", "user", &columns),
-        ["bob 24 96 192", "alice 18 72 576", "dave 16 16 32", "carol 1 1 8", "erin 0 2500 200"]
+        [
+            "bob 24 96 192",
+            "alice 18 72 576",
+            "dave 16 16 32",
+            "carol 1 1 8",
+            "erin 0 2500 200"
+        ]
     );
     // By day: alice has 2 hours of the 24th and 7 of the 25th, in which 02:00 to 03:00 comes twice. What ends at midnight
     // held nothing of the day that begins, though it ended on it.
@@ -64,7 +92,11 @@ fn months_with_a_change_of_clocks_by_hand_and_by_us() {
     );
     // The night by the hour, alice's two GPUs and carol's one, which had half of each of the two.
     let hours = report(&takt, "2026-10", "hour", &["hour", "gpu_hours"]);
-    let night: Vec<&String> = hours.iter().filter(|hour| hour.starts_with("2026-10-25T0")).take(4).collect();
+    let night: Vec<&String> = hours
+        .iter()
+        .filter(|hour| hour.starts_with("2026-10-25T0"))
+        .take(4)
+        .collect();
     assert_eq!(
         night,
         [
@@ -75,11 +107,33 @@ fn months_with_a_change_of_clocks_by_hand_and_by_us() {
         ]
     );
     // By hand, March: 22:00 to 06:00 over the change are 7 hours, 2 on the 28th and 5 on the 29th.
-    assert_eq!(report(&takt, "2026-03", "user", &["user", "gpu_hours", "cpu_hours"]), ["alice 14 56"]);
-    assert_eq!(report(&takt, "2026-03", "day", &["day", "gpu_hours"]), ["2026-03-28 4", "2026-03-29 10"]);
+    assert_eq!(
+        report(
+            &takt,
+            "2026-03",
+            "user",
+            &["user", "gpu_hours", "cpu_hours"]
+        ),
+        ["alice 14 56"]
+    );
+    assert_eq!(
+        report(&takt, "2026-03", "day", &["day", "gpu_hours"]),
+        ["2026-03-28 4", "2026-03-29 10"]
+    );
     // November has dave's other two hours.
     let dave: serde_json::Value = serde_json::from_str(
-        &takt.run(["report", "usage", "--from", "2026-11-01", "--to", "2026-11-02", "--format", "json"]).ok(),
+        &takt
+            .run([
+                "report",
+                "usage",
+                "--from",
+                "2026-11-01",
+                "--to",
+                "2026-11-02",
+                "--format",
+                "json",
+            ])
+            .ok(),
     )
     .unwrap();
     assert_eq!(dave["totals"]["gpu_hours"], 8.0);

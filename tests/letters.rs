@@ -1,6 +1,9 @@
 //! The month's letters and the warnings of budgets as their readers get them: by a real mail server, and in Slack.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -16,9 +19,18 @@ const SOON: Duration = Duration::from_secs(60);
 const HEADER: &str = "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
 
 /// A row of `sacct` in UTC: a run that began a second after `from` and held so many GPUs for so many seconds.
-fn row(id: u32, user: &str, account: &str, from: jiff::civil::Date, gpus: u32, seconds: i64) -> String {
+fn row(
+    id: u32,
+    user: &str,
+    account: &str,
+    from: jiff::civil::Date,
+    gpus: u32,
+    seconds: i64,
+) -> String {
     let start = from.at(0, 0, 1, 0);
-    let end = start.checked_add(jiff::Span::new().seconds(seconds)).unwrap();
+    let end = start
+        .checked_add(jiff::Span::new().seconds(seconds))
+        .unwrap();
     format!(
         "{id}|{user}|{account}|gpu|{start}|{start}|{end}|COMPLETED|cpu=8,gres/gpu={gpus},mem=64G,node=1|1|8|g1|{seconds}"
     )
@@ -26,7 +38,16 @@ fn row(id: u32, user: &str, account: &str, from: jiff::civil::Date, gpus: u32, s
 
 fn import(takt: &Takt, rows: &[String]) {
     takt.file("jobs.txt", format!("{HEADER}\n{}\n", rows.join("\n")));
-    takt.run(["import", "sacct", "jobs.txt", "--timezone", "UTC", "--cluster", "lab"]).ok();
+    takt.run([
+        "import",
+        "sacct",
+        "jobs.txt",
+        "--timezone",
+        "UTC",
+        "--cluster",
+        "lab",
+    ])
+    .ok();
 }
 
 /// A server looks what is due when it begins.
@@ -35,12 +56,17 @@ fn serve(takt: &Takt) -> Daemon {
 }
 
 fn subjects(mails: &[String]) -> Vec<&str> {
-    mails.iter().filter_map(|mail| mail.lines().find_map(|line| line.strip_prefix("Subject: "))).collect()
+    mails
+        .iter()
+        .filter_map(|mail| mail.lines().find_map(|line| line.strip_prefix("Subject: ")))
+        .collect()
 }
 
 #[test]
 fn letters_corrections_and_warnings_reach_their_readers_once() {
-    let (Some(smtp), Some(slack)) = (or_skip(Channel::smtp()), or_skip(Channel::slack())) else { return };
+    let (Some(smtp), Some(slack)) = (or_skip(Channel::smtp()), or_skip(Channel::slack())) else {
+        return;
+    };
     let takt = Takt::fresh();
     let hook = takt.file("hook", format!("{}/services/T0/B0/secret\n", slack.url()));
     takt.file(
@@ -56,7 +82,10 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
             smtp.port,
         ),
     );
-    let this_month = jiff::Zoned::now().with_time_zone(jiff::tz::TimeZone::UTC).date().first_of_month();
+    let this_month = jiff::Zoned::now()
+        .with_time_zone(jiff::tz::TimeZone::UTC)
+        .date()
+        .first_of_month();
     let last_month = this_month.yesterday().unwrap().first_of_month();
     let name = last_month.strftime("%B %Y").to_string();
     import(
@@ -70,30 +99,72 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
     );
     let mut server = serve(&takt);
     let month = format!("lab: your {name}");
-    assert_eq!(subjects(&smtp.mails("alice@lab.example", 1)), [month.as_str()]);
+    assert_eq!(
+        subjects(&smtp.mails("alice@lab.example", 1)),
+        [month.as_str()]
+    );
     let pi = smtp.mails("pi@lab.example", 2);
     let mut of_pi = subjects(&pi);
     of_pi.sort_unstable();
-    assert_eq!(of_pi, ["lab: 50 % of the budget of physics reached", format!("lab: account physics, {name}").as_str()]);
-    assert!(pi.iter().any(|mail| mail.contains("4.00 GPU-hours are left")), "{pi:?}");
-    assert_eq!(subjects(&smtp.mails("root@lab.example", 1)), [format!("lab: the cluster's {name}").as_str()]);
+    assert_eq!(
+        of_pi,
+        [
+            "lab: 50 % of the budget of physics reached",
+            format!("lab: account physics, {name}").as_str()
+        ]
+    );
+    assert!(
+        pi.iter()
+            .any(|mail| mail.contains("4.00 GPU-hours are left")),
+        "{pi:?}"
+    );
+    assert_eq!(
+        subjects(&smtp.mails("root@lab.example", 1)),
+        [format!("lab: the cluster's {name}").as_str()]
+    );
     let posted = slack.wait("/services", 2);
-    let texts: Vec<&str> = posted.iter().map(|one| one["body"]["text"].as_str().unwrap()).collect();
-    assert!(texts.iter().any(|text| text.contains("account physics has used 60 % of its 10.0 GPU-hours")), "{texts:?}");
-    assert!(texts.iter().any(|text| text.contains("30.0 GPU-hours and 160 CPU-hours in 2 runs")), "{texts:?}");
+    let texts: Vec<&str> = posted
+        .iter()
+        .map(|one| one["body"]["text"].as_str().unwrap())
+        .collect();
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains("account physics has used 60 % of its 10.0 GPU-hours")),
+        "{texts:?}"
+    );
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains("30.0 GPU-hours and 160 CPU-hours in 2 runs")),
+        "{texts:?}"
+    );
     server.stop();
 
     // Records of last month that came late, and this month's budget is used up.
-    import(&takt, &[row(4, "alice", "physics", last_month, 1, 3600), row(5, "bob", "physics", this_month, 60, 360)]);
+    import(
+        &takt,
+        &[
+            row(4, "alice", "physics", last_month, 1, 3600),
+            row(5, "bob", "physics", this_month, 60, 360),
+        ],
+    );
     let mut server = serve(&takt);
     let alice = smtp.mails("alice@lab.example", 2);
     assert_eq!(subjects(&alice)[1], format!("Correction: {month}"));
     let header = |mail: &str, name: &str| {
-        mail.lines().find_map(|line| line.strip_prefix(name).map(|rest| rest.trim().to_owned())).unwrap_or_default()
+        mail.lines()
+            .find_map(|line| line.strip_prefix(name).map(|rest| rest.trim().to_owned()))
+            .unwrap_or_default()
     };
-    assert_eq!(header(&alice[1], "In-Reply-To:"), header(&alice[0], "Message-ID:"));
+    assert_eq!(
+        header(&alice[1], "In-Reply-To:"),
+        header(&alice[0], "Message-ID:")
+    );
     smtp.mails("pi@lab.example", 4);
-    wait_for("what the operators are told", SOON, || (smtp.mails("root@lab.example", 3).len() == 3).then_some(()));
+    wait_for("what the operators are told", SOON, || {
+        (smtp.mails("root@lab.example", 3).len() == 3).then_some(())
+    });
     slack.wait("/services", 3);
     server.stop();
 
@@ -104,14 +175,24 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
     server.stop();
     assert_eq!((smtp.taken().len(), slack.on("/services").len()), (told, 3));
     assert_eq!(told, 2 + 4 + 3);
-    assert!(smtp.taken().iter().all(|mail| mail["to"][0] != "bob@lab.example"), "bob wants no report");
+    assert!(
+        smtp.taken()
+            .iter()
+            .all(|mail| mail["to"][0] != "bob@lab.example"),
+        "bob wants no report"
+    );
 }
 
 /// On a Wednesday, and a day later: by a clock of the server's own.
 #[test]
 fn who_kept_gpus_for_nothing_hears_of_it_once_a_week() {
     let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
-    let (Some(()), Some(smtp)) = (or_skip(need_file(library, "libfaketime")), or_skip(Channel::smtp())) else { return };
+    let (Some(()), Some(smtp)) = (
+        or_skip(need_file(library, "libfaketime")),
+        or_skip(Channel::smtp()),
+    ) else {
+        return;
+    };
     let takt = Takt::fresh();
     takt.file(
         "takt.toml",
@@ -129,21 +210,38 @@ fn who_kept_gpus_for_nothing_hears_of_it_once_a_week() {
         let id = if user == "alice" { 1 } else { 2 };
         format!("{}|{limit}", row(id, user, "physics", day, 100, 3600))
     });
-    takt.file("jobs.txt", format!("{HEADER}|TimelimitRaw\n{}\n", rows.join("\n")));
-    takt.run(["import", "sacct", "jobs.txt", "--timezone", "UTC", "--cluster", "lab"]).ok();
+    takt.file(
+        "jobs.txt",
+        format!("{HEADER}|TimelimitRaw\n{}\n", rows.join("\n")),
+    );
+    takt.run([
+        "import",
+        "sacct",
+        "jobs.txt",
+        "--timezone",
+        "UTC",
+        "--cluster",
+        "lab",
+    ])
+    .ok();
     // A server judges runs by itself, but may look for letters first, and then again in an hour.
     takt.run(["assess"]).ok();
     let serve_on = |day: u8| {
         let mut command = takt.command(["serve", "--config", "takt.toml"]);
-        command.env("LD_PRELOAD", library).env("FAKETIME", format!("@2026-11-{day} 12:00:00"));
-        command.env("TZ", "UTC").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        command
+            .env("LD_PRELOAD", library)
+            .env("FAKETIME", format!("@2026-11-{day} 12:00:00"));
+        command
+            .env("TZ", "UTC")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         Daemon::start("serve", command, &takt.directory().join("serve.log"))
     };
     let mut server = serve_on(18);
     let mails = smtp.mails("alice@lab.example", 1);
     assert_eq!(subjects(&mails), ["lab: your GPUs in the last seven days"]);
     assert!(
-        mails[0].contains("you held 100 GPU-hours") && mails[0].contains("1,900 GPU-hours reserved"),
+        mails[0].contains("you held 100 GPU-hours")
+            && mails[0].contains("1,900 GPU-hours reserved"),
         "{}",
         mails[0]
     );
@@ -154,5 +252,9 @@ fn who_kept_gpus_for_nothing_hears_of_it_once_a_week() {
     let mut server = serve_on(19);
     std::thread::sleep(Duration::from_secs(3));
     server.stop();
-    assert_eq!((count().as_str(), smtp.taken().len()), ("n\n1\n", 1), "no other within seven days, and none for bob");
+    assert_eq!(
+        (count().as_str(), smtp.taken().len()),
+        ("n\n1\n", 1),
+        "no other within seven days, and none for bob"
+    );
 }

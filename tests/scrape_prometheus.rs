@@ -1,6 +1,9 @@
 //! One scrape configuration, two servers: Debian's Prometheus and ours find the same targets and store the same series.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -35,8 +38,15 @@ fn target() -> SocketAddr {
 fn answer(mut stream: TcpStream) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     while let Some(Ok(request)) = lines.next() {
-        let path = request.split(' ').nth(1).unwrap_or_default().replace('"', "");
-        while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        let path = request
+            .split(' ')
+            .nth(1)
+            .unwrap_or_default()
+            .replace('"', "");
+        while lines
+            .next()
+            .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
+        {}
         let page = format!(
             "asked{{path=\"{path}\"}} 1\n\
              load{{cpu=\"0\",Mode=\"User Time\",job=\"mine\",instance=\"\",exported_job=\"older\"}} 0.5\n\
@@ -95,14 +105,17 @@ fn configuration(address: SocketAddr) -> String {
     let targets = format!(
         "\n  static_configs:\n  - targets: ['127.0.0.1:{port}', 'localhost:{port}']\n    labels: {{rack: a, row: 'Bc', rest: ß}}\n"
     );
-    jobs.iter().fold(header.to_owned(), |text, job| text + "- " + job + &targets)
+    jobs.iter()
+        .fold(header.to_owned(), |text, job| text + "- " + job + &targets)
 }
 
 type LabelSet = BTreeMap<String, String>;
 
 fn label_set(labels: &Value) -> LabelSet {
     let labels = labels.as_object().unwrap().iter();
-    labels.map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned())).collect()
+    labels
+        .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
+        .collect()
 }
 
 fn without_ours(mut labels: LabelSet) -> LabelSet {
@@ -115,24 +128,43 @@ fn series(url: &str) -> BTreeSet<LabelSet> {
     let of_targets = [("match[]", "{job!~\"|takt-server\",__name__!~\"ALERTS.*\"}")];
     let page = http_get_with(&format!("{url}/api/v1/series"), &of_targets, &[]);
     let answer: Value = serde_json::from_str(&page.unwrap().body).unwrap();
-    answer["data"].as_array().unwrap().iter().map(label_set).map(without_ours).collect()
+    answer["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(label_set)
+        .map(without_ours)
+        .collect()
 }
 
 /// Each target's address, labels, interval and health.
 fn targets(url: &str) -> BTreeSet<(String, LabelSet, String, String)> {
-    let answer: Value = serde_json::from_str(&http_get(&format!("{url}/api/v1/targets")).unwrap().body).unwrap();
+    let answer: Value =
+        serde_json::from_str(&http_get(&format!("{url}/api/v1/targets")).unwrap().body).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let target = |target: &Value| {
         let labels = without_ours(label_set(&target["labels"]));
-        (text(&target["scrapeUrl"]), labels, text(&target["scrapeInterval"]), text(&target["health"]))
+        (
+            text(&target["scrapeUrl"]),
+            labels,
+            text(&target["scrapeInterval"]),
+            text(&target["health"]),
+        )
     };
-    answer["data"]["activeTargets"].as_array().unwrap().iter().map(target).collect()
+    answer["data"]["activeTargets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(target)
+        .collect()
 }
 
 #[test]
 fn the_same_configuration_gives_the_same_targets_and_series() {
     let config = configuration(target());
-    let Some(theirs) = or_skip(Prometheus::configured(&config)) else { return };
+    let Some(theirs) = or_skip(Prometheus::configured(&config)) else {
+        return;
+    };
     let takt = Takt::fresh();
     takt.file("prometheus.yml", &config);
     let address = format!("127.0.0.1:{}", free_port());
@@ -142,7 +174,9 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
     );
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let ours = format!("http://{address}");
-    server.wait_until("serving", SOON, || http_get(&format!("{ours}/-/healthy")).ok());
+    server.wait_until("serving", SOON, || {
+        http_get(&format!("{ours}/-/healthy")).ok()
+    });
     for url in [theirs.url(), &ours] {
         wait_for("twelve targets that are up", SOON, || {
             let targets = targets(url);
@@ -151,11 +185,20 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
     }
     assert_eq!(targets(&ours), targets(theirs.url()));
     // The last target's first page may not be in the index yet.
-    let expected = wait_for("their series", SOON, || Some(series(theirs.url())).filter(|found| found.len() >= 12 * 6));
-    let found = wait_for("our series", SOON, || Some(series(&ours)).filter(|found| found.len() >= expected.len()));
-    let (missing, added): (Vec<_>, Vec<_>) =
-        (expected.difference(&found).collect(), found.difference(&expected).collect());
-    assert!(missing.is_empty() && added.is_empty(), "missing {missing:#?}\nadded {added:#?}");
+    let expected = wait_for("their series", SOON, || {
+        Some(series(theirs.url())).filter(|found| found.len() >= 12 * 6)
+    });
+    let found = wait_for("our series", SOON, || {
+        Some(series(&ours)).filter(|found| found.len() >= expected.len())
+    });
+    let (missing, added): (Vec<_>, Vec<_>) = (
+        expected.difference(&found).collect(),
+        found.difference(&expected).collect(),
+    );
+    assert!(
+        missing.is_empty() && added.is_empty(),
+        "missing {missing:#?}\nadded {added:#?}"
+    );
 }
 
 #[test]
@@ -166,8 +209,9 @@ fn a_reload_takes_a_token_or_a_signal() {
     let token = "a token of sixteen or more";
     takt.file("token", token);
     let configure = |job: &str| {
-        let scrape =
-            format!("[[scrape.configs]]\njob_name = \"{job}\"\nstatic_configs = [{{ targets = [\"{address}\"] }}]\n");
+        let scrape = format!(
+            "[[scrape.configs]]\njob_name = \"{job}\"\nstatic_configs = [{{ targets = [\"{address}\"] }}]\n"
+        );
         takt.file(
             "takt.toml",
             format!("[server]\nlisten_address = \"{listen}\"\ntoken_file = \"token\"\n[jobs]\npoll = false\n{scrape}"),
@@ -176,27 +220,49 @@ fn a_reload_takes_a_token_or_a_signal() {
     configure("first");
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let url = format!("http://{listen}");
-    server.wait_until("serving", SOON, || http_get(&format!("{url}/-/healthy")).ok());
-    let job = || targets(&url).into_iter().map(|(_, labels, ..)| labels["job"].clone()).collect::<Vec<_>>();
+    server.wait_until("serving", SOON, || {
+        http_get(&format!("{url}/-/healthy")).ok()
+    });
+    let job = || {
+        targets(&url)
+            .into_iter()
+            .map(|(_, labels, ..)| labels["job"].clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(job(), ["first"]);
 
     let post = |authorization: &str| {
-        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        let request = agent.post(format!("{url}/-/reload")).header("authorization", authorization);
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .build()
+            .into();
+        let request = agent
+            .post(format!("{url}/-/reload"))
+            .header("authorization", authorization);
         let mut answer = request.send_empty().unwrap();
-        (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+        (
+            answer.status().as_u16(),
+            answer.body_mut().read_to_string().unwrap(),
+        )
     };
     configure("second");
     assert_eq!(post("").0, 401);
     assert_eq!(job(), ["first"]);
-    assert_eq!(post(&format!("Bearer {token}")), (200, "reloaded\n".to_owned()));
-    wait_for("the second configuration", SOON, || (job() == ["second"]).then_some(()));
+    assert_eq!(
+        post(&format!("Bearer {token}")),
+        (200, "reloaded\n".to_owned())
+    );
+    wait_for("the second configuration", SOON, || {
+        (job() == ["second"]).then_some(())
+    });
 
     configure("");
     let (status, told) = post(&format!("Bearer {token}"));
     assert_eq!(status, 500);
     assert!(
-        told.contains("configs[0].job_name: expected a name, found nothing; the old configuration stays"),
+        told.contains(
+            "configs[0].job_name: expected a name, found nothing; the old configuration stays"
+        ),
         "{told}"
     );
     assert_eq!(job(), ["second"]);
@@ -204,5 +270,7 @@ fn a_reload_takes_a_token_or_a_signal() {
     configure("third");
     let pid = rustix::process::Pid::from_raw(server.pid().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
-    wait_for("the third configuration", SOON, || (job() == ["third"]).then_some(()));
+    wait_for("the third configuration", SOON, || {
+        (job() == ["third"]).then_some(())
+    });
 }

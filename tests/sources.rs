@@ -1,6 +1,9 @@
 //! One workload, told by each source of job records: the same runs come out, whoever tells.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -50,7 +53,9 @@ fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
 fn wait_for_page(address: &str, words: &str) {
     let until = Instant::now() + SOON;
     loop {
-        let page = http_get(&format!("http://{address}/")).map(|page| page.body).unwrap_or_default();
+        let page = http_get(&format!("http://{address}/"))
+            .map(|page| page.body)
+            .unwrap_or_default();
         if page.contains(words) {
             return;
         }
@@ -64,8 +69,16 @@ const RUNS: &str = "SELECT job_name, state, \"user\", account, nodes, cpus, gpus
 
 /// Jobs with and without GPUs, on one node and two, an array and a failure; long enough that slurmctld tells of each.
 fn the_same_runs(lab: &SlurmLab, takt: &Takt, exit_code: &str) {
-    lab.submit("alice", &["-J", "train", "--gres=gpu:a100:1", "-t", "5"], "sleep 12");
-    lab.submit("dave", &["-J", "spread", "-N2", "-n2", "--gres=gpu:a100:1", "-t", "5"], "sleep 12");
+    lab.submit(
+        "alice",
+        &["-J", "train", "--gres=gpu:a100:1", "-t", "5"],
+        "sleep 12",
+    );
+    lab.submit(
+        "dave",
+        &["-J", "spread", "-N2", "-n2", "--gres=gpu:a100:1", "-t", "5"],
+        "sleep 12",
+    );
     lab.submit("bob", &["-J", "array", "-a", "0-1", "-t", "5"], "sleep 12");
     lab.submit("carol", &["-J", "fails", "-t", "5"], "sleep 12; exit 3");
     wait_for_answer(
@@ -79,11 +92,22 @@ fn the_same_runs(lab: &SlurmLab, takt: &Takt, exit_code: &str) {
         ),
     );
     // How long each ran is what slurmctld says, to the second.
-    let rows = takt.run(["sql", "--format", "csv", "SELECT job_id, epoch(end_time - start_time)::INT FROM jobs"]).ok();
+    let rows = takt
+        .run([
+            "sql",
+            "--format",
+            "csv",
+            "SELECT job_id, epoch(end_time - start_time)::INT FROM jobs",
+        ])
+        .ok();
     for row in rows.lines().skip(1) {
         let (id, seconds) = row.split_once(',').unwrap();
         let shown = lab.run(&["scontrol", "show", "job", "-o", id]);
-        let run_time = shown.split("RunTime=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let run_time = shown
+            .split("RunTime=")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next())
+            .unwrap();
         assert_eq!(run_time, format!("00:00:{seconds}"), "{id}");
     }
     wait_for_answer(
@@ -96,30 +120,106 @@ fn the_same_runs(lab: &SlurmLab, takt: &Takt, exit_code: &str) {
 
 /// Jobs of two parts, one whose node is taken away while it runs, jobs that give way to others, jobs that wait.
 fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
-    let parts = ["-J", "parts", "--mem=100", "--gres=gpu:a100:1", "-t", "5", ":", "-n2", "--mem=100", "-t", "5"];
+    let parts = [
+        "-J",
+        "parts",
+        "--mem=100",
+        "--gres=gpu:a100:1",
+        "-t",
+        "5",
+        ":",
+        "-n2",
+        "--mem=100",
+        "-t",
+        "5",
+    ];
     lab.submit("carol", &parts, "sleep 12");
-    let shrinks = lab.submit("bob", &["-J", "shrinks", "-N2", "-n2", "--gres=gpu:a100:1", "-t", "5"], "sleep 20");
+    let shrinks = lab.submit(
+        "bob",
+        &[
+            "-J",
+            "shrinks",
+            "-N2",
+            "-n2",
+            "--gres=gpu:a100:1",
+            "-t",
+            "5",
+        ],
+        "sleep 20",
+    );
     lab.wait_for_state(shrinks, "RUNNING", SOON);
-    wait_for_answer(takt, "SELECT state, gpus FROM jobs WHERE job_name = 'shrinks'", "RUNNING,2");
+    wait_for_answer(
+        takt,
+        "SELECT state, gpus FROM jobs WHERE job_name = 'shrinks'",
+        "RUNNING,2",
+    );
     // Slurm's instants are whole seconds, so what follows a resize in the second of the submission is no run of its own.
     std::thread::sleep(Duration::from_millis(1100));
-    lab.run(&["scontrol", "update", &format!("JobId={shrinks}"), "NumNodes=1"]);
+    lab.run(&[
+        "scontrol",
+        "update",
+        &format!("JobId={shrinks}"),
+        "NumNodes=1",
+    ]);
     nothing_is_queued(lab);
 
     let ways = ["requeued", "cancelled", "suspended"];
     let jobs = ways.map(|way| {
-        lab.submit("alice", &["-J", way, "-p", way, "-n8", "--mem=1000", "--requeue", "-t", "5"], "sleep 20")
+        lab.submit(
+            "alice",
+            &[
+                "-J",
+                way,
+                "-p",
+                way,
+                "-n8",
+                "--mem=1000",
+                "--requeue",
+                "-t",
+                "5",
+            ],
+            "sleep 20",
+        )
     });
-    jobs.iter().for_each(|job| lab.wait_for_state(*job, "RUNNING", SOON));
-    wait_for_answer(takt, "SELECT count(*) AS n FROM jobs WHERE \"partition\" LIKE '%ed' AND state = 'RUNNING'", "3");
+    jobs.iter()
+        .for_each(|job| lab.wait_for_state(*job, "RUNNING", SOON));
+    wait_for_answer(
+        takt,
+        "SELECT count(*) AS n FROM jobs WHERE \"partition\" LIKE '%ed' AND state = 'RUNNING'",
+        "3",
+    );
     for node in ["node0", "node1", "node2"] {
-        lab.submit("dave", &["-J", "urgent", "-p", "urgent", "-w", node, "-n8", "--mem=1000", "-t", "5"], "sleep 12");
+        lab.submit(
+            "dave",
+            &[
+                "-J",
+                "urgent",
+                "-p",
+                "urgent",
+                "-w",
+                node,
+                "-n8",
+                "--mem=1000",
+                "-t",
+                "5",
+            ],
+            "sleep 12",
+        );
     }
     lab.wait_for_state(jobs[2], "SUSPENDED", SOON);
     let held = lab.submit("bob", &["-J", "held", "--hold", "-t", "5"], "sleep 1");
-    let wide = lab.submit("bob", &["-J", "wide", "-N3", "--exclusive", "-t", "5"], "sleep 1");
+    let wide = lab.submit(
+        "bob",
+        &["-J", "wide", "-N3", "--exclusive", "-t", "5"],
+        "sleep 1",
+    );
     jobs_that_wait(takt, held, wide);
-    lab.run(&["scancel", &held.to_string(), &wide.to_string(), &jobs[0].to_string()]);
+    lab.run(&[
+        "scancel",
+        &held.to_string(),
+        &wide.to_string(),
+        &jobs[0].to_string(),
+    ]);
     nothing_is_queued(lab);
     wait_for_answer(
         takt,
@@ -144,7 +244,11 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
 
 /// As slurmctld sees it: sacct never tells of a job that was held until it was cancelled.
 fn nothing_is_queued(lab: &SlurmLab) {
-    let queued = || lab.run(&["squeue", "-h", "-o", "%A"]).is_empty().then_some(());
+    let queued = || {
+        lab.run(&["squeue", "-h", "-o", "%A"])
+            .is_empty()
+            .then_some(())
+    };
     support::process::wait_for("end of all jobs", SOON, queued);
 }
 
@@ -152,25 +256,36 @@ fn nothing_is_queued(lab: &SlurmLab) {
 fn jobs_that_wait(takt: &Takt, held: u32, wide: u32) {
     let listed = |job: u32, reason: &str| {
         let waits = || {
-            let pending = takt.run(["jobs", "--state", "pending", "--format", "csv"]).ok();
-            pending.lines().any(|line| line.starts_with(&format!("{job},")) && line.ends_with(reason)).then_some(())
+            let pending = takt
+                .run(["jobs", "--state", "pending", "--format", "csv"])
+                .ok();
+            pending
+                .lines()
+                .any(|line| line.starts_with(&format!("{job},")) && line.ends_with(reason))
+                .then_some(())
         };
         support::process::wait_for(&format!("{job} {reason}"), SOON, waits);
     };
     listed(held, "JobHeldUser");
     let shown = takt.run(["job", &held.to_string()]).ok();
-    assert!(shown.contains("its user holds it: scontrol release"), "{shown}");
+    assert!(
+        shown.contains("its user holds it: scontrol release"),
+        "{shown}"
+    );
     listed(wide, "Resources");
     let shown = takt.run(["job", &wide.to_string()]).ok();
     assert!(
-        shown.contains("it is next, but cpu=") && shown.contains("is not free at once in partition gpu"),
+        shown.contains("it is next, but cpu=")
+            && shown.contains("is not free at once in partition gpu"),
         "{shown}"
     );
 }
 
 #[test]
 fn sacct_tells() {
-    let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithDbd, "UTC", PREEMPTION)) else { return };
+    let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithDbd, "UTC", PREEMPTION)) else {
+        return;
+    };
     let (takt, mut server, _) = serve(&lab, "");
     the_same_runs(&lab, &takt, "3:0");
     the_hard_cases(&lab, &takt);
@@ -180,14 +295,19 @@ fn sacct_tells() {
 #[test]
 fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
     let Some(mut lab) = or_skip(
-        need(&[Needed { program: "slurmrestd", package: "slurmrestd slurm-wlm-jwt-plugin" }])
-            .and_then(|()| SlurmLab::start_with(Mode::WithDbd, "UTC", PREEMPTION)),
+        need(&[Needed {
+            program: "slurmrestd",
+            package: "slurmrestd slurm-wlm-jwt-plugin",
+        }])
+        .and_then(|()| SlurmLab::start_with(Mode::WithDbd, "UTC", PREEMPTION)),
     ) else {
         return;
     };
     lab.start_service(Service::Slurmrestd);
-    let sources =
-        format!("[jobs.slurmrestd]\nurl = \"{}\"\nuser = \"monitor\"\ntoken_file = \"token\"", lab.slurmrestd());
+    let sources = format!(
+        "[jobs.slurmrestd]\nurl = \"{}\"\nuser = \"monitor\"\ntoken_file = \"token\"",
+        lab.slurmrestd()
+    );
     let takt = Takt::fresh();
     let token = takt.file("token", lab.token("monitor", 3600));
     let sources = sources.replace("\"token\"", &format!("{token:?}"));
@@ -201,7 +321,11 @@ fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
     lab.submit("carol", &["-J", "meanwhile", "-t", "5"], "sleep 1");
     nothing_is_queued(&lab);
     std::fs::write(&token, lab.token("monitor", 3600)).unwrap();
-    wait_for_answer(&takt, "SELECT state FROM jobs WHERE job_name = 'meanwhile'", "COMPLETED");
+    wait_for_answer(
+        &takt,
+        "SELECT state FROM jobs WHERE job_name = 'meanwhile'",
+        "COMPLETED",
+    );
     lab.stop(Service::Slurmdbd);
     wait_for_page(&address, "slurmdbd does not answer");
     lab.start_service(Service::Slurmdbd);
@@ -214,7 +338,9 @@ fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
 /// The accounts are takt.toml's; what ran while nobody looked is known, but not its GPUs.
 #[test]
 fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
-    let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithoutDbd, "UTC", PREEMPTION)) else { return };
+    let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithoutDbd, "UTC", PREEMPTION)) else {
+        return;
+    };
     let accounts = "[[fairshare.accounts]]\naccount = \"lab-a\"\nshares = 60\nusers = { alice = 10, bob = 10 }\n\
                     [[fairshare.accounts]]\naccount = \"lab-b\"\nshares = 40\nusers = { carol = 10, dave = 10 }\n";
     let (takt, mut server, address) = serve(&lab, accounts);
@@ -223,7 +349,11 @@ fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
     wait_for_page(&address, "records are up to date");
     server.stop();
 
-    lab.submit("carol", &["-J", "meanwhile", "--gres=gpu:1", "-t", "5"], "sleep 1");
+    lab.submit(
+        "carol",
+        &["-J", "meanwhile", "--gres=gpu:1", "-t", "5"],
+        "sleep 1",
+    );
     lab.wait_until_idle(SOON);
     // After that slurmctld no longer knows what the job held, and its file never did.
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
@@ -236,19 +366,49 @@ fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
 
     // The same file by hand changes nothing.
     let path = lab.jobcomp().display().to_string();
-    let imported =
-        takt.run(["--config", "takt.toml", "import", "jobcomp", &path, "--cluster", "lab", "--format", "csv"]).ok();
-    assert!(imported.contains("runs new,0\nruns corrected,0\nruns known already,"), "{imported}");
-    let wrong = takt.run(["import", "jobcomp", &path, "--cluster", "lab", "--timezone", "Asia/Tokyo"]).fails(1);
-    assert!(wrong.contains("are known already, 9 h") && wrong.contains("--timezone"), "{wrong}");
+    let imported = takt
+        .run([
+            "--config",
+            "takt.toml",
+            "import",
+            "jobcomp",
+            &path,
+            "--cluster",
+            "lab",
+            "--format",
+            "csv",
+        ])
+        .ok();
+    assert!(
+        imported.contains("runs new,0\nruns corrected,0\nruns known already,"),
+        "{imported}"
+    );
+    let wrong = takt
+        .run([
+            "import",
+            "jobcomp",
+            &path,
+            "--cluster",
+            "lab",
+            "--timezone",
+            "Asia/Tokyo",
+        ])
+        .fails(1);
+    assert!(
+        wrong.contains("are known already, 9 h") && wrong.contains("--timezone"),
+        "{wrong}"
+    );
 }
 
 /// slurmrestd on its unix socket, as it comes without a port, with a user's token.
 #[test]
 fn slurmrestd_tells_over_its_socket() {
     let Some(mut lab) = or_skip(
-        need(&[Needed { program: "slurmrestd", package: "slurmrestd slurm-wlm-jwt-plugin" }])
-            .and_then(|()| SlurmLab::start(Mode::WithDbd)),
+        need(&[Needed {
+            program: "slurmrestd",
+            package: "slurmrestd slurm-wlm-jwt-plugin",
+        }])
+        .and_then(|()| SlurmLab::start(Mode::WithDbd)),
     ) else {
         return;
     };
@@ -272,9 +432,28 @@ fn slurmrestd_tells_over_its_socket() {
         "Nodes=node0",
         "Accounts=lab-a",
     ]);
-    lab.submit("alice", &["-J", "lesson", "--reservation=class", "--gres=gpu:1", "-t", "5"], "sleep 2");
-    wait_for_answer(&takt, "SELECT state, gpus, reservation FROM jobs WHERE job_name = 'lesson'", "COMPLETED,1,class");
-    wait_for_answer(&takt, "SELECT name, cpus, owners, source FROM reservations", "class,8,lab-a,slurmctld");
+    lab.submit(
+        "alice",
+        &[
+            "-J",
+            "lesson",
+            "--reservation=class",
+            "--gres=gpu:1",
+            "-t",
+            "5",
+        ],
+        "sleep 2",
+    );
+    wait_for_answer(
+        &takt,
+        "SELECT state, gpus, reservation FROM jobs WHERE job_name = 'lesson'",
+        "COMPLETED,1,class",
+    );
+    wait_for_answer(
+        &takt,
+        "SELECT name, cpus, owners, source FROM reservations",
+        "class,8,lab-a,slurmctld",
+    );
     wait_for_page(&address, "records are up to date");
     server.stop();
 }
@@ -282,46 +461,81 @@ fn slurmrestd_tells_over_its_socket() {
 /// Nobody asked slurmdbd to keep GPUs: they are counted while jobs hold them, unknown of others, and never 0.
 #[test]
 fn gpus_that_slurmdbd_does_not_keep_are_seen_with_slurmctld() {
-    let Some(lab) = or_skip(SlurmLab::start(Mode::WithoutGpuTres)) else { return };
-    lab.submit("carol", &["-J", "before", "--gres=gpu:a100:1", "-t", "5"], "sleep 1");
+    let Some(lab) = or_skip(SlurmLab::start(Mode::WithoutGpuTres)) else {
+        return;
+    };
+    lab.submit(
+        "carol",
+        &["-J", "before", "--gres=gpu:a100:1", "-t", "5"],
+        "sleep 1",
+    );
     lab.wait_until_idle(SOON);
     // After that slurmctld no longer knows what the job held.
     let (takt, mut server, address) = serve(&lab, "");
-    lab.submit("alice", &["-J", "train", "--gres=gpu:a100:2", "-t", "5"], "sleep 12");
+    lab.submit(
+        "alice",
+        &["-J", "train", "--gres=gpu:a100:2", "-t", "5"],
+        "sleep 12",
+    );
     lab.submit("alice", &["-J", "compile", "-t", "5"], "sleep 12");
     wait_for_answer(
         &takt,
         "SELECT job_name, state, gpus, gpu_model FROM jobs ORDER BY job_name",
         "before,COMPLETED,,\ncompile,COMPLETED,0,\ntrain,COMPLETED,2,a100",
     );
-    wait_for_page(&address, "but without GPUs: AccountingStorageTRES in slurm.conf lacks");
+    wait_for_page(
+        &address,
+        "but without GPUs: AccountingStorageTRES in slurm.conf lacks",
+    );
     server.stop();
 }
 
 /// What rules and dashboards see of Slurm: its daemons, its nodes, who waits, and when something started last.
 #[test]
 fn the_servers_own_series_say_how_slurm_is() {
-    let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else { return };
+    let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
+        return;
+    };
     let (_takt, _server, address) = serve(&lab, "");
     let wait = |query: &str, value: &str| {
         let url = format!("http://{address}/api/v1/query");
         let mut last = String::new();
         let until = Instant::now() + SOON;
         while !last.contains(&format!(",\"{value}\"]")) {
-            assert!(Instant::now() < until, "{query}: expected {value}, the last answer was {last}");
+            assert!(
+                Instant::now() < until,
+                "{query}: expected {value}, the last answer was {last}"
+            );
             std::thread::sleep(Duration::from_millis(300));
-            last = http_get_with(&url, &[("query", query)], &[]).map(|page| page.body).unwrap_or_default();
+            last = http_get_with(&url, &[("query", query)], &[])
+                .map(|page| page.body)
+                .unwrap_or_default();
         }
     };
     wait("count(takt_slurm_up == 1)", "2");
     wait("takt_slurm_nodes{state=\"idle\",job=\"takt-server\"}", "3");
-    lab.run(&["scontrol", "update", "nodename=node1", "state=drain", "reason=bad fan"]);
-    wait("takt_slurm_node_unavailable{node=\"node1\",reason=\"bad fan\"}", "1");
+    lab.run(&[
+        "scontrol",
+        "update",
+        "nodename=node1",
+        "state=drain",
+        "reason=bad fan",
+    ]);
+    wait(
+        "takt_slurm_node_unavailable{node=\"node1\",reason=\"bad fan\"}",
+        "1",
+    );
     wait("takt_slurm_nodes{state=\"unavailable\"}", "1");
     lab.submit("bob", &["-t", "5", "--hold"], "sleep 1");
-    wait("sum by (reason) (takt_slurm_jobs_pending{reason=\"JobHeldUser\"})", "1");
+    wait(
+        "sum by (reason) (takt_slurm_jobs_pending{reason=\"JobHeldUser\"})",
+        "1",
+    );
     lab.submit("alice", &["-t", "5"], "sleep 300");
-    wait("time() - takt_slurm_last_start_timestamp_seconds < bool 600", "1");
+    wait(
+        "time() - takt_slurm_last_start_timestamp_seconds < bool 600",
+        "1",
+    );
     lab.stop(Service::Slurmdbd);
     wait("takt_slurm_up{daemon=\"slurmdbd\"}", "0");
     wait("takt_slurm_up{daemon=\"slurmctld\"}", "1");

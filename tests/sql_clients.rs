@@ -1,6 +1,9 @@
 //! SQL over PostgreSQL's protocol, asked by the real psql and the real drivers.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -34,7 +37,16 @@ impl Server {
     fn start(extra: &str) -> Self {
         let takt = Takt::fresh();
         takt.file("jobs.txt", JOBS);
-        takt.run(["import", "sacct", "jobs.txt", "--timezone", "Europe/Oslo", "--cluster", "lab"]).ok();
+        takt.run([
+            "import",
+            "sacct",
+            "jobs.txt",
+            "--timezone",
+            "Europe/Oslo",
+            "--cluster",
+            "lab",
+        ])
+        .ok();
         let exporter_address = format!("127.0.0.1:{}", free_port());
         let exporter = takt.start(["exporter", "--web.listen-address", &exporter_address]);
         let (page, port) = (format!("127.0.0.1:{}", free_port()), free_port());
@@ -52,10 +64,17 @@ impl Server {
             let answer = http_get(&format!("http://{page}/api/v1/query?query=node_load1")).ok()?;
             answer.body.contains("node_load1").then_some(())
         });
-        let server = Self { takt, daemon, port, _exporter: exporter };
+        let server = Self {
+            takt,
+            daemon,
+            port,
+            _exporter: exporter,
+        };
         // What PromQL sees at once, SQL sees with the next commit.
         let ask = ["sql", "SELECT 1 FROM node_load1 LIMIT 1", "--format", "csv"];
-        wait_for("samples in SQL", SOON, || server.takt.run(ask).stdout.contains("\n1").then_some(()));
+        wait_for("samples in SQL", SOON, || {
+            server.takt.run(ask).stdout.contains("\n1").then_some(())
+        });
         server
     }
 
@@ -66,9 +85,18 @@ impl Server {
     /// `psql -c` for each command; `connection` in libpq's words.
     fn psql_as(&self, connection: &str, password: Option<&str>, commands: &[&str]) -> Answer {
         let mut command = Command::new("psql");
-        command.args(["-X", "-A", "-t", &format!("host=127.0.0.1 port={} dbname=takt {connection}", self.port)]);
-        command.args(commands.iter().flat_map(|text| ["-c", text])).stdin(Stdio::null());
-        command.env_remove("PGPASSWORD").envs(password.map(|password| ("PGPASSWORD", password)));
+        command.args([
+            "-X",
+            "-A",
+            "-t",
+            &format!("host=127.0.0.1 port={} dbname=takt {connection}", self.port),
+        ]);
+        command
+            .args(commands.iter().flat_map(|text| ["-c", text]))
+            .stdin(Stdio::null());
+        command
+            .env_remove("PGPASSWORD")
+            .envs(password.map(|password| ("PGPASSWORD", password)));
         let output = command.output().unwrap();
         Answer {
             ok: output.status.success(),
@@ -80,9 +108,16 @@ impl Server {
     fn python(&self, script: &str, files: &[&str]) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
         let mut command = Command::new("/usr/bin/python3");
-        command.arg(folder.join(script)).args(["127.0.0.1", &self.port.to_string()]);
-        let output = command.args(files.iter().map(|file| folder.join(file))).output().unwrap();
-        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        command
+            .arg(folder.join(script))
+            .args(["127.0.0.1", &self.port.to_string()]);
+        let output = command
+            .args(files.iter().map(|file| folder.join(file)))
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr]
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+            .concat();
         assert!(output.status.success(), "{said}\n{}", self.daemon.log());
     }
 }
@@ -96,25 +131,43 @@ struct Answer {
 impl Answer {
     #[track_caller]
     fn ok(self) -> String {
-        assert!(self.ok && self.stderr.is_empty(), "{}{}", self.stdout, self.stderr);
+        assert!(
+            self.ok && self.stderr.is_empty(),
+            "{}{}",
+            self.stdout,
+            self.stderr
+        );
         self.stdout
     }
 
     #[track_caller]
     fn fails(self, said: &str) {
-        assert!(!self.ok && self.stderr.contains(said), "expected {said:?}:\n{}{}", self.stdout, self.stderr);
+        assert!(
+            !self.ok && self.stderr.contains(said),
+            "expected {said:?}:\n{}{}",
+            self.stdout,
+            self.stderr
+        );
     }
 }
 
 fn psql() -> Result<(), Skip> {
-    need(&[Needed { program: "psql", package: "postgresql-client" }])
+    need(&[Needed {
+        program: "psql",
+        package: "postgresql-client",
+    }])
 }
 
 fn python(module: &'static str, package: &'static str) -> Result<(), Skip> {
-    let known = Command::new("/usr/bin/python3").args(["-c", &format!("import {module}")]).output();
+    let known = Command::new("/usr/bin/python3")
+        .args(["-c", &format!("import {module}")])
+        .output();
     match known.is_ok_and(|output| output.status.success()) {
         true => Ok(()),
-        false => need(&[Needed { program: "no-such-python-module", package }]),
+        false => need(&[Needed {
+            program: "no-such-python-module",
+            package,
+        }]),
     }
 }
 
@@ -126,14 +179,28 @@ fn psql_shows_the_tables() {
     let server = Server::start("");
     let tables = server.psql(&["\\dt"]).ok();
     for table in ["jobs", "job_usage", "users", "nodes", "gpus", "samples"] {
-        assert!(tables.contains(&format!("public|{table}|table|takt\n")), "{tables}");
+        assert!(
+            tables.contains(&format!("public|{table}|table|takt\n")),
+            "{tables}"
+        );
     }
     let columns = server.psql(&["\\d jobs"]).ok();
-    assert!(columns.contains("submit_time|timestamp without time zone|||\n"), "{columns}");
+    assert!(
+        columns.contains("submit_time|timestamp without time zone|||\n"),
+        "{columns}"
+    );
     assert!(columns.contains("gpus|bigint|||\n"), "{columns}");
     let metrics = server.psql(&["\\dv"]).ok();
-    assert!(metrics.contains("metrics|node_load1|view|takt\n"), "{metrics}");
-    assert!(server.psql(&["\\d node_load1"]).ok().contains("node|text|||\n"));
+    assert!(
+        metrics.contains("metrics|node_load1|view|takt\n"),
+        "{metrics}"
+    );
+    assert!(
+        server
+            .psql(&["\\d node_load1"])
+            .ok()
+            .contains("node|text|||\n")
+    );
     for command in [
         "\\d",
         "\\d+ jobs",
@@ -150,9 +217,18 @@ fn psql_shows_the_tables() {
         "\\conninfo",
     ] {
         let answer = server.psql(&[command]);
-        assert!(answer.ok && !answer.stderr.contains("ERROR"), "{command}: {}", answer.stderr);
+        assert!(
+            answer.ok && !answer.stderr.contains("ERROR"),
+            "{command}: {}",
+            answer.stderr
+        );
     }
-    assert!(server.psql(&["\\d no_such_table"]).stderr.contains("Did not find any relation"));
+    assert!(
+        server
+            .psql(&["\\d no_such_table"])
+            .stderr
+            .contains("Did not find any relation")
+    );
     let answers = server.psql(&[
         "SELECT job_id, wait_seconds, run_seconds FROM jobs ORDER BY job_id LIMIT 1",
         "SELECT count(*) > 0 FROM node_load1 WHERE node = 'n1' AND ts > now() - INTERVAL 1 HOUR",
@@ -275,8 +351,16 @@ fn nobody_breaks_out() {
         let began = Instant::now();
         let answer = server.psql(&[attempt]);
         assert!(!answer.ok, "{attempt} was answered:\n{}", answer.stdout);
-        assert!(!answer.stdout.contains("hunter2") && !answer.stdout.contains("root:"), "{attempt}: {}", answer.stdout);
-        assert!(answer.stderr.contains("ERROR"), "{attempt} ended the connection:\n{}", answer.stderr);
+        assert!(
+            !answer.stdout.contains("hunter2") && !answer.stdout.contains("root:"),
+            "{attempt}: {}",
+            answer.stdout
+        );
+        assert!(
+            answer.stderr.contains("ERROR"),
+            "{attempt} ended the connection:\n{}",
+            answer.stderr
+        );
         assert!(began.elapsed() < SOON, "{attempt} went on");
     }
     assert_eq!(server.psql(&["SELECT count(*) FROM jobs"]).ok(), "3\n");
@@ -287,16 +371,38 @@ fn nobody_breaks_out() {
 fn certificate(folder: &Path) -> (PathBuf, PathBuf) {
     let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     let mut command = Command::new("openssl");
-    command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
-    command.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]).arg("-out").arg(&cert);
+    command.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]);
+    command
+        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .arg("-out")
+        .arg(&cert);
     let output = command.arg("-keyout").arg(&key).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     (cert, key)
 }
 
 #[test]
 fn passwords_and_tls() {
-    let needed = psql().and_then(|()| need(&[Needed { program: "openssl", package: "openssl" }]));
+    let needed = psql().and_then(|()| {
+        need(&[Needed {
+            program: "openssl",
+            package: "openssl",
+        }])
+    });
     if or_skip(needed).is_none() {
         return;
     }
@@ -310,25 +416,42 @@ fn passwords_and_tls() {
         cert.display(),
         key.display()
     ));
-    let ask = |connection: &str, password| server.psql_as(connection, password, &["SELECT current_user"]);
+    let ask =
+        |connection: &str, password| server.psql_as(connection, password, &["SELECT current_user"]);
     for connection in [
         "user=grafana sslmode=disable",
         "user=grafana sslmode=require channel_binding=require",
-        &format!("user=grafana sslmode=verify-full sslrootcert={}", cert.display()),
+        &format!(
+            "user=grafana sslmode=verify-full sslrootcert={}",
+            cert.display()
+        ),
     ] {
-        assert_eq!(ask(connection, Some("correct horse")).ok(), "grafana\n", "{connection}");
+        assert_eq!(
+            ask(connection, Some("correct horse")).ok(),
+            "grafana\n",
+            "{connection}"
+        );
     }
     ask("user=grafana", Some("correct hors")).fails("assword authentication failed");
     ask("user=nobody", Some("correct horse")).fails("assword authentication failed");
     ask("user=grafana passfile=/dev/null", Some("")).fails("no password supplied");
-    let in_sight = server.psql_as("user=grafana sslmode=require", Some("correct horse"), &["\\conninfo"]).ok();
+    let in_sight = server
+        .psql_as(
+            "user=grafana sslmode=require",
+            Some("correct horse"),
+            &["\\conninfo"],
+        )
+        .ok();
     assert!(in_sight.contains("TLSv1.3"), "{in_sight}");
 
     // What is replaced counts for the next client, without a restart.
     let renewed = tempfile::tempdir().unwrap();
     let (new_cert, new_key) = certificate(renewed.path());
     let verified = |cert: &Path| {
-        let connection = format!("user=grafana sslmode=verify-full sslrootcert={}", cert.display());
+        let connection = format!(
+            "user=grafana sslmode=verify-full sslrootcert={}",
+            cert.display()
+        );
         ask(&connection, Some("correct horse"))
     };
     let old_cert = renewed.path().join("old.pem");
@@ -339,14 +462,25 @@ fn passwords_and_tls() {
     std::fs::copy(&new_key, &key).unwrap();
     assert_eq!(verified(&new_cert).ok(), "grafana\n");
     verified(&old_cert).fails("certificate verify failed");
-    assert_eq!(ask("user=grafana channel_binding=require", Some("correct horse")).ok(), "grafana\n");
+    assert_eq!(
+        ask(
+            "user=grafana channel_binding=require",
+            Some("correct horse")
+        )
+        .ok(),
+        "grafana\n"
+    );
     std::fs::write(&passwords, "grafana:battery staple\n").unwrap();
     ask("user=grafana", Some("correct horse")).fails("assword authentication failed");
     std::fs::write(&passwords, "no password\n").unwrap();
-    assert_eq!(ask("user=grafana", Some("battery staple")).ok(), "grafana\n");
+    assert_eq!(
+        ask("user=grafana", Some("battery staple")).ok(),
+        "grafana\n"
+    );
 }
 
-const ENDLESS: &str = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3";
+const ENDLESS: &str =
+    "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3";
 
 #[test]
 fn a_statement_ends_when_it_is_cancelled_or_nobody_waits() {
@@ -368,13 +502,22 @@ fn a_statement_ends_when_it_is_cancelled_or_nobody_waits() {
          except psycopg.errors.QueryCanceled: pass\n",
         port = server.port
     );
-    let output = Command::new("/usr/bin/python3").args(["-c", &script]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new("/usr/bin/python3")
+        .args(["-c", &script])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 
     // A client that is gone without a word.
     let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     let startup = b"\0\x03\0\0user\0alice\0\0";
-    client.write_all(&(startup.len() as u32 + 4).to_be_bytes()).unwrap();
+    client
+        .write_all(&(startup.len() as u32 + 4).to_be_bytes())
+        .unwrap();
     client.write_all(startup).unwrap();
     let mut seen = Vec::new();
     while !seen.ends_with(b"Z\0\0\0\x05I") {
@@ -383,11 +526,17 @@ fn a_statement_ends_when_it_is_cancelled_or_nobody_waits() {
         seen.push(byte[0]);
     }
     client.write_all(b"Q").unwrap();
-    client.write_all(&(ENDLESS.len() as u32 + 5).to_be_bytes()).unwrap();
-    client.write_all(&[ENDLESS.as_bytes(), b"\0"].concat()).unwrap();
+    client
+        .write_all(&(ENDLESS.len() as u32 + 5).to_be_bytes())
+        .unwrap();
+    client
+        .write_all(&[ENDLESS.as_bytes(), b"\0"].concat())
+        .unwrap();
     wait_for("work", SOON, || (server.daemon.load() > 0.3).then_some(()));
     drop(client);
-    wait_for("the end of the work", SOON, || (server.daemon.load() < 0.2).then_some(()));
+    wait_for("the end of the work", SOON, || {
+        (server.daemon.load() < 0.2).then_some(())
+    });
 }
 
 #[test]
@@ -399,8 +548,14 @@ fn there_are_as_many_clients_as_may_be() {
     // Whoever comes before the server has noticed the end of the connection before is one too many.
     let held = wait_for("a refusal", SOON, || {
         let held = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
-        server.psql(&["SELECT 1"]).stderr.contains("too many clients already").then_some(held)
+        server
+            .psql(&["SELECT 1"])
+            .stderr
+            .contains("too many clients already")
+            .then_some(held)
     });
     drop(held);
-    wait_for("a place", SOON, || server.psql(&["SELECT 1"]).ok.then_some(()));
+    wait_for("a place", SOON, || {
+        server.psql(&["SELECT 1"]).ok.then_some(())
+    });
 }

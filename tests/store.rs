@@ -1,6 +1,9 @@
 //! `takt store`, and what a server's samples survive, with the real program.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -36,8 +39,9 @@ fn serve_with(takt: &Takt, store: &str) -> (Daemon, Daemon, String) {
         ),
     );
     let mut server = start(takt);
-    server
-        .wait_until("storing samples", SOON, || (metric(&address, "takt_store_samples_total")? > 3000.0).then_some(()));
+    server.wait_until("storing samples", SOON, || {
+        (metric(&address, "takt_store_samples_total")? > 3000.0).then_some(())
+    });
     (exporter, server, address)
 }
 
@@ -47,7 +51,10 @@ fn start(takt: &Takt) -> Daemon {
 
 fn metric(address: &str, name: &str) -> Option<f64> {
     let page = http_get(&format!("http://{address}/metrics")).ok()?.body;
-    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.parse().ok()
+    page.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?
+        .parse()
+        .ok()
 }
 
 fn json(takt: &Takt, arguments: &[&str]) -> Value {
@@ -55,7 +62,17 @@ fn json(takt: &Takt, arguments: &[&str]) -> Value {
 }
 
 fn samples(takt: &Takt) -> i64 {
-    json(takt, &["sql", "--format", "json", "SELECT count(*) AS n FROM samples"])[0]["n"].as_i64().unwrap()
+    json(
+        takt,
+        &[
+            "sql",
+            "--format",
+            "json",
+            "SELECT count(*) AS n FROM samples",
+        ],
+    )[0]["n"]
+        .as_i64()
+        .unwrap()
 }
 
 const SEAL: [&str; 4] = ["store", "seal", "--format", "json"];
@@ -67,13 +84,24 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
     let (_exporter, mut server, _) = serve(&takt);
     let kept = json(&takt, &SEAL);
     assert!(kept["rows"].as_u64().unwrap() > 1000, "{kept}");
-    assert_eq!(json(&takt, &["store", "verify", "--format", "json"]), Value::Array(Vec::new()));
+    assert_eq!(
+        json(&takt, &["store", "verify", "--format", "json"]),
+        Value::Array(Vec::new())
+    );
     let stat = json(&takt, &STAT);
     assert_eq!(stat["blocks"].as_array().unwrap().len(), 1);
     // Asked while the server scrapes on: nothing of the other node goes.
     let said = takt.run(["store", "delete", "--node", "g02"]).fails(2);
-    assert!(said.contains("this deletes every stored sample of {node=\"g02\"} for good; say --yes"), "{said}");
-    let deleted = json(&takt, &["store", "delete", "--node", "g02", "--yes", "--format", "json"]);
+    assert!(
+        said.contains("this deletes every stored sample of {node=\"g02\"} for good; say --yes"),
+        "{said}"
+    );
+    let deleted = json(
+        &takt,
+        &[
+            "store", "delete", "--node", "g02", "--yes", "--format", "json",
+        ],
+    );
     assert!(deleted["rows"].as_u64().unwrap() > 500, "{deleted}");
     server.wait_until("storing samples after the first block", SOON, || {
         (json(&takt, &STAT)["hot_samples"].as_u64()? > 0).then_some(())
@@ -84,27 +112,43 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
     json(&takt, &SEAL);
     let stat = json(&takt, &STAT);
     // One more where samples came between the first sealing and the deletion.
-    assert!(stat["blocks"].as_array().unwrap().len() >= 2 && stat["hot_samples"] == 0, "{stat}");
+    assert!(
+        stat["blocks"].as_array().unwrap().len() >= 2 && stat["hot_samples"] == 0,
+        "{stat}"
+    );
     let before = samples(&takt);
-    takt.run(["store", "delete", "--selector", "{node=\"g02\"}", "--yes"]).ok();
+    takt.run(["store", "delete", "--selector", "{node=\"g02\"}", "--yes"])
+        .ok();
     let sql = "SELECT count(DISTINCT json_extract_string(labels, '$.node')) AS n FROM samples";
     assert_eq!(json(&takt, &["sql", "--format", "json", sql])[0]["n"], 1);
     assert!(samples(&takt) <= before, "deleting makes no samples");
-    let said = takt.run(["store", "delete", "--selector", "up{", "--yes"]).fails(2);
-    assert!(said.contains("parse error") || said.contains("unexpected"), "{said}");
+    let said = takt
+        .run(["store", "delete", "--selector", "up{", "--yes"])
+        .fails(2);
+    assert!(
+        said.contains("parse error") || said.contains("unexpected"),
+        "{said}"
+    );
     takt.run(["store", "verify"]).ok();
 
     // A damaged file is named, and the exit code says so.
     let stat = json(&takt, &STAT);
     let name = stat["blocks"][0]["name"].as_str().unwrap();
-    let file = takt.data_directory().join("blocks/raw").join(name).join("samples.parquet");
+    let file = takt
+        .data_directory()
+        .join("blocks/raw")
+        .join(name)
+        .join("samples.parquet");
     let mut content = std::fs::read(&file).unwrap();
     let middle = content.len() / 2;
     content[middle] ^= 0x40;
     std::fs::write(&file, content).unwrap();
     let run = takt.run(["store", "verify"]);
     assert_eq!(run.code, Some(1));
-    assert!(run.stdout.contains(name) && run.stderr.contains("1 damaged blocks"), "{run:?}");
+    assert!(
+        run.stdout.contains(name) && run.stderr.contains("1 damaged blocks"),
+        "{run:?}"
+    );
 }
 
 #[test]
@@ -150,16 +194,29 @@ fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
         });
         assert_eq!(metric(&address, "takt_store_damaged_files"), Some(1.0));
         let said = server.log();
-        let aside = said.lines().find(|line| line.contains("set a damaged file aside") && line.contains(name));
-        assert!(aside.is_some_and(|line| line.contains(".damaged-")), "{said}");
+        let aside = said
+            .lines()
+            .find(|line| line.contains("set a damaged file aside") && line.contains(name));
+        assert!(
+            aside.is_some_and(|line| line.contains(".damaged-")),
+            "{said}"
+        );
     };
     let mut server = start(&takt);
     is_counted(&mut server, "hot.duckdb.wal");
     assert!(samples(&takt) >= block["rows"].as_i64().unwrap());
     server.stop();
 
-    let path = takt.data_directory().join("blocks/raw").join(block["name"].as_str().unwrap());
-    std::fs::OpenOptions::new().write(true).open(path.join("samples.parquet")).unwrap().set_len(100).unwrap();
+    let path = takt
+        .data_directory()
+        .join("blocks/raw")
+        .join(block["name"].as_str().unwrap());
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(path.join("samples.parquet"))
+        .unwrap()
+        .set_len(100)
+        .unwrap();
     let mut server = start(&takt);
     is_counted(&mut server, block["name"].as_str().unwrap());
     assert!(!path.exists() && samples(&takt) > 0);
@@ -168,12 +225,16 @@ fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
 /// The disk is full while samples are sealed, and for a while after that.
 #[test]
 fn a_disk_that_is_full_while_samples_are_sealed_loses_none() {
-    let Some(()) = or_skip(need_root()) else { return };
+    let Some(()) = or_skip(need_root()) else {
+        return;
+    };
     let takt = Takt::fresh();
     let mount = Mount::tmpfs(&takt.data_directory(), "size=64m");
     let (_exporter, mut server, _) = serve_with(&takt, "min_free_bytes = 0\n");
     let watermark = "SELECT epoch_ms(max(ts)) AS n FROM samples";
-    let until = json(&takt, &["sql", "--format", "json", watermark])[0]["n"].as_i64().unwrap();
+    let until = json(&takt, &["sql", "--format", "json", watermark])[0]["n"]
+        .as_i64()
+        .unwrap();
     let before = || {
         let sql = format!("SELECT count(*) AS n FROM samples WHERE epoch_ms(ts) <= {until}");
         let run = takt.run(["sql", "--format", "json", &sql]);
@@ -187,12 +248,18 @@ fn a_disk_that_is_full_while_samples_are_sealed_loses_none() {
         // What is left of the disk may take a small block.
         (run.code != Some(0)).then_some(run.stderr)
     });
-    assert!(said.contains("No space left") || said.contains("less than"), "{said}");
-    server
-        .wait_until("saying that samples wait", SOON, || server_says(&takt, "samples cannot be written").then_some(()));
+    assert!(
+        said.contains("No space left") || said.contains("less than"),
+        "{said}"
+    );
+    server.wait_until("saying that samples wait", SOON, || {
+        server_says(&takt, "samples cannot be written").then_some(())
+    });
     assert!(server.is_running());
     mount.free();
-    server.wait_until("sealing again", SOON, || (takt.run(SEAL).code == Some(0)).then_some(()));
+    server.wait_until("sealing again", SOON, || {
+        (takt.run(SEAL).code == Some(0)).then_some(())
+    });
     assert_eq!(server.wait_until("answering", SOON, before), expected);
     takt.run(["store", "verify"]).ok();
     server.stop();
@@ -207,7 +274,9 @@ fn server_says(takt: &Takt, words: &str) -> bool {
 /// is there when the disk is mended.
 #[test]
 fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
-    let Some(()) = or_skip(need_root().and_then(|()| need_program("mkfs.ext4").map(drop))) else { return };
+    let Some(()) = or_skip(need_root().and_then(|()| need_program("mkfs.ext4").map(drop))) else {
+        return;
+    };
     let takt = Takt::fresh();
     let image = takt.directory().join("disk.img");
     let mount = Mount::ext4(&takt.data_directory(), &image, 128 << 20);
@@ -216,13 +285,21 @@ fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
     let watermark = server.wait_until("publishing a watermark", SOON, || {
         metric(&address, "takt_store_watermark_timestamp_seconds").filter(|seconds| *seconds > 0.0)
     });
-    let sql = format!("SELECT count(*) AS n FROM samples WHERE epoch_ms(ts) <= {}", (watermark * 1000.0) as i64);
-    let count = |takt: &Takt| json(takt, &["sql", "--format", "json", &sql])[0]["n"].as_i64().unwrap();
+    let sql = format!(
+        "SELECT count(*) AS n FROM samples WHERE epoch_ms(ts) <= {}",
+        (watermark * 1000.0) as i64
+    );
+    let count = |takt: &Takt| {
+        json(takt, &["sql", "--format", "json", &sql])[0]["n"]
+            .as_i64()
+            .unwrap()
+    };
     let expected = count(&takt);
     assert!(expected > 3000);
     mount.again("abort");
     server.wait_until("saying that samples wait", SOON, || {
-        (server_says(&takt, "samples cannot be written") || server_says(&takt, "became invalid")).then_some(())
+        (server_says(&takt, "samples cannot be written") || server_says(&takt, "became invalid"))
+            .then_some(())
     });
     assert!(
         server_says(&takt, "Read-only file system") || server_says(&takt, "Input/output error"),
@@ -260,22 +337,34 @@ fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
         "--config",
         "takt.toml",
     ]);
-    command.current_dir(takt.directory()).env("TAKT_DATA_DIR", takt.data_directory());
+    command
+        .current_dir(takt.directory())
+        .env("TAKT_DATA_DIR", takt.data_directory());
     let log = takt.directory().join("again.log");
     let mut server = Daemon::start("takt", command, &log);
-    server
-        .wait_until("storing samples", SOON, || (metric(&address, "takt_store_samples_total")? > 1000.0).then_some(()));
+    server.wait_until("storing samples", SOON, || {
+        (metric(&address, "takt_store_samples_total")? > 1000.0).then_some(())
+    });
     let before = samples(&takt);
-    let written = std::fs::metadata(takt.data_directory().join("hot.duckdb.wal")).unwrap().len();
+    let written = std::fs::metadata(takt.data_directory().join("hot.duckdb.wal"))
+        .unwrap()
+        .len();
     limit_files(&server, Some(written + 100_000));
     server.wait_until("opening the database anew", SOON, || {
         // This asks for a checkpoint.
         takt.run(SEAL);
-        std::fs::read_to_string(&log).is_ok_and(|log| log.contains("opened anew")).then_some(())
+        std::fs::read_to_string(&log)
+            .is_ok_and(|log| log.contains("opened anew"))
+            .then_some(())
     });
     limit_files(&server, None);
     server.wait_until("having more samples than before", SOON, || {
-        let run = takt.run(["sql", "--format", "json", "SELECT count(*) AS n FROM samples"]);
+        let run = takt.run([
+            "sql",
+            "--format",
+            "json",
+            "SELECT count(*) AS n FROM samples",
+        ]);
         let rows: Value = serde_json::from_str(&run.stdout).ok()?;
         (rows[0]["n"].as_i64()? > before).then_some(())
     });
@@ -287,25 +376,39 @@ fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
 #[test]
 fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
     let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
-    let Some(()) = or_skip(need_file(library, "libfaketime")) else { return };
+    let Some(()) = or_skip(need_file(library, "libfaketime")) else {
+        return;
+    };
     let takt = Takt::fresh();
     let (_exporter, mut server, address) = serve(&takt);
     server.stop();
     let set_clock = |hours: i64| {
         // Renamed into place: it is read at each look at the clock.
         takt.file("clock.new", format!("{hours:+}h"));
-        std::fs::rename(takt.directory().join("clock.new"), takt.directory().join("clock")).unwrap();
+        std::fs::rename(
+            takt.directory().join("clock.new"),
+            takt.directory().join("clock"),
+        )
+        .unwrap();
     };
     set_clock(0);
     let mut command = takt.command(["serve", "--config", "takt.toml"]);
-    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", takt.directory().join("clock"));
-    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    command
+        .env("LD_PRELOAD", library)
+        .env("FAKETIME_TIMESTAMP_FILE", takt.directory().join("clock"));
+    command
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     let mut server = Daemon::start("takt", command, &takt.directory().join("takt.log"));
 
     let mut expected = samples(&takt);
     for hours in [1, 0, -1, 0] {
         set_clock(hours);
-        let shown = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() + hours as f64 * 3600.0;
+        let shown = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs_f64()
+            + hours as f64 * 3600.0;
         let what = format!("storing samples by a clock that is {hours:+} h wrong");
         let newest = server.wait_until(&what, SOON, || {
             let sql = format!(
@@ -317,13 +420,22 @@ fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
             (rows[0]["n"].as_i64()? > 500).then(|| rows[0]["newest"].as_f64())?
         });
         let query = "count(up%7Bnode%3D%22g01%22%7D%20%3D%3D%201)";
-        let answer = http_get(&format!("http://{address}/api/v1/query?query={query}&time={newest}")).unwrap().body;
+        let answer = http_get(&format!(
+            "http://{address}/api/v1/query?query={query}&time={newest}"
+        ))
+        .unwrap()
+        .body;
         assert!(answer.contains(r#""value""#), "{hours:+} h: {answer}");
         let now = samples(&takt);
         assert!(now > expected, "{now} after {expected}, {hours:+} h");
         expected = now;
     }
-    assert_eq!(server.log().matches("the clock was set back").count(), 2, "{}", server.log());
+    assert_eq!(
+        server.log().matches("the clock was set back").count(),
+        2,
+        "{}",
+        server.log()
+    );
     json(&takt, &SEAL);
     server.stop();
     assert!(samples(&takt) >= expected);
@@ -334,6 +446,14 @@ fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
 
 fn limit_files(server: &Daemon, bytes: Option<u64>) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Fsize);
-    let limit = Rlimit { current: bytes.or(maximum), maximum };
-    prlimit(Pid::from_raw(server.pid().cast_signed()), Resource::Fsize, limit).unwrap();
+    let limit = Rlimit {
+        current: bytes.or(maximum),
+        maximum,
+    };
+    prlimit(
+        Pid::from_raw(server.pid().cast_signed()),
+        Resource::Fsize,
+        limit,
+    )
+    .unwrap();
 }

@@ -104,7 +104,11 @@ impl Posted {
     ///
     /// # Errors
     /// Where it cannot be an alert.
-    pub fn into_alert(self, now: Timestamp, resolve_timeout: Duration) -> Result<Alert, PostedError> {
+    pub fn into_alert(
+        self,
+        now: Timestamp,
+        resolve_timeout: Duration,
+    ) -> Result<Alert, PostedError> {
         let starts_at = self.starts_at.or(self.ends_at).unwrap_or(now);
         let is_timeout = self.ends_at.is_none();
         let ends_at = self.ends_at.unwrap_or(now.plus(resolve_timeout));
@@ -142,7 +146,9 @@ impl AlertBook {
 
     /// Gives an alert other words; most evaluations do not, so they are compared first.
     pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)]) {
-        let Some(alert) = self.0.get_mut(&fingerprint) else { return };
+        let Some(alert) = self.0.get_mut(&fingerprint) else {
+            return;
+        };
         let is_same = |(name, text): &(String, String)| alert.annotations.get(name) == Some(text);
         if alert.annotations.len() != words.len() || !words.iter().all(is_same) {
             alert.annotations = words.iter().cloned().collect();
@@ -156,15 +162,28 @@ impl AlertBook {
 
     /// All alerts, resolved ones that are still remembered among them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Fingerprint, &Alert)> {
-        self.0.iter().map(|(fingerprint, alert)| (*fingerprint, alert))
+        self.0
+            .iter()
+            .map(|(fingerprint, alert)| (*fingerprint, alert))
     }
 
     /// Forgets resolved alerts that nobody needs any more, and says which.
-    pub fn forget_resolved(&mut self, now: Timestamp, is_needed: impl Fn(Fingerprint) -> bool) -> Vec<Fingerprint> {
-        let is_over = |fingerprint: &Fingerprint, alert: &Alert| alert.is_resolved(now) && !is_needed(*fingerprint);
-        let gone: Vec<_> =
-            self.0.iter().filter(|(print, alert)| is_over(print, alert)).map(|(print, _)| *print).collect();
-        gone.iter().for_each(|fingerprint| drop(self.0.remove(fingerprint)));
+    pub fn forget_resolved(
+        &mut self,
+        now: Timestamp,
+        is_needed: impl Fn(Fingerprint) -> bool,
+    ) -> Vec<Fingerprint> {
+        let is_over = |fingerprint: &Fingerprint, alert: &Alert| {
+            alert.is_resolved(now) && !is_needed(*fingerprint)
+        };
+        let gone: Vec<_> = self
+            .0
+            .iter()
+            .filter(|(print, alert)| is_over(print, alert))
+            .map(|(print, _)| *print)
+            .collect();
+        gone.iter()
+            .for_each(|fingerprint| drop(self.0.remove(fingerprint)));
         gone
     }
 }
@@ -179,7 +198,12 @@ mod tests {
 
     fn posted(starts: Option<i64>, ends: Option<i64>) -> Posted {
         let labels = [("alertname", "A")].into_iter().collect();
-        Posted { labels, starts_at: starts.map(at), ends_at: ends.map(at), ..Posted::default() }
+        Posted {
+            labels,
+            starts_at: starts.map(at),
+            ends_at: ends.map(at),
+            ..Posted::default()
+        }
     }
 
     #[test]
@@ -192,7 +216,13 @@ mod tests {
             (Some(900), Some(800), Err(PostedError::Backwards)),
         ] {
             let alert = posted(starts, ends).into_alert(at(1000), RESOLVE_TIMEOUT);
-            let seen = alert.map(|a| (a.starts_at.0 / 1000, a.ends_at.unwrap().0 / 1000, a.is_timeout));
+            let seen = alert.map(|a| {
+                (
+                    a.starts_at.0 / 1000,
+                    a.ends_at.unwrap().0 / 1000,
+                    a.is_timeout,
+                )
+            });
             assert_eq!(seen, expected, "{starts:?} {ends:?}");
         }
         let nothing = Posted::default().into_alert(at(1), RESOLVE_TIMEOUT);
@@ -205,31 +235,63 @@ mod tests {
     #[test]
     fn what_is_said_again_is_merged() {
         let cases: &[(&str, Pushes, (i64, i64))] = &[
-            ("firing goes on, the beginning stays", &[(100, 100, None), (160, 150, None)], (100, 460)),
-            ("an end that is known", &[(100, 100, None), (160, 100, Some(160))], (100, 160)),
+            (
+                "firing goes on, the beginning stays",
+                &[(100, 100, None), (160, 150, None)],
+                (100, 460),
+            ),
+            (
+                "an end that is known",
+                &[(100, 100, None), (160, 100, Some(160))],
+                (100, 160),
+            ),
             (
                 "a known end in the future beats an earlier one",
                 &[(100, 100, Some(900)), (160, 100, Some(500))],
                 (100, 900),
             ),
-            ("a guessed end does not", &[(100, 100, None), (160, 100, Some(300))], (100, 300)),
-            ("of two ends in the past the later counts", &[(160, 100, Some(155)), (170, 100, Some(150))], (100, 155)),
-            ("after its end a new episode begins", &[(160, 100, Some(150)), (400, 400, None)], (400, 700)),
+            (
+                "a guessed end does not",
+                &[(100, 100, None), (160, 100, Some(300))],
+                (100, 300),
+            ),
+            (
+                "of two ends in the past the later counts",
+                &[(160, 100, Some(155)), (170, 100, Some(150))],
+                (100, 155),
+            ),
+            (
+                "after its end a new episode begins",
+                &[(160, 100, Some(150)), (400, 400, None)],
+                (400, 700),
+            ),
         ];
         for (name, pushes, expected) in cases {
             let mut book = AlertBook::default();
             for (now, starts, ends) in *pushes {
-                book.take(posted(Some(*starts), *ends).into_alert(at(*now), RESOLVE_TIMEOUT).unwrap());
+                book.take(
+                    posted(Some(*starts), *ends)
+                        .into_alert(at(*now), RESOLVE_TIMEOUT)
+                        .unwrap(),
+                );
             }
             let (_, known) = book.iter().next().unwrap();
-            assert_eq!((known.starts_at.0 / 1000, known.ends_at.unwrap().0 / 1000), *expected, "{name}");
+            assert_eq!(
+                (known.starts_at.0 / 1000, known.ends_at.unwrap().0 / 1000),
+                *expected,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn resolved_alerts_are_kept_while_somebody_needs_them() {
         let mut book = AlertBook::default();
-        book.take(posted(Some(1), Some(5)).into_alert(at(5), RESOLVE_TIMEOUT).unwrap());
+        book.take(
+            posted(Some(1), Some(5))
+                .into_alert(at(5), RESOLVE_TIMEOUT)
+                .unwrap(),
+        );
         assert!(book.forget_resolved(at(4), |_| false).is_empty());
         assert!(book.forget_resolved(at(6), |_| true).is_empty());
         assert_eq!(book.forget_resolved(at(6), |_| false).len(), 1);

@@ -103,25 +103,56 @@ impl AlertsConfig {
     /// # Errors
     /// The first key whose value cannot be right.
     pub fn validate(&self, has_email: bool) -> Result<(), AlertsConfigError> {
-        let wrong = |key, expected, found: &str| Err(AlertsConfigError { key, expected, found: found.to_owned() });
+        let wrong = |key, expected, found: &str| {
+            Err(AlertsConfigError {
+                key,
+                expected,
+                found: found.to_owned(),
+            })
+        };
         if self.alertmanager_file.is_some() && self.has_short_form() {
-            return wrong("alertmanager_file", "either this file or the keys of single channels", "both");
+            return wrong(
+                "alertmanager_file",
+                "either this file or the keys of single channels",
+                "both",
+            );
         }
         if !self.email_to.is_empty() && !has_email {
-            return wrong("email_to", "`server` and `from` in [email]", "no mail server");
+            return wrong(
+                "email_to",
+                "`server` and `from` in [email]",
+                "no mail server",
+            );
         }
         if let Some(address) = self.email_to.iter().find(|address| !address.contains('@')) {
-            return wrong("email_to", "addresses such as ops@lab.example", &format!("{address:?}"));
+            return wrong(
+                "email_to",
+                "addresses such as ops@lab.example",
+                &format!("{address:?}"),
+            );
         }
         match (&self.slack_channel, &self.slack_token_file) {
-            (Some(_), None) => return wrong("slack_token_file", "the file with the token of a bot", "nothing"),
-            (None, Some(_)) => return wrong("slack_channel", "the channel that the bot writes to", "nothing"),
+            (Some(_), None) => {
+                return wrong(
+                    "slack_token_file",
+                    "the file with the token of a bot",
+                    "nothing",
+                );
+            }
+            (None, Some(_)) => {
+                return wrong(
+                    "slack_channel",
+                    "the channel that the bot writes to",
+                    "nothing",
+                );
+            }
             _ => {}
         }
         if self.ntfy_token_file.is_some() && self.ntfy_topic.is_none() {
             return wrong("ntfy_topic", "the topic that the token is for", "nothing");
         }
-        let some = |url: &'static str, value: &Option<String>| value.clone().map(|value| (url, value));
+        let some =
+            |url: &'static str, value: &Option<String>| value.clone().map(|value| (url, value));
         let urls = [
             some("webhook_url", &self.webhook_url),
             some("heartbeat_url", &self.heartbeat_url),
@@ -131,17 +162,33 @@ impl AlertsConfig {
         ];
         for (key, url) in urls.into_iter().flatten() {
             if !url.starts_with("http://") && !url.starts_with("https://") {
-                return wrong(key, "an address that begins with http:// or https://", &format!("{url:?}"));
+                return wrong(
+                    key,
+                    "an address that begins with http:// or https://",
+                    &format!("{url:?}"),
+                );
             }
         }
         if !(1..=3600).contains(&self.interval_seconds) {
-            return wrong("interval_seconds", "1 to 3600", &self.interval_seconds.to_string());
+            return wrong(
+                "interval_seconds",
+                "1 to 3600",
+                &self.interval_seconds.to_string(),
+            );
         }
         if !(5..=86_400).contains(&self.heartbeat_seconds) {
-            return wrong("heartbeat_seconds", "5 to 86400", &self.heartbeat_seconds.to_string());
+            return wrong(
+                "heartbeat_seconds",
+                "5 to 86400",
+                &self.heartbeat_seconds.to_string(),
+            );
         }
         if !(5..=86_400).contains(&self.patience_seconds) {
-            return wrong("patience_seconds", "5 to 86400", &self.patience_seconds.to_string());
+            return wrong(
+                "patience_seconds",
+                "5 to 86400",
+                &self.patience_seconds.to_string(),
+            );
         }
         Ok(())
     }
@@ -163,7 +210,9 @@ impl AlertsConfig {
     /// Owners of jobs are told where their addresses are known; else what concerns them goes into the digest.
     pub fn in_long_form(&self, routes: &str, knows_owners: bool) -> String {
         let (before, after) = routes.split_once("\nreceivers:").unwrap_or((routes, ""));
-        let after = after.split_once("\ninhibit_rules:").map_or("", |(_, rules)| rules);
+        let after = after
+            .split_once("\ninhibit_rules:")
+            .map_or("", |(_, rules)| rules);
         // A string of JSON is one of YAML.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let path = |path: &PathBuf| quoted(&path.to_string_lossy());
@@ -177,20 +226,34 @@ impl AlertsConfig {
             );
         }
         if let Some(file) = &self.slack_webhook_file {
-            let _ = writeln!(slack, "      - {{api_url_file: {}, send_resolved: true}}", path(file));
+            let _ = writeln!(
+                slack,
+                "      - {{api_url_file: {}, send_resolved: true}}",
+                path(file)
+            );
         }
         if !slack.is_empty() {
             let _ = write!(channels, "    slack_configs:\n{slack}");
         }
         if !self.email_to.is_empty() {
             let to = quoted(&self.email_to.join(", "));
-            let _ = writeln!(channels, "    email_configs:\n      - {{to: {to}, send_resolved: true}}");
+            let _ = writeln!(
+                channels,
+                "    email_configs:\n      - {{to: {to}, send_resolved: true}}"
+            );
         }
         if let Some(url) = &self.webhook_url {
-            let _ = writeln!(channels, "    webhook_configs:\n      - {{url: {}}}", quoted(url));
+            let _ = writeln!(
+                channels,
+                "    webhook_configs:\n      - {{url: {}}}",
+                quoted(url)
+            );
         }
         if let Some(topic) = &self.ntfy_topic {
-            let token = self.ntfy_token_file.as_ref().map(|file| format!(", token_file: {}", path(file)));
+            let token = self
+                .ntfy_token_file
+                .as_ref()
+                .map(|file| format!(", token_file: {}", path(file)));
             let (topic, url) = (quoted(topic), quoted(&self.ntfy_url));
             let _ = writeln!(
                 channels,
@@ -211,9 +274,13 @@ impl AlertsConfig {
 
 /// The routes without those to the owners of jobs, which stand between two comments.
 fn without_owners(routes: &str) -> String {
-    let parts =
-        routes.split_once(OWNERS_BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(OWNERS_END)?.1)));
-    parts.map_or_else(|| routes.to_owned(), |(before, after)| format!("{before}{after}"))
+    let parts = routes
+        .split_once(OWNERS_BEGIN)
+        .and_then(|(before, rest)| Some((before, rest.split_once(OWNERS_END)?.1)));
+    parts.map_or_else(
+        || routes.to_owned(),
+        |(before, after)| format!("{before}{after}"),
+    )
 }
 
 const OWNERS_BEGIN: &str = "    # What hit a job is its owner's business.";

@@ -17,9 +17,15 @@ impl Fingerprint {
     pub fn of(labels: &Labels) -> Self {
         let add = |hash: u64, text: &str| {
             let bytes = text.bytes().chain([0xff]);
-            bytes.fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+            bytes.fold(hash, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+            })
         };
-        Self(labels.iter().fold(OFFSET, |hash, (name, value)| add(add(hash, name), value)))
+        Self(
+            labels
+                .iter()
+                .fold(OFFSET, |hash, (name, value)| add(add(hash, name), value)),
+        )
     }
 }
 
@@ -46,7 +52,9 @@ impl Serialize for Fingerprint {
 
 impl<'de> Deserialize<'de> for Fingerprint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
     }
 }
 
@@ -56,13 +64,17 @@ mod tests {
 
     #[test]
     fn no_labels_are_the_offset_and_each_byte_counts() {
-        assert_eq!(Fingerprint::of(&Labels::new()).to_string(), "cbf29ce484222325");
+        assert_eq!(
+            Fingerprint::of(&Labels::new()).to_string(),
+            "cbf29ce484222325"
+        );
         let of = |name: &str, value: &str| Fingerprint::of(&[(name, value)].into_iter().collect());
         // The 0xff behind name and value keeps these two apart.
         assert_ne!(of("ab", "c"), of("a", "bc"));
         // FNV-1a of the bytes `a ff b ff`, worked out by hand with the two constants above.
-        let by_hand =
-            [b'a', 0xff, b'b', 0xff].iter().fold(OFFSET, |hash, b| (hash ^ u64::from(*b)).wrapping_mul(PRIME));
+        let by_hand = [b'a', 0xff, b'b', 0xff]
+            .iter()
+            .fold(OFFSET, |hash, b| (hash ^ u64::from(*b)).wrapping_mul(PRIME));
         assert_eq!(of("a", "b"), Fingerprint(by_hand));
     }
 

@@ -89,7 +89,9 @@ mod tests {
     #[test]
     fn the_fifth_change_within_an_hour_is_flapping_and_an_hour_of_rest_ends_it() {
         let mut flapping = Flapping::default();
-        let verdicts: Vec<_> = (0..7).map(|n| flapping.change(n % 2 == 0, minute(n * 10))).collect();
+        let verdicts: Vec<_> = (0..7)
+            .map(|n| flapping.change(n % 2 == 0, minute(n * 10)))
+            .collect();
         use Verdict::{Hush, Tell, TellFlapping};
         assert_eq!(verdicts, [Tell, Tell, Tell, Tell, TellFlapping, Hush, Hush]);
         assert_eq!(flapping.settled(minute(60 + 59)), None);
@@ -102,7 +104,11 @@ mod tests {
     fn changes_that_are_far_apart_are_told() {
         let mut flapping = Flapping::default();
         for n in 0..50 {
-            assert_eq!(flapping.change(n % 2 == 0, minute(n * 16)), Verdict::Tell, "change {n}");
+            assert_eq!(
+                flapping.change(n % 2 == 0, minute(n * 16)),
+                Verdict::Tell,
+                "change {n}"
+            );
         }
     }
 }

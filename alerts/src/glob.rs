@@ -17,8 +17,15 @@ pub fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
             continue;
         }
         let mut next = Vec::new();
-        for folder in found.iter().filter(|path| path.as_os_str().is_empty() || path.is_dir()) {
-            let shown = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        for folder in found
+            .iter()
+            .filter(|path| path.as_os_str().is_empty() || path.is_dir())
+        {
+            let shown = if folder.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                folder
+            };
             for entry in std::fs::read_dir(shown)? {
                 let entry = entry?.file_name();
                 if fits(&name, &entry.to_string_lossy()) {
@@ -35,11 +42,15 @@ pub fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
 fn fits(pattern: &str, name: &str) -> bool {
     match pattern.chars().next() {
         None => name.is_empty(),
-        Some('*') => {
-            name.char_indices().map(|(at, _)| at).chain([name.len()]).any(|at| fits(&pattern[1..], &name[at..]))
-        }
+        Some('*') => name
+            .char_indices()
+            .map(|(at, _)| at)
+            .chain([name.len()])
+            .any(|at| fits(&pattern[1..], &name[at..])),
         Some(sign) => match name.chars().next() {
-            Some(first) if sign == '?' || sign == first => fits(&pattern[sign.len_utf8()..], &name[first.len_utf8()..]),
+            Some(first) if sign == '?' || sign == first => {
+                fits(&pattern[sign.len_utf8()..], &name[first.len_utf8()..])
+            }
             _ => false,
         },
     }

@@ -4,7 +4,9 @@ use crate::fingerprint::Fingerprint;
 use crate::ports::{Query, Sample, SampleSink};
 use crate::rules::{ALERT_NAME, Group, RecordingRule, Rule, RuleFile};
 use crate::schedule::Schedule;
-use crate::state::{EvalError, Instance, Instances, Reason, RuleKey, State, Surroundings, Transition};
+use crate::state::{
+    EvalError, Instance, Instances, Reason, RuleKey, State, Surroundings, Transition,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
@@ -83,7 +85,10 @@ pub struct Defaults {
 impl GroupRun {
     /// The groups of a file, none of them evaluated yet.
     pub fn of_file(file: &RuleFile, defaults: Defaults) -> Vec<Self> {
-        file.groups.iter().map(|group| Self::new(&file.name, group.clone(), defaults)).collect()
+        file.groups
+            .iter()
+            .map(|group| Self::new(&file.name, group.clone(), defaults))
+            .collect()
     }
 
     fn new(file: &str, group: Group, defaults: Defaults) -> Self {
@@ -92,7 +97,11 @@ impl GroupRun {
         for rule in &group.rules {
             let nth = alike.entry(rule.name()).or_default();
             *nth += 1;
-            let suffix = if *nth > 1 { format!("#{nth}") } else { String::new() };
+            let suffix = if *nth > 1 {
+                format!("#{nth}")
+            } else {
+                String::new()
+            };
             let key = RuleKey(format!("{file}:{}/{}{suffix}", group.name, rule.name()).into());
             rules.push(RuleRun {
                 key,
@@ -101,10 +110,21 @@ impl GroupRun {
                 last: Ran::default(),
             });
         }
-        let schedule = Schedule::new(file, &group.name, group.interval.unwrap_or(defaults.interval));
+        let schedule = Schedule::new(
+            file,
+            &group.name,
+            group.interval.unwrap_or(defaults.interval),
+        );
         let file = file.to_owned();
         let query_offset = group.query_offset.unwrap_or(defaults.query_offset);
-        Self { file, query_offset, group, rules, schedule, last: Ran::default() }
+        Self {
+            file,
+            query_offset,
+            group,
+            rules,
+            schedule,
+            last: Ran::default(),
+        }
     }
 
     /// The rules and when they are evaluated.
@@ -130,7 +150,11 @@ impl GroupRun {
     /// The rules with all that is known of them, in their order.
     pub fn views(&self) -> impl Iterator<Item = RuleView<'_>> {
         let rules = self.group.rules.iter().zip(&self.rules);
-        rules.map(|(rule, run)| RuleView { rule, instances: &run.instances, last: &run.last })
+        rules.map(|(rule, run)| RuleView {
+            rule,
+            instances: &run.instances,
+            last: &run.last,
+        })
     }
 
     /// How its last evaluation went.
@@ -157,13 +181,23 @@ impl GroupRun {
         for run in &mut self.rules {
             let step = run.instances.clear(&run.key, at, Reason::RuleRemoved);
             evaluation.transitions.extend(step.transitions);
-            evaluation.forgotten.extend(step.forgotten.into_iter().map(|print| (run.key.clone(), print)));
+            evaluation.forgotten.extend(
+                step.forgotten
+                    .into_iter()
+                    .map(|print| (run.key.clone(), print)),
+            );
         }
         evaluation
     }
 
     /// Takes back an alert that was stored before a restart; `false` where no rule of this group wants it.
-    pub fn restore(&mut self, key: &RuleKey, instance: &Instance, down_at: Timestamp, now: Timestamp) -> bool {
+    pub fn restore(
+        &mut self,
+        key: &RuleKey,
+        instance: &Instance,
+        down_at: Timestamp,
+        now: Timestamp,
+    ) -> bool {
         for (run, rule) in self.rules.iter_mut().zip(&self.group.rules) {
             if let (true, Rule::Alerting(rule)) = (run.key == *key, rule) {
                 run.instances.restore(rule, instance.clone(), down_at, now);
@@ -183,24 +217,38 @@ impl GroupRun {
     ) -> Evaluation {
         let mut evaluation = Evaluation::default();
         let sampled_at = at.minus(self.query_offset);
-        let around = &Surroundings { query: Some(query), ..*around };
+        let around = &Surroundings {
+            query: Some(query),
+            ..*around
+        };
         let group_begun = Instant::now();
         for (run, rule) in self.rules.iter_mut().zip(&self.group.rules) {
             let begun = Instant::now();
-            let result = query.instant(rule.expr(), sampled_at).map_err(EvalError::from);
+            let result = query
+                .instant(rule.expr(), sampled_at)
+                .map_err(EvalError::from);
             let series = match (rule, result) {
                 (_, Err(error)) => Err(error),
                 (Rule::Recording(rule), Ok(result)) => recorded(rule, result, self.group.limit),
                 (Rule::Alerting(rule), Ok(result)) => {
-                    let step = run.instances.step(&run.key, rule, self.group.limit, &result, around, at);
+                    let step =
+                        run.instances
+                            .step(&run.key, rule, self.group.limit, &result, around, at);
                     step.map(|step| {
                         evaluation.transitions.extend(step.transitions);
-                        evaluation.forgotten.extend(step.forgotten.into_iter().map(|print| (run.key.clone(), print)));
+                        evaluation.forgotten.extend(
+                            step.forgotten
+                                .into_iter()
+                                .map(|print| (run.key.clone(), print)),
+                        );
                         alert_series(&run.instances)
                     })
                 }
             };
-            let error = series.as_ref().err().map(|error| takt_model::error_chain(error));
+            let error = series
+                .as_ref()
+                .err()
+                .map(|error| takt_model::error_chain(error));
             match series {
                 Ok(series) => {
                     let samples = run.samples(series, sampled_at);
@@ -210,14 +258,26 @@ impl GroupRun {
                     if let EvalError::OverLimit { .. } = error {
                         let step = run.instances.clear(&run.key, at, Reason::OverLimit);
                         evaluation.transitions.extend(step.transitions);
-                        evaluation.forgotten.extend(step.forgotten.into_iter().map(|print| (run.key.clone(), print)));
+                        evaluation.forgotten.extend(
+                            step.forgotten
+                                .into_iter()
+                                .map(|print| (run.key.clone(), print)),
+                        );
                     }
                     evaluation.failures.push((run.key.clone(), error));
                 }
             }
-            run.last = Ran { at: Some(at), took: begun.elapsed(), error };
+            run.last = Ran {
+                at: Some(at),
+                took: begun.elapsed(),
+                error,
+            };
         }
-        self.last = Ran { at: Some(at), took: group_begun.elapsed(), error: None };
+        self.last = Ran {
+            at: Some(at),
+            took: group_begun.elapsed(),
+            error: None,
+        };
         evaluation
     }
 }
@@ -228,20 +288,43 @@ impl RuleRun {
         let now: BTreeSet<Labels> = series.iter().map(|(labels, _)| labels.clone()).collect();
         let before = std::mem::replace(&mut self.written, now);
         let gone = before.difference(&self.written);
-        let ended = gone.map(|labels| Sample { labels: labels.clone(), at, value: None }).collect::<Vec<_>>();
-        series.into_iter().map(|(labels, value)| Sample { labels, at, value: Some(value) }).chain(ended).collect()
+        let ended = gone
+            .map(|labels| Sample {
+                labels: labels.clone(),
+                at,
+                value: None,
+            })
+            .collect::<Vec<_>>();
+        series
+            .into_iter()
+            .map(|(labels, value)| Sample {
+                labels,
+                at,
+                value: Some(value),
+            })
+            .chain(ended)
+            .collect()
     }
 }
 
-fn recorded(rule: &RecordingRule, result: Vec<(Labels, f64)>, limit: usize) -> Result<Vec<(Labels, f64)>, EvalError> {
+fn recorded(
+    rule: &RecordingRule,
+    result: Vec<(Labels, f64)>,
+    limit: usize,
+) -> Result<Vec<(Labels, f64)>, EvalError> {
     if limit > 0 && result.len() > limit {
-        return Err(EvalError::OverLimit { limit, count: result.len() });
+        return Err(EvalError::OverLimit {
+            limit,
+            count: result.len(),
+        });
     }
     let mut seen = BTreeSet::new();
     let mut series = Vec::with_capacity(result.len());
     for (mut labels, value) in result {
         labels.set(METRIC_NAME, &rule.name);
-        rule.labels.iter().for_each(|(name, value)| labels.set(name, value));
+        rule.labels
+            .iter()
+            .for_each(|(name, value)| labels.set(name, value));
         if !seen.insert(labels.clone()) {
             return Err(EvalError::SameLabels(labels));
         }
@@ -252,7 +335,9 @@ fn recorded(rule: &RecordingRule, result: Vec<(Labels, f64)>, limit: usize) -> R
 
 /// `ALERTS` and `ALERTS_FOR_STATE` of all active alerts. An alert that nobody knows about keeps the state it had.
 fn alert_series(instances: &Instances) -> Vec<(Labels, f64)> {
-    let active = instances.iter().filter(|(_, instance)| instance.state != State::Inactive);
+    let active = instances
+        .iter()
+        .filter(|(_, instance)| instance.state != State::Inactive);
     let series = active.flat_map(|(_, instance)| {
         let mut alerts = instance.labels.clone();
         alerts.set(METRIC_NAME, ALERTS);
@@ -260,7 +345,10 @@ fn alert_series(instances: &Instances) -> Vec<(Labels, f64)> {
         let mut since = instance.labels.clone();
         since.set(METRIC_NAME, ALERTS_FOR_STATE);
         debug_assert!(since.get(ALERT_NAME).is_some());
-        [(alerts, 1.0), (since, instance.active_at.whole_seconds() as f64)]
+        [
+            (alerts, 1.0),
+            (since, instance.active_at.whole_seconds() as f64),
+        ]
     });
     series.collect()
 }
@@ -272,14 +360,21 @@ mod tests {
 
     fn group(text: &str) -> GroupRun {
         let file = RuleFile::read("r.yml", text).unwrap();
-        let defaults = Defaults { interval: Duration::from_secs(60), query_offset: Duration::ZERO };
+        let defaults = Defaults {
+            interval: Duration::from_secs(60),
+            query_offset: Duration::ZERO,
+        };
         GroupRun::of_file(&file, defaults).remove(0)
     }
 
     fn evaluate(group: &mut GroupRun, store: &Memory, minute: i64) -> Evaluation {
         let nothing = Labels::new();
-        let around =
-            Surroundings { query: None, external_labels: &nothing, external_url: "", exporter_down: &|_| false };
+        let around = Surroundings {
+            query: None,
+            external_labels: &nothing,
+            external_url: "",
+            exporter_down: &|_| false,
+        };
         group.evaluate(Timestamp::from_seconds(minute * 60), store, store, &around)
     }
 
@@ -295,33 +390,59 @@ mod tests {
             "groups: [{name: g, labels: {team: gpu}, rules: [{record: double, expr: m}, {alert: A, expr: double > 1}, {alert: B, expr: 'ALERTS{alertname=\"A\"}'}]}]",
         );
         let evaluation = evaluate(&mut group, &store, 0);
-        let firing: Vec<_> =
-            evaluation.transitions.iter().map(|t| (t.rule.to_string(), t.labels.to_string())).collect();
+        let firing: Vec<_> = evaluation
+            .transitions
+            .iter()
+            .map(|t| (t.rule.to_string(), t.labels.to_string()))
+            .collect();
         assert_eq!(
             firing,
             [
-                ("r.yml:g/A".to_owned(), r#"{a="1", alertname="A", team="gpu"}"#.to_owned()),
-                ("r.yml:g/B".to_owned(), r#"{a="1", alertname="B", alertstate="firing", team="gpu"}"#.to_owned()),
+                (
+                    "r.yml:g/A".to_owned(),
+                    r#"{a="1", alertname="A", team="gpu"}"#.to_owned()
+                ),
+                (
+                    "r.yml:g/B".to_owned(),
+                    r#"{a="1", alertname="B", alertstate="firing", team="gpu"}"#.to_owned()
+                ),
             ]
         );
-        assert_eq!(store.instant("ALERTS_FOR_STATE{alertname=\"A\"}", Timestamp(0)).unwrap()[0].1, 0.0);
+        assert_eq!(
+            store
+                .instant("ALERTS_FOR_STATE{alertname=\"A\"}", Timestamp(0))
+                .unwrap()[0]
+                .1,
+            0.0
+        );
     }
 
     #[test]
     fn a_series_that_is_gone_gets_an_end() {
         let store = Memory::default();
         store.load(minute(), "m", "5 5 stale");
-        let mut group = group("groups: [{name: g, rules: [{record: r, expr: m}, {alert: A, expr: m > 1, for: 1m}]}]");
+        let mut group = group(
+            "groups: [{name: g, rules: [{record: r, expr: m}, {alert: A, expr: m > 1, for: 1m}]}]",
+        );
         evaluate(&mut group, &store, 0);
         let states = |minute: i64| {
             let at = Timestamp::from_seconds(minute * 60);
             let alerts = store.instant("ALERTS", at).unwrap();
-            let words = alerts.iter().filter_map(|(labels, _)| labels.get("alertstate").map(str::to_owned));
-            (words.collect::<Vec<_>>(), store.instant("r", at).unwrap().len())
+            let words = alerts
+                .iter()
+                .filter_map(|(labels, _)| labels.get("alertstate").map(str::to_owned));
+            (
+                words.collect::<Vec<_>>(),
+                store.instant("r", at).unwrap().len(),
+            )
         };
         assert_eq!(states(0), (vec!["pending".to_owned()], 1));
         evaluate(&mut group, &store, 1);
-        assert_eq!(states(1), (vec!["firing".to_owned()], 1), "the pending series ended");
+        assert_eq!(
+            states(1),
+            (vec!["firing".to_owned()], 1),
+            "the pending series ended"
+        );
         evaluate(&mut group, &store, 2);
         assert_eq!(states(2), (vec![], 0));
     }
@@ -334,23 +455,44 @@ mod tests {
         evaluate(&mut group, &store, 0);
         store.load(minute(), "m{a=\"2\"}", "_ 5");
         let evaluation = evaluate(&mut group, &store, 1);
-        assert_eq!(evaluation.failures[0].1, EvalError::SameLabels(parse_series("{a=\"x\",alertname=\"A\"}")));
+        assert_eq!(
+            evaluation.failures[0].1,
+            EvalError::SameLabels(parse_series("{a=\"x\",alertname=\"A\"}"))
+        );
         assert!(evaluation.transitions.is_empty());
-        assert_eq!(group.instances().next().unwrap().1.iter().next().unwrap().1.state, State::Firing);
+        assert_eq!(
+            group
+                .instances()
+                .next()
+                .unwrap()
+                .1
+                .iter()
+                .next()
+                .unwrap()
+                .1
+                .state,
+            State::Firing
+        );
     }
 
     #[test]
     fn rules_of_one_name_are_told_apart_and_keep_their_state_when_read_again() {
-        let text =
-            "groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}, {alert: B, expr: m}]}]";
+        let text = "groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}, {alert: B, expr: m}]}]";
         let store = Memory::default();
         store.load(minute(), "m", "2x9");
         let mut before = group(text);
         evaluate(&mut before, &store, 0);
-        let mut after = group("groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}]}]");
+        let mut after =
+            group("groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}]}]");
         after.take_over(&mut before);
-        let states: Vec<_> = after.instances().map(|(key, all)| (key.to_string(), all.iter().len())).collect();
-        assert_eq!(states, [("r.yml:g/A".to_owned(), 1), ("r.yml:g/A#2".to_owned(), 0)]);
+        let states: Vec<_> = after
+            .instances()
+            .map(|(key, all)| (key.to_string(), all.iter().len()))
+            .collect();
+        assert_eq!(
+            states,
+            [("r.yml:g/A".to_owned(), 1), ("r.yml:g/A#2".to_owned(), 0)]
+        );
         let retired = before.retire(Timestamp(1));
         assert_eq!(retired.transitions.len(), 1, "B fired and is gone");
         assert_eq!(retired.transitions[0].reason, Reason::RuleRemoved);

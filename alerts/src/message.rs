@@ -69,7 +69,11 @@ impl ToldAlert {
     pub fn new(alert: &Alert, now: Timestamp) -> Self {
         let is_resolved = alert.is_resolved(now);
         Self {
-            status: if is_resolved { Status::Resolved } else { Status::Firing },
+            status: if is_resolved {
+                Status::Resolved
+            } else {
+                Status::Firing
+            },
             labels: alert.labels.clone(),
             annotations: alert.annotations.clone(),
             starts_at: alert.starts_at,
@@ -83,17 +87,31 @@ impl ToldAlert {
 impl Message {
     /// Orders the alerts, and finds what they share.
     pub fn arranged(mut self) -> Self {
-        self.alerts.sort_by(|a, b| order::alerts(&a.labels, &b.labels));
-        let fires = self.alerts.iter().any(|alert| alert.status == Status::Firing);
-        self.status = if fires { Status::Firing } else { Status::Resolved };
+        self.alerts
+            .sort_by(|a, b| order::alerts(&a.labels, &b.labels));
+        let fires = self
+            .alerts
+            .iter()
+            .any(|alert| alert.status == Status::Firing);
+        self.status = if fires {
+            Status::Firing
+        } else {
+            Status::Resolved
+        };
         if let Some((first, rest)) = self.alerts.split_first() {
-            let labels =
-                first.labels.iter().filter(|(name, value)| rest.iter().all(|a| a.labels.get(name) == Some(value)));
+            let labels = first
+                .labels
+                .iter()
+                .filter(|(name, value)| rest.iter().all(|a| a.labels.get(name) == Some(value)));
             self.common_labels = labels.collect();
             let words = first.annotations.iter();
-            let words =
-                words.filter(|(name, text)| rest.iter().all(|alert| alert.annotations.get(*name) == Some(text)));
-            self.common_annotations = words.map(|(name, text)| (name.clone(), text.clone())).collect();
+            let words = words.filter(|(name, text)| {
+                rest.iter()
+                    .all(|alert| alert.annotations.get(*name) == Some(text))
+            });
+            self.common_annotations = words
+                .map(|(name, text)| (name.clone(), text.clone()))
+                .collect();
         }
         self
     }
@@ -105,7 +123,12 @@ impl Message {
             return self.body(0);
         }
         let alerts = self.alerts[..alerts_max].to_vec();
-        Self { alerts, ..self.clone() }.arranged().body(self.alerts.len() - alerts_max)
+        Self {
+            alerts,
+            ..self.clone()
+        }
+        .arranged()
+        .body(self.alerts.len() - alerts_max)
     }
 
     fn body(&self, truncated: usize) -> serde_json::Value {
@@ -154,7 +177,11 @@ mod tests {
     fn told(labels: &str, summary: &str, ends_at: Option<i64>) -> ToldAlert {
         let alert = Alert {
             labels: parse_series(labels),
-            annotations: [("summary".to_owned(), summary.to_owned()), ("action".to_owned(), "drain".to_owned())].into(),
+            annotations: [
+                ("summary".to_owned(), summary.to_owned()),
+                ("action".to_owned(), "drain".to_owned()),
+            ]
+            .into(),
             starts_at: Timestamp(1_500),
             ends_at: ends_at.map(Timestamp),
             updated_at: Timestamp(0),
@@ -185,23 +212,47 @@ mod tests {
         .arranged();
         let body = message.webhook_body(2);
         assert_eq!(body["status"], "firing");
-        assert_eq!(body["commonLabels"], serde_json::json!({"alertname": "A", "node": "g01"}));
-        assert_eq!(body["commonAnnotations"], serde_json::json!({"action": "drain"}));
+        assert_eq!(
+            body["commonLabels"],
+            serde_json::json!({"alertname": "A", "node": "g01"})
+        );
+        assert_eq!(
+            body["commonAnnotations"],
+            serde_json::json!({"action": "drain"})
+        );
         assert_eq!(body["notification_reason"], "some_resolved");
         let [a, b] = [&body["alerts"][0], &body["alerts"][1]];
         assert_eq!(
             (&a["labels"]["instance"], &a["status"], &a["endsAt"]),
-            (&"a".into(), &"firing".into(), &"0001-01-01T00:00:00Z".into())
+            (
+                &"a".into(),
+                &"firing".into(),
+                &"0001-01-01T00:00:00Z".into()
+            )
         );
         assert_eq!(
             (&b["status"], &b["startsAt"], &b["endsAt"]),
-            (&"resolved".into(), &"1970-01-01T00:00:01.5Z".into(), &"1970-01-01T00:00:09Z".into())
+            (
+                &"resolved".into(),
+                &"1970-01-01T00:00:01.5Z".into(),
+                &"1970-01-01T00:00:09Z".into()
+            )
         );
         assert_eq!(body["truncatedAlerts"], 0);
         let cut = message.webhook_body(1);
-        assert_eq!((&cut["truncatedAlerts"], cut["alerts"].as_array().unwrap().len()), (&1.into(), 1));
+        assert_eq!(
+            (
+                &cut["truncatedAlerts"],
+                cut["alerts"].as_array().unwrap().len()
+            ),
+            (&1.into(), 1)
+        );
         assert_eq!(cut["commonLabels"]["instance"], "a");
         let json = serde_json::to_string(&message).unwrap();
-        assert_eq!(serde_json::from_str::<Message>(&json).unwrap(), message, "the outbox keeps it whole");
+        assert_eq!(
+            serde_json::from_str::<Message>(&json).unwrap(),
+            message,
+            "the outbox keeps it whole"
+        );
     }
 }

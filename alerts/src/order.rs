@@ -21,7 +21,9 @@ pub fn alerts(a: &Labels, b: &Labels) -> Ordering {
         let (a, b) = (a.get(name), b.get(name));
         (a.is_none(), a).cmp(&(b.is_none(), b))
     };
-    by("job").then_with(|| by("instance")).then_with(|| labels(a, b))
+    by("job")
+        .then_with(|| by("instance"))
+        .then_with(|| labels(a, b))
 }
 
 #[cfg(test)]

@@ -120,13 +120,25 @@ impl Outbox {
     /// The rows as they were stored; those that were being sent are sent again, and of final ones only the thread
     /// they began is remembered. `next_id` has to be above all numbers that were ever used.
     pub fn load(rows: impl IntoIterator<Item = Row>, next_id: u64) -> Self {
-        let mut outbox = Self { next_id, ..Self::default() };
+        let mut outbox = Self {
+            next_id,
+            ..Self::default()
+        };
         for row in rows {
             outbox.next_id = outbox.next_id.max(row.id + 1);
-            outbox.threads.extend(row.handle.clone().map(|handle| (thread_key(&row), handle)));
+            outbox
+                .threads
+                .extend(row.handle.clone().map(|handle| (thread_key(&row), handle)));
             if !row.state.is_final() {
                 let is_in_doubt = row.is_in_doubt || row.state == RowState::Sending;
-                outbox.rows.insert(row.id, Row { state: RowState::Queued, is_in_doubt, ..row });
+                outbox.rows.insert(
+                    row.id,
+                    Row {
+                        state: RowState::Queued,
+                        is_in_doubt,
+                        ..row
+                    },
+                );
             }
         }
         outbox
@@ -135,14 +147,20 @@ impl Outbox {
     /// What the channel calls the message that this row belongs below: the first one of its group's episode.
     pub fn thread(&self, row: &Row) -> Option<&str> {
         let is_first = row.message.reason == Reason::FirstFiring;
-        self.threads.get(&thread_key(row)).filter(|_| !is_first).map(String::as_str)
+        self.threads
+            .get(&thread_key(row))
+            .filter(|_| !is_first)
+            .map(String::as_str)
     }
 
     /// Adds messages. Returns the rows to commit: the new ones, and queued ones that a new one makes needless.
     pub fn add(&mut self, messages: impl IntoIterator<Item = Message>, now: Timestamp) -> Vec<Row> {
         let mut changed = Vec::new();
         for message in messages {
-            let old = self.rows.values_mut().filter(|row| is_superseded_by(row, &message));
+            let old = self
+                .rows
+                .values_mut()
+                .filter(|row| is_superseded_by(row, &message));
             changed.extend(old.map(|row| {
                 row.state = RowState::Superseded;
                 row.clone()
@@ -159,10 +177,17 @@ impl Outbox {
         let mut busy: BTreeSet<String> = BTreeSet::new();
         let mut due = Vec::new();
         for row in self.rows.values_mut() {
-            if !busy.insert(row.channel.clone()) || row.state != RowState::Queued || row.next_at > now {
+            if !busy.insert(row.channel.clone())
+                || row.state != RowState::Queued
+                || row.next_at > now
+            {
                 continue;
             }
-            if self.resting.get(&row.channel).is_some_and(|until| *until > now) {
+            if self
+                .resting
+                .get(&row.channel)
+                .is_some_and(|until| *until > now)
+            {
                 continue;
             }
             row.state = RowState::Sending;
@@ -179,7 +204,9 @@ impl Outbox {
         if recent.len() < BURST {
             return;
         }
-        let until = recent.pop_front().map_or(now, |oldest| oldest.plus(pause * BURST as u32));
+        let until = recent
+            .pop_front()
+            .map_or(now, |oldest| oldest.plus(pause * BURST as u32));
         let resting = self.resting.entry(channel.to_owned()).or_insert(until);
         *resting = until.max(*resting);
     }
@@ -191,12 +218,26 @@ impl Outbox {
             heads.entry(&row.channel).or_insert(row);
         }
         let waiting = heads.values().filter(|row| row.state == RowState::Queued);
-        waiting.map(|row| self.resting.get(&row.channel).map_or(row.next_at, |until| row.next_at.max(*until))).min()
+        waiting
+            .map(|row| {
+                self.resting
+                    .get(&row.channel)
+                    .map_or(row.next_at, |until| row.next_at.max(*until))
+            })
+            .min()
     }
 
     /// A channel has answered. Returns the rows to commit: the row, and one for another channel if this one gave up.
-    pub fn answered(&mut self, id: u64, outcome: &Outcome, fallback: Fallback<'_>, now: Timestamp) -> Vec<Row> {
-        let Some(row) = self.rows.get_mut(&id) else { return Vec::new() };
+    pub fn answered(
+        &mut self,
+        id: u64,
+        outcome: &Outcome,
+        fallback: Fallback<'_>,
+        now: Timestamp,
+    ) -> Vec<Row> {
+        let Some(row) = self.rows.get_mut(&id) else {
+            return Vec::new();
+        };
         match outcome {
             Outcome::Sent(handle) => {
                 // With its end an episode's thread is over too.
@@ -210,7 +251,8 @@ impl Outbox {
                 }
             }
             Outcome::NoAnswer { error } => {
-                (row.state, row.is_in_doubt, row.error) = (RowState::Queued, true, Some(error.clone()));
+                (row.state, row.is_in_doubt, row.error) =
+                    (RowState::Queued, true, Some(error.clone()));
                 row.next_at = now.plus(backoff(row.attempts, row.id));
             }
             Outcome::TryAgain { after, error } => {
@@ -221,7 +263,9 @@ impl Outbox {
                     self.resting.insert(row.channel.clone(), now.plus(*after));
                 }
             }
-            Outcome::Nobody { error } => (row.state, row.error) = (RowState::GaveUp, Some(error.clone())),
+            Outcome::Nobody { error } => {
+                (row.state, row.error) = (RowState::GaveUp, Some(error.clone()))
+            }
             Outcome::GiveUp { error } => {
                 row.error = Some(error.clone());
                 let other = fallback(&row.channel).filter(|other| *other != row.channel);
@@ -250,7 +294,10 @@ impl Outbox {
     /// Channels whose oldest row was decided before `since`, with that row: to be reported over another channel.
     pub fn late(&self, since: Timestamp) -> Vec<&Row> {
         let mut seen = BTreeSet::new();
-        let oldest = self.rows.values().filter(|row| seen.insert(row.channel.as_str()));
+        let oldest = self
+            .rows
+            .values()
+            .filter(|row| seen.insert(row.channel.as_str()));
         oldest.filter(|row| row.created_at < since).collect()
     }
 
@@ -259,7 +306,13 @@ impl Outbox {
         self.rows.values()
     }
 
-    fn queue(&mut self, channel: String, instead_of: Option<String>, message: Message, now: Timestamp) -> Row {
+    fn queue(
+        &mut self,
+        channel: String,
+        instead_of: Option<String>,
+        message: Message,
+        now: Timestamp,
+    ) -> Row {
         let id = self.next_id;
         self.next_id += 1;
         let state = RowState::Queued;
@@ -288,7 +341,9 @@ fn thread_key(row: &Row) -> (String, String) {
 /// The wait after `attempts` failures, moved by up to a quarter so that rows that failed together do not return
 /// together. The row's number decides how far: the same row always waits alike.
 pub fn backoff(attempts: u32, id: u64) -> Duration {
-    let doubled = BACKOFF_FIRST.saturating_mul(1 << attempts.saturating_sub(1).min(16)).min(BACKOFF_MAX);
+    let doubled = BACKOFF_FIRST
+        .saturating_mul(1 << attempts.saturating_sub(1).min(16))
+        .min(BACKOFF_MAX);
     let share = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u32;
     doubled - doubled * share / 1024
 }
@@ -333,13 +388,17 @@ mod tests {
     }
 
     fn again(after: Option<u64>) -> Outcome {
-        Outcome::TryAgain { after: after.map(Duration::from_secs), error: "429".to_owned() }
+        Outcome::TryAgain {
+            after: after.map(Duration::from_secs),
+            error: "429".to_owned(),
+        }
     }
 
     #[test]
     fn one_at_a_time_for_each_channel_in_order() {
         let mut outbox = Outbox::load([], 1);
-        let messages = ["slack", "slack", "mail"].map(|channel| message(channel, "g", Reason::FirstFiring));
+        let messages =
+            ["slack", "slack", "mail"].map(|channel| message(channel, "g", Reason::FirstFiring));
         assert_eq!(ids(&outbox.add(messages, at(0))), [1, 2, 3]);
         assert_eq!(ids(&outbox.due(at(0))), [1, 3]);
         assert!(outbox.due(at(0)).is_empty(), "2 waits behind 1");
@@ -350,7 +409,13 @@ mod tests {
     #[test]
     fn a_channel_that_asks_for_rest_gets_it_and_others_go_on() {
         let mut outbox = Outbox::load([], 1);
-        outbox.add([message("slack", "g", Reason::FirstFiring), message("slack", "h", Reason::FirstFiring)], at(0));
+        outbox.add(
+            [
+                message("slack", "g", Reason::FirstFiring),
+                message("slack", "h", Reason::FirstFiring),
+            ],
+            at(0),
+        );
         outbox.due(at(0));
         outbox.answered(1, &again(Some(30)), &|_| None, at(0));
         outbox.add([message("mail", "g", Reason::FirstFiring)], at(1));
@@ -362,7 +427,10 @@ mod tests {
     #[test]
     fn a_paced_channel_takes_a_few_at_once_and_then_one_at_a_time() {
         let mut outbox = Outbox::load([], 1);
-        outbox.add((0..12).map(|n| message("slack", &n.to_string(), Reason::FirstFiring)), at(0));
+        outbox.add(
+            (0..12).map(|n| message("slack", &n.to_string(), Reason::FirstFiring)),
+            at(0),
+        );
         let mut sent_at = Vec::new();
         for half_seconds in 0..24 {
             let now = Timestamp(half_seconds * 500);
@@ -372,7 +440,11 @@ mod tests {
                 sent_at.push(half_seconds);
             }
         }
-        assert_eq!(sent_at, [0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19], "in no four seconds more than four");
+        assert_eq!(
+            sent_at,
+            [0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19],
+            "in no four seconds more than four"
+        );
     }
 
     #[test]
@@ -381,7 +453,10 @@ mod tests {
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
         for id in 0..1000 {
             let wait = backoff(5, id);
-            assert!(wait <= Duration::from_secs(16) && wait > Duration::from_secs(12), "{wait:?}");
+            assert!(
+                wait <= Duration::from_secs(16) && wait > Duration::from_secs(12),
+                "{wait:?}"
+            );
         }
         assert_ne!(backoff(5, 1), backoff(5, 2));
     }
@@ -391,10 +466,15 @@ mod tests {
         let mut outbox = Outbox::load([], 7);
         outbox.add([message("slack", "g", Reason::FirstFiring)], at(0));
         outbox.due(at(0));
-        let give_up = Outcome::GiveUp { error: "channel_not_found".to_owned() };
+        let give_up = Outcome::GiveUp {
+            error: "channel_not_found".to_owned(),
+        };
         let to_mail = |channel: &str| (channel == "slack").then(|| "mail".to_owned());
         let changed = outbox.answered(7, &give_up, &to_mail, at(1));
-        assert_eq!((changed[0].state, changed[1].channel.as_str()), (RowState::GaveUp, "mail"));
+        assert_eq!(
+            (changed[0].state, changed[1].channel.as_str()),
+            (RowState::GaveUp, "mail")
+        );
         assert_eq!(changed[1].instead_of.as_deref(), Some("slack"));
         assert_eq!(ids(&outbox.due(at(1))), [8]);
         // The other one refuses as well: the row stays and is tried now and then.
@@ -424,18 +504,39 @@ mod tests {
     fn what_follows_goes_below_the_first_message_of_its_episode_also_after_a_restart() {
         let mut outbox = Outbox::load([], 1);
         let tell = |outbox: &mut Outbox, reason, handle: Option<&str>| {
-            let row = outbox.add([message("slack", "g", reason)], at(0)).pop().unwrap();
+            let row = outbox
+                .add([message("slack", "g", reason)], at(0))
+                .pop()
+                .unwrap();
             let thread = outbox.thread(&row).map(str::to_owned);
             outbox.due(at(0));
-            let stored = outbox.answered(row.id, &Outcome::Sent(handle.map(str::to_owned)), &|_| None, at(0));
+            let stored = outbox.answered(
+                row.id,
+                &Outcome::Sent(handle.map(str::to_owned)),
+                &|_| None,
+                at(0),
+            );
             (thread, stored)
         };
         let (_, first) = tell(&mut outbox, Reason::FirstFiring, Some("C1/1.1"));
-        assert_eq!(tell(&mut outbox, Reason::NewInGroup, None).0.as_deref(), Some("C1/1.1"));
+        assert_eq!(
+            tell(&mut outbox, Reason::NewInGroup, None).0.as_deref(),
+            Some("C1/1.1")
+        );
         let mut outbox = Outbox::load(first, 3);
-        assert_eq!(tell(&mut outbox, Reason::Resolved, None).0.as_deref(), Some("C1/1.1"));
-        assert_eq!(tell(&mut outbox, Reason::FirstFiring, Some("C1/2.2")).0, None, "a new episode, a new thread");
-        assert_eq!(tell(&mut outbox, Reason::StillFiring, None).0.as_deref(), Some("C1/2.2"));
+        assert_eq!(
+            tell(&mut outbox, Reason::Resolved, None).0.as_deref(),
+            Some("C1/1.1")
+        );
+        assert_eq!(
+            tell(&mut outbox, Reason::FirstFiring, Some("C1/2.2")).0,
+            None,
+            "a new episode, a new thread"
+        );
+        assert_eq!(
+            tell(&mut outbox, Reason::StillFiring, None).0.as_deref(),
+            Some("C1/2.2")
+        );
     }
 
     #[test]
@@ -444,8 +545,17 @@ mod tests {
         outbox.add([message("slack", "g", Reason::StillFiring)], at(0));
         let changed = outbox.add([message("slack", "g", Reason::NewInGroup)], at(1));
         assert_eq!(changed[0].state, RowState::Superseded);
-        outbox.add([message("slack", "g", Reason::Resolved), message("slack", "g", Reason::FirstFiring)], at(2));
-        assert_eq!(outbox.iter().map(|row| row.id).collect::<Vec<_>>(), [2, 3, 4]);
+        outbox.add(
+            [
+                message("slack", "g", Reason::Resolved),
+                message("slack", "g", Reason::FirstFiring),
+            ],
+            at(2),
+        );
+        assert_eq!(
+            outbox.iter().map(|row| row.id).collect::<Vec<_>>(),
+            [2, 3, 4]
+        );
         outbox.add([message("slack", "h", Reason::StillFiring)], at(3));
         assert_eq!(outbox.iter().len(), 4, "another group");
     }

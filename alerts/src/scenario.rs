@@ -28,7 +28,10 @@ fn scenarios_of_state() {
     let mut count = 0;
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        run(&path.display().to_string(), &std::fs::read_to_string(&path).unwrap());
+        run(
+            &path.display().to_string(),
+            &std::fs::read_to_string(&path).unwrap(),
+        );
         count += 1;
     }
     assert!(count >= 10, "only {count} scenarios were found");
@@ -64,7 +67,9 @@ fn run(name: &str, text: &str) {
             for (key, instances) in &stored {
                 // The last evaluation was one step before the gap.
                 let down_at = Timestamp(away.start).minus(EVERY);
-                instances.iter().for_each(|instance| assert!(fresh.restore(key, instance, down_at, now)));
+                instances
+                    .iter()
+                    .for_each(|instance| assert!(fresh.restore(key, instance, down_at, now)));
             }
             group = Some(fresh);
             continue;
@@ -80,10 +85,18 @@ fn run(name: &str, text: &str) {
         store.break_queries(within(&script.broken));
         let down = |labels: &Labels| {
             let node = labels.get("node").unwrap_or_default();
-            script.down.iter().any(|(down, range)| down == node && range.contains(&now.0))
+            script
+                .down
+                .iter()
+                .any(|(down, range)| down == node && range.contains(&now.0))
         };
         let nothing = Labels::new();
-        let around = Surroundings { query: None, external_labels: &nothing, external_url: "", exporter_down: &down };
+        let around = Surroundings {
+            query: None,
+            external_labels: &nothing,
+            external_url: "",
+            exporter_down: &down,
+        };
         let evaluation = group.evaluate(now, &store, &store, &around);
         for (line, _, words) in script.expected.iter().filter(|(_, at, _)| *at == now) {
             compare(&format!("{name}, line {line}"), group, &evaluation, words);
@@ -93,9 +106,21 @@ fn run(name: &str, text: &str) {
 }
 
 fn load(script: &Script, now: Timestamp) -> GroupRun {
-    let (_, text) = script.rules.iter().rev().find(|(at, _)| *at <= now).unwrap();
+    let (_, text) = script
+        .rules
+        .iter()
+        .rev()
+        .find(|(at, _)| *at <= now)
+        .unwrap();
     let file = RuleFile::read("scenario", text).unwrap();
-    GroupRun::of_file(&file, Defaults { interval: EVERY, query_offset: Duration::ZERO }).remove(0)
+    GroupRun::of_file(
+        &file,
+        Defaults {
+            interval: EVERY,
+            query_offset: Duration::ZERO,
+        },
+    )
+    .remove(0)
 }
 
 fn compare(place: &str, group: &GroupRun, evaluation: &Evaluation, words: &[String]) {
@@ -105,10 +130,19 @@ fn compare(place: &str, group: &GroupRun, evaluation: &Evaluation, words: &[Stri
         _ => (None, words),
     };
     let is_meant = |labels: &Labels| node.is_none() || labels.get("node") == node;
-    let shown = instances.iter().find(|(_, i)| is_meant(&i.labels)).map_or(State::Inactive, |(_, i)| i.shown());
+    let shown = instances
+        .iter()
+        .find(|(_, i)| is_meant(&i.labels))
+        .map_or(State::Inactive, |(_, i)| i.shown());
     assert_eq!(shown.as_str(), words[0], "{place}");
-    let reason = evaluation.transitions.iter().find(|t| is_meant(&t.labels)).map(|t| t.reason);
-    let reason = reason.map_or("quiet".to_owned(), |reason| serde_json::to_string(&reason).unwrap().replace('"', ""));
+    let reason = evaluation
+        .transitions
+        .iter()
+        .find(|t| is_meant(&t.labels))
+        .map(|t| t.reason);
+    let reason = reason.map_or("quiet".to_owned(), |reason| {
+        serde_json::to_string(&reason).unwrap().replace('"', "")
+    });
     if let Some(expected) = words.get(1) {
         assert_eq!(&reason, expected, "{place}");
     }
@@ -119,7 +153,9 @@ fn read(text: &str, store: &Memory) -> Script {
     let mut started = Timestamp(0);
     for (line, content) in text.lines().enumerate() {
         let content = content.split('#').next().unwrap().trim();
-        let Some((word, rest)) = content.split_once(char::is_whitespace) else { continue };
+        let Some((word, rest)) = content.split_once(char::is_whitespace) else {
+            continue;
+        };
         let rest = rest.trim();
         match word {
             "rule" => script.rules.push((started, rule(rest))),
@@ -156,18 +192,31 @@ fn rule(text: &str) -> String {
         let (_, behind) = text.split_once(&format!(" {key} "))?;
         behind.split_whitespace().next().map(str::to_owned)
     };
-    let keys = [" for ", " keep_firing_for ", " limit ", " on_exporter_down "];
-    let end = keys.iter().filter_map(|key| text.find(key)).min().unwrap_or(text.len());
+    let keys = [
+        " for ",
+        " keep_firing_for ",
+        " limit ",
+        " on_exporter_down ",
+    ];
+    let end = keys
+        .iter()
+        .filter_map(|key| text.find(key))
+        .min()
+        .unwrap_or(text.len());
     let mut yaml = format!(
         "groups:\n- name: g\n  limit: {}\n  rules:\n  - alert: A\n    expr: '{}'\n",
         option("limit").unwrap_or_else(|| "0".to_owned()),
         text[..end].trim()
     );
     for key in ["for", "keep_firing_for"] {
-        yaml += &option(key).map(|value| format!("    {key}: {value}\n")).unwrap_or_default();
+        yaml += &option(key)
+            .map(|value| format!("    {key}: {value}\n"))
+            .unwrap_or_default();
     }
     let down = option("on_exporter_down");
-    yaml + &down.map(|word| format!("    annotations: {{takt_on_exporter_down: {word}}}\n")).unwrap_or_default()
+    yaml + &down
+        .map(|word| format!("    annotations: {{takt_on_exporter_down: {word}}}\n"))
+        .unwrap_or_default()
 }
 
 fn instant(text: &str) -> Timestamp {

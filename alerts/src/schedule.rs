@@ -25,10 +25,16 @@ pub struct Due {
 impl Schedule {
     /// The slots of the group `group` in the file `file`.
     pub fn new(file: &str, group: &str, interval: Duration) -> Self {
-        let interval_ms = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
+        let interval_ms = i64::try_from(interval.as_millis())
+            .unwrap_or(i64::MAX)
+            .max(1);
         let name: Labels = [("file", file), ("name", group)].into_iter().collect();
         let offset_ms = (Fingerprint::of(&name).0 % interval_ms.unsigned_abs()) as i64;
-        Self { interval_ms, offset_ms, last: None }
+        Self {
+            interval_ms,
+            offset_ms,
+            last: None,
+        }
     }
 
     /// Time from one slot to the next.
@@ -45,13 +51,18 @@ impl Schedule {
             None => 0,
         };
         self.last = Some(slot);
-        Some(Due { at: slot, missed: missed.unsigned_abs() })
+        Some(Due {
+            at: slot,
+            missed: missed.unsigned_abs(),
+        })
     }
 
     /// When the next evaluation is due.
     pub fn next(&self, now: Timestamp) -> Timestamp {
         match self.last {
-            Some(last) if self.is_near(last, now) => Timestamp(last.0.max(self.slot_before(now).0) + self.interval_ms),
+            Some(last) if self.is_near(last, now) => {
+                Timestamp(last.0.max(self.slot_before(now).0) + self.interval_ms)
+            }
             _ => self.slot_before(now),
         }
     }
@@ -80,35 +91,56 @@ mod tests {
     use super::*;
 
     fn schedule() -> Schedule {
-        Schedule { interval_ms: 60_000, offset_ms: 7_000, last: None }
+        Schedule {
+            interval_ms: 60_000,
+            offset_ms: 7_000,
+            last: None,
+        }
     }
 
     #[test]
     fn slots_are_given_once_and_missed_ones_counted() {
         let mut schedule = schedule();
-        let mut due =
-            |seconds: i64| schedule.due(Timestamp::from_seconds(seconds)).map(|due| (due.at.0 / 1000, due.missed));
+        let mut due = |seconds: i64| {
+            schedule
+                .due(Timestamp::from_seconds(seconds))
+                .map(|due| (due.at.0 / 1000, due.missed))
+        };
         assert_eq!(due(100), Some((67, 0)));
         assert_eq!(due(126), None);
         assert_eq!(due(127), Some((127, 0)));
         assert_eq!(due(320), Some((307, 2)), "187 and 247 were missed");
         assert_eq!(due(310), None, "a clock that was put back a little");
-        assert_eq!(due(20), Some((7, 0)), "a clock that was put back far begins again");
+        assert_eq!(
+            due(20),
+            Some((7, 0)),
+            "a clock that was put back far begins again"
+        );
     }
 
     #[test]
     fn the_next_slot_follows_the_last() {
         let mut schedule = schedule();
-        assert_eq!(schedule.next(Timestamp::from_seconds(100)), Timestamp::from_seconds(67));
+        assert_eq!(
+            schedule.next(Timestamp::from_seconds(100)),
+            Timestamp::from_seconds(67)
+        );
         schedule.due(Timestamp::from_seconds(100));
-        assert_eq!(schedule.next(Timestamp::from_seconds(100)), Timestamp::from_seconds(127));
+        assert_eq!(
+            schedule.next(Timestamp::from_seconds(100)),
+            Timestamp::from_seconds(127)
+        );
     }
 
     #[test]
     fn a_group_keeps_its_offset_over_restarts_and_groups_are_spread() {
         let offset = |group: &str| Schedule::new("a.yml", group, Duration::from_secs(60)).offset_ms;
         assert_eq!(offset("gpu"), offset("gpu"));
-        let all: std::collections::BTreeSet<_> = (0..50).map(|n| offset(&format!("g{n}")) / 6_000).collect();
-        assert!(all.len() >= 8, "50 groups use most tenths of a minute: {all:?}");
+        let all: std::collections::BTreeSet<_> =
+            (0..50).map(|n| offset(&format!("g{n}")) / 6_000).collect();
+        assert!(
+            all.len() >= 8,
+            "50 groups use most tenths of a minute: {all:?}"
+        );
     }
 }

@@ -134,7 +134,12 @@ pub struct Instance {
 }
 
 impl Instance {
-    fn pending(labels: Labels, annotations: Vec<(String, String)>, value: f64, at: Timestamp) -> Self {
+    fn pending(
+        labels: Labels,
+        annotations: Vec<(String, String)>,
+        value: f64,
+        at: Timestamp,
+    ) -> Self {
         Self {
             labels,
             annotations,
@@ -150,7 +155,11 @@ impl Instance {
 
     /// The state that people see.
     pub fn shown(&self) -> State {
-        if self.unknown_since.is_some() { State::Unknown } else { self.state }
+        if self.unknown_since.is_some() {
+            State::Unknown
+        } else {
+            self.state
+        }
     }
 }
 
@@ -237,14 +246,22 @@ impl Instances {
         }
         let mut active = 0;
         self.0.retain(|fingerprint, instance| {
-            let before = if begun.contains(fingerprint) { State::Inactive } else { instance.shown() };
+            let before = if begun.contains(fingerprint) {
+                State::Inactive
+            } else {
+                instance.shown()
+            };
             let is_present = present.contains_key(fingerprint);
             let is_down = !is_present
                 && rule.on_exporter_down == OnExporterDown::Hold
                 && matches!(instance.state, State::Pending | State::Firing)
                 && (around.exporter_down)(&instance.labels);
             let keep = instance.advance(rule, is_present, is_down, at);
-            let after = if keep { instance.shown() } else { State::Inactive };
+            let after = if keep {
+                instance.shown()
+            } else {
+                State::Inactive
+            };
             if before != after {
                 step.transitions.push(Transition {
                     rule: key.clone(),
@@ -264,7 +281,10 @@ impl Instances {
             keep
         });
         match limit > 0 && active > limit {
-            true => Err(EvalError::OverLimit { limit, count: active }),
+            true => Err(EvalError::OverLimit {
+                limit,
+                count: active,
+            }),
             false => Ok(step),
         }
     }
@@ -291,7 +311,13 @@ impl Instances {
     }
 
     /// Takes back an alert that was stored before a restart. Takt went down at `down_at`; it is `now`.
-    pub fn restore(&mut self, rule: &AlertingRule, instance: Instance, down_at: Timestamp, now: Timestamp) {
+    pub fn restore(
+        &mut self,
+        rule: &AlertingRule,
+        instance: Instance,
+        down_at: Timestamp,
+        now: Timestamp,
+    ) {
         if let Some(instance) = restored(instance, rule.hold, down_at, now) {
             self.0.insert(Fingerprint::of(&instance.labels), instance);
         }
@@ -304,13 +330,21 @@ impl Instances {
 
     /// All alerts, resolved ones that are still remembered among them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Fingerprint, &Instance)> {
-        self.0.iter().map(|(fingerprint, instance)| (*fingerprint, instance))
+        self.0
+            .iter()
+            .map(|(fingerprint, instance)| (*fingerprint, instance))
     }
 }
 
 impl Instance {
     /// One evaluation of one alert. Returns whether it is still worth remembering.
-    fn advance(&mut self, rule: &AlertingRule, is_present: bool, is_down: bool, at: Timestamp) -> bool {
+    fn advance(
+        &mut self,
+        rule: &AlertingRule,
+        is_present: bool,
+        is_down: bool,
+        at: Timestamp,
+    ) -> bool {
         if is_down {
             self.unknown_since.get_or_insert(at);
             return true;
@@ -326,7 +360,9 @@ impl Instance {
                     (self.state, self.resolved_at) = (State::Inactive, Some(at));
                     true
                 }
-                State::Inactive => self.resolved_at.is_some_and(|since| elapsed(since, at) <= RESOLVED_RETENTION),
+                State::Inactive => self
+                    .resolved_at
+                    .is_some_and(|since| elapsed(since, at) <= RESOLVED_RETENTION),
                 _ => false,
             };
         }
@@ -394,8 +430,12 @@ fn identified(
         }
         labels.set(ALERT_NAME, &rule.name);
         let annotations = rule.annotations.iter();
-        let annotations =
-            annotations.map(|(name, template)| (name.clone(), template.expand_or_explain(&context).into_owned()));
+        let annotations = annotations.map(|(name, template)| {
+            (
+                name.clone(),
+                template.expand_or_explain(&context).into_owned(),
+            )
+        });
         let instance = Instance::pending(labels, annotations.collect(), *value, at);
         if let Some(twin) = present.insert(Fingerprint::of(&instance.labels), instance) {
             return Err(EvalError::SameLabels(twin.labels));
@@ -405,7 +445,12 @@ fn identified(
 }
 
 /// What an alert is after a gap in which nobody evaluated it.
-fn restored(mut instance: Instance, hold: Duration, down_at: Timestamp, now: Timestamp) -> Option<Instance> {
+fn restored(
+    mut instance: Instance,
+    hold: Duration,
+    down_at: Timestamp,
+    now: Timestamp,
+) -> Option<Instance> {
     let gap = elapsed(down_at, now);
     match instance.state {
         State::Pending if gap > OUTAGE_TOLERANCE => return None,

@@ -25,7 +25,8 @@ impl Memory {
         let mut all = self.series.borrow_mut();
         let own = all.entry(labels).or_default();
         for (n, value) in parse(values).unwrap().into_iter().enumerate() {
-            let at = Timestamp(i64::try_from(n).unwrap() * i64::try_from(step.as_millis()).unwrap());
+            let at =
+                Timestamp(i64::try_from(n).unwrap() * i64::try_from(step.as_millis()).unwrap());
             match value {
                 Value::Missing => {}
                 Value::Stale => drop(own.insert(at, None)),
@@ -58,15 +59,23 @@ type Comparison<'a> = (&'a str, f64);
 /// `name{matchers}` with or without one of `> >= < <= == !=` and a number.
 fn parse_expr(expr: &str) -> Result<(Matchers, Option<Comparison<'_>>), QueryError> {
     let fail = || QueryError(format!("cannot read {expr}"));
-    let (selector, comparison) = match expr.rfind(['>', '<', '=']).filter(|at| !expr[*at..].contains('}')) {
+    let (selector, comparison) = match expr
+        .rfind(['>', '<', '='])
+        .filter(|at| !expr[*at..].contains('}'))
+    {
         None => (expr, None),
         Some(at) => {
-            let start = expr[..at].rfind(|c| !matches!(c, '>' | '<' | '=' | '!')).map_or(0, |at| at + 1);
+            let start = expr[..at]
+                .rfind(|c| !matches!(c, '>' | '<' | '=' | '!'))
+                .map_or(0, |at| at + 1);
             let number = expr[at + 1..].trim().parse().map_err(|_| fail())?;
             (&expr[..start], Some((&expr[start..=at], number)))
         }
     };
-    let (name, braces) = selector.trim().split_once('{').unwrap_or((selector.trim(), "}"));
+    let (name, braces) = selector
+        .trim()
+        .split_once('{')
+        .unwrap_or((selector.trim(), "}"));
     let mut matchers = parse_matchers(&format!("{{{braces}")).map_err(|_| fail())?;
     if !name.is_empty() {
         matchers.extend(parse_matchers(&format!("{METRIC_NAME}=\"{name}\"")).map_err(|_| fail())?);
@@ -90,10 +99,13 @@ impl Query for Memory {
             Some((_, than)) => value != than,
         };
         let all = self.series.borrow();
-        let seen = all.iter().filter(|(labels, _)| matchers.accept(labels)).filter_map(|(labels, samples)| {
-            let (when, value) = samples.range(..=at).next_back()?;
-            (*when > at.minus(LOOKBACK)).then_some((labels.clone(), (*value)?))
-        });
+        let seen = all
+            .iter()
+            .filter(|(labels, _)| matchers.accept(labels))
+            .filter_map(|(labels, samples)| {
+                let (when, value) = samples.range(..=at).next_back()?;
+                (*when > at.minus(LOOKBACK)).then_some((labels.clone(), (*value)?))
+            });
         Ok(seen.filter(|(_, value)| holds(*value)).collect())
     }
 
@@ -106,7 +118,9 @@ impl SampleSink for Memory {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
         let mut all = self.series.borrow_mut();
         for sample in samples {
-            all.entry(sample.labels.clone()).or_default().insert(sample.at, sample.value);
+            all.entry(sample.labels.clone())
+                .or_default()
+                .insert(sample.at, sample.value);
         }
         Ok(())
     }

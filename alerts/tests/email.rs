@@ -29,24 +29,40 @@ struct Server {
 impl Server {
     /// Nothing, after saying so, where the machine lacks the server.
     fn start(options: &[&str]) -> Option<Self> {
-        let has_it = Command::new(PYTHON).args(["-c", "import aiosmtpd"]).stderr(Stdio::null()).status();
+        let has_it = Command::new(PYTHON)
+            .args(["-c", "import aiosmtpd"])
+            .stderr(Stdio::null())
+            .status();
         if !has_it.is_ok_and(|status| status.success()) {
-            assert!(std::env::var_os("TAKT_TEST_NO_SKIP").is_none(), "needs python3-aiosmtpd");
+            assert!(
+                std::env::var_os("TAKT_TEST_NO_SKIP").is_none(),
+                "needs python3-aiosmtpd"
+            );
             eprintln!("skipped: needs python3-aiosmtpd");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
         let mut command = Command::new(PYTHON);
-        command.arg(SERVER).arg(file("mails")).args(options).stdout(Stdio::piped());
+        command
+            .arg(SERVER)
+            .arg(file("mails"))
+            .args(options)
+            .stdout(Stdio::piped());
         if options.contains(&"starttls") || options.contains(&"tls") {
             certify(&folder.path().to_path_buf());
             command.args(["--cert", &file("server.pem"), "--key", &file("server.key")]);
         }
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Some(Self { port: line.trim().parse().unwrap(), child, folder })
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        Some(Self {
+            port: line.trim().parse().unwrap(),
+            child,
+            folder,
+        })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -68,13 +84,19 @@ impl Server {
     fn login(&self, config: EmailConfig, user: &str, password: &str) -> EmailConfig {
         let file = self.path("password");
         fs::write(&file, format!("{password}\n")).unwrap();
-        EmailConfig { username: Some(user.to_owned()), password_file: Some(file), ..config }
+        EmailConfig {
+            username: Some(user.to_owned()),
+            password_file: Some(file),
+            ..config
+        }
     }
 
     /// The mails it took.
     fn taken(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.path("mails")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 }
 
@@ -88,26 +110,84 @@ impl Drop for Server {
 /// An authority, and a server's certificate for `localhost` from it.
 fn certify(folder: &PathBuf) {
     let openssl = |arguments: &[&str]| {
-        let output = Command::new("openssl").args(arguments).current_dir(folder).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new("openssl")
+            .args(arguments)
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     };
-    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
-    let name = ["-subj", "/CN=lab authority", "-days", "2", "-keyout", "ca.key", "-out", "ca.pem"];
+    let key = [
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ];
+    let name = [
+        "-subj",
+        "/CN=lab authority",
+        "-days",
+        "2",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+    ];
     openssl(&[&["req", "-x509"][..], &key, &name].concat());
-    let name = ["-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr"];
+    let name = [
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        "server.key",
+        "-out",
+        "server.csr",
+    ];
     openssl(&[&["req"][..], &key, &name].concat());
-    fs::write(folder.join("names"), "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n").unwrap();
-    let sign = ["x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"];
-    openssl(&[&sign[..], &["-days", "2", "-extfile", "names", "-out", "server.pem"]].concat());
+    fs::write(
+        folder.join("names"),
+        "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n",
+    )
+    .unwrap();
+    let sign = [
+        "x509",
+        "-req",
+        "-in",
+        "server.csr",
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+    ];
+    openssl(
+        &[
+            &sign[..],
+            &["-days", "2", "-extfile", "names", "-out", "server.pem"],
+        ]
+        .concat(),
+    );
 }
 
 fn to(address: &str) -> Mail {
-    Mail { to: address.to_owned(), subject: "GPU lost".to_owned(), text: "on g01".to_owned(), ..Mail::default() }
+    Mail {
+        to: address.to_owned(),
+        subject: "GPU lost".to_owned(),
+        text: "on g01".to_owned(),
+        ..Mail::default()
+    }
 }
 
 #[track_caller]
 fn send(config: &EmailConfig, mail: &Mail) -> Result<(), MailError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async { Mailer::new(config)?.send(mail).await })
 }
 
@@ -126,7 +206,9 @@ fn refused(config: &EmailConfig, address: &str, is_permanent: bool, word: &str) 
 
 #[test]
 fn a_mail_arrives_whole_and_belongs_to_its_thread() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let mail = Mail {
         to: "Ann <ann@lab.example>".to_owned(),
         subject: "GPU weg\r\nBcc: all@lab.example".to_owned(),
@@ -143,8 +225,13 @@ fn a_mail_arrives_whole_and_belongs_to_its_thread() {
     };
     send(&server.config(TlsMode::None), &mail).unwrap();
     let taken = server.taken();
-    let [mail] = taken.as_slice() else { panic!("{taken:?}") };
-    assert_eq!((mail["from"].as_str(), mail["to"][0].as_str()), (Some("takt@lab.example"), Some("ann@lab.example")));
+    let [mail] = taken.as_slice() else {
+        panic!("{taken:?}")
+    };
+    assert_eq!(
+        (mail["from"].as_str(), mail["to"][0].as_str()),
+        (Some("takt@lab.example"), Some("ann@lab.example"))
+    );
     let content = mail["content"].as_str().unwrap();
     for part in [
         "From: Takt <takt@lab.example>",
@@ -160,39 +247,85 @@ fn a_mail_arrives_whole_and_belongs_to_its_thread() {
     ] {
         assert!(content.contains(part), "{part:?} is not in\n{content}");
     }
-    assert!(content.find("text/plain").unwrap() < content.find("text/html").unwrap(), "text comes first");
-    assert!(!content.contains("\r\nBcc:"), "a line break in a subject begins no header");
+    assert!(
+        content.find("text/plain").unwrap() < content.find("text/html").unwrap(),
+        "text comes first"
+    );
+    assert!(
+        !content.contains("\r\nBcc:"),
+        "a line break in a subject begins no header"
+    );
 }
 
 #[test]
 fn encrypted_and_logged_in() {
     for (options, mode) in [("starttls", TlsMode::StartTls), ("tls", TlsMode::Tls)] {
-        let Some(server) = Server::start(&["--tls", options, "--login", "takt:s3cret"]) else { return };
+        let Some(server) = Server::start(&["--tls", options, "--login", "takt:s3cret"]) else {
+            return;
+        };
         let config = server.config(mode);
-        send(&server.login(config.clone(), "takt", "s3cret"), &to("ann@lab.example")).unwrap();
+        send(
+            &server.login(config.clone(), "takt", "s3cret"),
+            &to("ann@lab.example"),
+        )
+        .unwrap();
         let taken = server.taken();
-        assert_eq!((taken.len(), taken[0]["user"].as_str(), taken[0]["tls"].as_bool()), (1, Some("takt"), Some(true)));
-        refused(&server.login(config.clone(), "takt", "wrong"), "ann@lab.example", true, "535");
+        assert_eq!(
+            (
+                taken.len(),
+                taken[0]["user"].as_str(),
+                taken[0]["tls"].as_bool()
+            ),
+            (1, Some("takt"), Some(true))
+        );
+        refused(
+            &server.login(config.clone(), "takt", "wrong"),
+            "ann@lab.example",
+            true,
+            "535",
+        );
         refused(&config, "ann@lab.example", true, "530");
         // Somebody in between: another name, or an authority that we do not know.
-        let other_name = EmailConfig { server: format!("127.0.0.1:{}", server.port), ..config.clone() };
+        let other_name = EmailConfig {
+            server: format!("127.0.0.1:{}", server.port),
+            ..config.clone()
+        };
         refused(&other_name, "ann@lab.example", true, "not trusted");
-        refused(&EmailConfig { ca_file: None, ..config }, "ann@lab.example", true, "not trusted");
+        refused(
+            &EmailConfig {
+                ca_file: None,
+                ..config
+            },
+            "ann@lab.example",
+            true,
+            "not trusted",
+        );
         assert_eq!(server.taken().len(), 1);
     }
 }
 
 #[test]
 fn what_is_to_be_encrypted_is_never_sent_in_clear() {
-    let Some(server) = Server::start(&["--login", "takt:s3cret"]) else { return };
-    let config = server.login(EmailConfig { ca_file: None, ..server.config(TlsMode::StartTls) }, "takt", "s3cret");
+    let Some(server) = Server::start(&["--login", "takt:s3cret"]) else {
+        return;
+    };
+    let config = server.login(
+        EmailConfig {
+            ca_file: None,
+            ..server.config(TlsMode::StartTls)
+        },
+        "takt",
+        "s3cret",
+    );
     refused(&config, "ann@lab.example", true, "STARTTLS");
     assert!(server.taken().is_empty());
 }
 
 #[test]
 fn refused_for_good_or_for_now() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let config = server.config(TlsMode::None);
     for (address, is_permanent, word) in [
         ("unknown@lab.example", true, "550"),
@@ -205,7 +338,10 @@ fn refused_for_good_or_for_now() {
         refused(&config, address, is_permanent, word);
     }
     assert!(server.taken().is_empty());
-    let nobody = EmailConfig { server: "127.0.0.1:1".to_owned(), ..config };
+    let nobody = EmailConfig {
+        server: "127.0.0.1:1".to_owned(),
+        ..config
+    };
     refused(&nobody, "ann@lab.example", false, "connecting");
 }
 
@@ -213,14 +349,25 @@ fn refused_for_good_or_for_now() {
 /// connection came back from the pool with the first mail's reply still on its way.
 #[test]
 fn a_server_that_falls_silent_is_left_and_does_not_spoil_the_next_mail() {
-    let Some(server) = Server::start(&[]) else { return };
-    let config = EmailConfig { timeout_seconds: 5, ..server.config(TlsMode::None) };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
+    let config = EmailConfig {
+        timeout_seconds: 5,
+        ..server.config(TlsMode::None)
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let mailer = Mailer::new(&config).unwrap();
     runtime.block_on(async {
         let begun = Instant::now();
         let silent = mailer.send(&to("stall@lab.example")).await.unwrap_err();
-        assert!(matches!(silent, MailError::Timeout { .. }) && !silent.is_permanent(), "{silent}");
+        assert!(
+            matches!(silent, MailError::Timeout { .. }) && !silent.is_permanent(),
+            "{silent}"
+        );
         assert!(begun.elapsed() >= Duration::from_secs(5));
         let refused = mailer.send(&to("spam@lab.example")).await.unwrap_err();
         assert!(refused.is_permanent(), "{refused}");
@@ -231,25 +378,87 @@ fn a_server_that_falls_silent_is_left_and_does_not_spoil_the_next_mail() {
 
 #[test]
 fn each_mistake_in_the_configuration_is_named() {
-    let good = EmailConfig { server: "mail".to_owned(), from: "takt@lab.example".to_owned(), ..EmailConfig::default() };
+    let good = EmailConfig {
+        server: "mail".to_owned(),
+        from: "takt@lab.example".to_owned(),
+        ..EmailConfig::default()
+    };
     good.validate().unwrap();
     EmailConfig::default().validate().unwrap();
     let some = |text: &str| Some(text.to_owned());
     for (config, expected) in [
-        (EmailConfig { server: "smtp://mail".to_owned(), ..good.clone() }, "server: expected HOST or HOST:PORT"),
-        (EmailConfig { server: String::new(), ..good.clone() }, "server: expected the mail server"),
-        (EmailConfig { from: "takt".to_owned(), ..good.clone() }, "from: expected an address"),
-        (EmailConfig { reply_to: some("ops"), ..good.clone() }, "reply_to: expected an address"),
-        (EmailConfig { username: some("takt"), ..good.clone() }, "password_file: expected the file"),
-        (EmailConfig { password_file: Some("x".into()), ..good.clone() }, "username: expected the user"),
-        (EmailConfig { timeout_seconds: 1, ..good.clone() }, "timeout_seconds: expected 5 to 600, found 1"),
+        (
+            EmailConfig {
+                server: "smtp://mail".to_owned(),
+                ..good.clone()
+            },
+            "server: expected HOST or HOST:PORT",
+        ),
+        (
+            EmailConfig {
+                server: String::new(),
+                ..good.clone()
+            },
+            "server: expected the mail server",
+        ),
+        (
+            EmailConfig {
+                from: "takt".to_owned(),
+                ..good.clone()
+            },
+            "from: expected an address",
+        ),
+        (
+            EmailConfig {
+                reply_to: some("ops"),
+                ..good.clone()
+            },
+            "reply_to: expected an address",
+        ),
+        (
+            EmailConfig {
+                username: some("takt"),
+                ..good.clone()
+            },
+            "password_file: expected the file",
+        ),
+        (
+            EmailConfig {
+                password_file: Some("x".into()),
+                ..good.clone()
+            },
+            "username: expected the user",
+        ),
+        (
+            EmailConfig {
+                timeout_seconds: 1,
+                ..good.clone()
+            },
+            "timeout_seconds: expected 5 to 600, found 1",
+        ),
     ] {
         let said = config.validate().unwrap_err().to_string();
         assert!(said.starts_with(expected), "{said}");
     }
-    let missing = EmailConfig { username: some("takt"), password_file: Some("/nonexistent".into()), ..good.clone() };
-    assert!(matches!(Mailer::new(&missing).unwrap_err(), MailError::File { key: "password_file", .. }));
-    let no_pem = EmailConfig { ca_file: Some("/etc/hostname".into()), ..good };
+    let missing = EmailConfig {
+        username: some("takt"),
+        password_file: Some("/nonexistent".into()),
+        ..good.clone()
+    };
+    assert!(matches!(
+        Mailer::new(&missing).unwrap_err(),
+        MailError::File {
+            key: "password_file",
+            ..
+        }
+    ));
+    let no_pem = EmailConfig {
+        ca_file: Some("/etc/hostname".into()),
+        ..good
+    };
     let said = Mailer::new(&no_pem).unwrap_err();
-    assert!(matches!(said, MailError::Config { key: "ca_file", .. }), "{said}");
+    assert!(
+        matches!(said, MailError::Config { key: "ca_file", .. }),
+        "{said}"
+    );
 }

@@ -14,7 +14,9 @@ use std::time::{Instant, SystemTime};
 use takt_collector::accounting::efficiency::EfficiencyConfig;
 use takt_collector::assess;
 use takt_collector::jobs::{Entry, JobRun};
-use takt_collector::store::{Column, DataDir, Due, Group, Origin, Records, STALE, Shifted, Store, StoreConfig};
+use takt_collector::store::{
+    Column, DataDir, Due, Group, Origin, Records, STALE, Shifted, Store, StoreConfig,
+};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -77,22 +79,42 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, limit: i64) -> i64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % limit.max(1).cast_unsigned()).cast_signed()
     }
 }
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, default: i64| arguments.get(at).map_or(Ok(default), |text| text.parse());
-    let directory = arguments.first().ok_or("usage: efficiency DIRECTORY [NODES DAYS JOBS INTERVAL_SECONDS]")?;
-    let (nodes, days, jobs, interval) = (number(1, 30)?, number(2, 30)?, number(3, 10_000)?, number(4, 15)?);
+    let number =
+        |at: usize, default: i64| arguments.get(at).map_or(Ok(default), |text| text.parse());
+    let directory = arguments
+        .first()
+        .ok_or("usage: efficiency DIRECTORY [NODES DAYS JOBS INTERVAL_SECONDS]")?;
+    let (nodes, days, jobs, interval) = (
+        number(1, 30)?,
+        number(2, 30)?,
+        number(3, 10_000)?,
+        number(4, 15)?,
+    );
     let end = Timestamp::from(SystemTime::now()).whole_seconds() - 3600;
     let begin = end - days * 86_400;
     let jobs = make_up(nodes, begin, end, jobs);
 
-    let config = StoreConfig { retention_days: 400, min_free_bytes: 0, queue_limit_mib: 512, ..StoreConfig::default() };
-    let store = Store::open(DataDir::claim(Path::new(directory))?, &config, &mut Registry::default())?;
+    let config = StoreConfig {
+        retention_days: 400,
+        min_free_bytes: 0,
+        queue_limit_mib: 512,
+        ..StoreConfig::default()
+    };
+    let store = Store::open(
+        DataDir::claim(Path::new(directory))?,
+        &config,
+        &mut Registry::default(),
+    )?;
     let origin = Origin {
         source: "bench",
         name: "bench",
@@ -100,16 +122,25 @@ fn main() -> Result<(), Failure> {
         told_until: None,
         shifted: Shifted::Keep,
     };
-    Records::of(store.database())
-        .import(&origin, jobs.iter().map(|job| Ok::<_, std::convert::Infallible>(Entry::Run(job.run.clone()))))?;
+    Records::of(store.database()).import(
+        &origin,
+        jobs.iter()
+            .map(|job| Ok::<_, std::convert::Infallible>(Entry::Run(job.run.clone()))),
+    )?;
     let began = Instant::now();
     let samples = tell(&store, &jobs, nodes, (begin, end), interval)?;
-    println!("{samples} samples written in {:.1} s", began.elapsed().as_secs_f64());
+    println!(
+        "{samples} samples written in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
     let began = Instant::now();
     store.seal()?;
     println!("sealed in {:.1} s", began.elapsed().as_secs_f64());
 
-    let rules = EfficiencyConfig { max_gap_seconds: 4 * interval.cast_unsigned(), ..EfficiencyConfig::default() };
+    let rules = EfficiencyConfig {
+        max_gap_seconds: 4 * interval.cast_unsigned(),
+        ..EfficiencyConfig::default()
+    };
     for name in ["first", "again"] {
         let began = Instant::now();
         let done = assess::pass(&store, "lab", (begin, end + 1), Due::All, &rules, |_| true)?;
@@ -139,8 +170,17 @@ fn make_up(nodes: i64, begin: i64, end: i64, count: i64) -> Vec<Job> {
             };
             let length = round / 2 + dice.below(round);
             for gpus in places {
-                let gpus = gpus.iter().map(|(node, gpu)| (pair as usize * 2 + node, *gpu)).collect();
-                jobs.push(job(jobs.len(), gpus, at, (at + length - dice.below(length / 3)).min(end), &mut dice));
+                let gpus = gpus
+                    .iter()
+                    .map(|(node, gpu)| (pair as usize * 2 + node, *gpu))
+                    .collect();
+                jobs.push(job(
+                    jobs.len(),
+                    gpus,
+                    at,
+                    (at + length - dice.below(length / 3)).min(end),
+                    &mut dice,
+                ));
             }
             at += length + dice.below(600);
         }
@@ -214,32 +254,54 @@ struct Node {
 }
 
 /// Writes what the exporters of all nodes would have told.
-fn tell(store: &Store, jobs: &[Job], nodes: i64, (begin, end): (i64, i64), interval: i64) -> Result<u64, Failure> {
+fn tell(
+    store: &Store,
+    jobs: &[Job],
+    nodes: i64,
+    (begin, end): (i64, i64),
+    interval: i64,
+) -> Result<u64, Failure> {
     let mut starting: Vec<usize> = (0..jobs.len()).collect();
     starting.sort_by_key(|&job| jobs[job].run.start);
     let mut starting = starting.into_iter().peekable();
     let mut on_gpu: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    let mut written: Vec<Node> = (0..nodes as usize).map(|node| open(store, node)).collect::<Result<_, _>>()?;
+    let mut written: Vec<Node> = (0..nodes as usize)
+        .map(|node| open(store, node))
+        .collect::<Result<_, _>>()?;
     let mut samples = 0;
     for at in (begin..end).step_by(interval as usize) {
         on_gpu.retain(|_, job| jobs[*job].run.end.is_none_or(|end| end > at));
-        while let Some(job) = starting.next_if(|&job| jobs[job].run.start.is_some_and(|start| start <= at)) {
+        while let Some(job) =
+            starting.next_if(|&job| jobs[job].run.start.is_some_and(|start| start <= at))
+        {
             on_gpu.extend(jobs[job].gpus.iter().map(|&gpu| (gpu, job)));
         }
-        let tickets: Vec<_> =
-            written.iter().map(|node| node.group.ticket(Timestamp::from_seconds(at))).collect::<Result<_, _>>()?;
+        let tickets: Vec<_> = written
+            .iter()
+            .map(|node| node.group.ticket(Timestamp::from_seconds(at)))
+            .collect::<Result<_, _>>()?;
         for (number, (node, ticket)) in written.iter_mut().zip(tickets).enumerate() {
             let mut values = Vec::new();
             for gpu in 0..2 {
                 let job = on_gpu.get(&(number, gpu)).copied();
                 let work = job.map_or(0.0, |job| {
-                    let index = jobs[job].gpus.iter().position(|place| *place == (number, gpu)).unwrap_or(0);
+                    let index = jobs[job]
+                        .gpus
+                        .iter()
+                        .position(|place| *place == (number, gpu))
+                        .unwrap_or(0);
                     jobs[job].utilization(index, at)
                 });
                 let watts = 30.0 + 420.0 * work;
                 node.joules[gpu] += watts * interval as f64;
                 let memory = job.map_or(1e8, |_| 4e9 + 20e9 * work);
-                values.extend(node.fixed[gpu].into_iter().zip([1.0, work, memory, watts, node.joules[gpu]]));
+                values.extend(node.fixed[gpu].into_iter().zip([
+                    1.0,
+                    work,
+                    memory,
+                    watts,
+                    node.joules[gpu],
+                ]));
                 if let Some(job) = job {
                     let column = match node.jobs.get(&(gpu, job)) {
                         Some(column) => *column,
@@ -251,9 +313,12 @@ fn tell(store: &Store, jobs: &[Job], nodes: i64, (begin, end): (i64, i64), inter
             }
             samples += values.len() as u64;
             let mut row = vec![STALE; node.group.width()];
-            values.into_iter().for_each(|(column, value)| row[column.index()] = value);
+            values
+                .into_iter()
+                .for_each(|(column, value)| row[column.index()] = value);
             let committed = node.group.commit(ticket, &row, &[])?;
-            node.jobs.retain(|_, column| !committed.dropped.contains(column));
+            node.jobs
+                .retain(|_, column| !committed.dropped.contains(column));
         }
         if (at - begin) / interval % 240 == 0 {
             store.flush();
@@ -270,7 +335,12 @@ fn tell(store: &Store, jobs: &[Job], nodes: i64, (begin, end): (i64, i64), inter
 
 fn labels(metric: &str, node: usize, gpu: usize, more: &[(&str, &str)]) -> Labels {
     let (node, uuid) = (format!("gpu{node:02}"), format!("GPU-{node:04}-{gpu}"));
-    let always = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", &node), ("uuid", &uuid)];
+    let always = [
+        (METRIC_NAME, metric),
+        ("cluster", "lab"),
+        ("node", &node),
+        ("uuid", &uuid),
+    ];
     always.into_iter().chain(more.iter().copied()).collect()
 }
 
@@ -278,7 +348,11 @@ fn open(store: &Store, node: usize) -> Result<Node, Failure> {
     let group = store.group();
     let mut fixed = Vec::new();
     for gpu in 0..2 {
-        let column = |metric: &str| group.column(&labels(metric, node, gpu, &[])).ok_or("a series is another's");
+        let column = |metric: &str| {
+            group
+                .column(&labels(metric, node, gpu, &[]))
+                .ok_or("a series is another's")
+        };
         fixed.push([
             column("takt_gpu_info")?,
             column("takt_gpu_utilization_ratio")?,
@@ -287,10 +361,20 @@ fn open(store: &Store, node: usize) -> Result<Node, Failure> {
             column("takt_gpu_energy_joules_total")?,
         ]);
     }
-    Ok(Node { group, fixed, jobs: BTreeMap::new(), joules: [0.0; 2] })
+    Ok(Node {
+        group,
+        fixed,
+        jobs: BTreeMap::new(),
+        joules: [0.0; 2],
+    })
 }
 
 fn info(node: &Node, number: usize, gpu: usize, run: &JobRun) -> Result<Column, Failure> {
-    let labels = labels("takt_gpu_job_info", number, gpu, &[("jobid", &run.job_id), ("user", &run.user)]);
+    let labels = labels(
+        "takt_gpu_job_info",
+        number,
+        gpu,
+        &[("jobid", &run.job_id), ("user", &run.user)],
+    );
     Ok(node.group.column(&labels).ok_or("a series is another's")?)
 }

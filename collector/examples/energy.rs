@@ -49,13 +49,26 @@ struct Gpu {
 
 fn labels(gpu: i64, metric: &str) -> Labels {
     let (node, uuid) = (format!("n{:02}", gpu / GPUS), format!("GPU-{gpu}"));
-    [(METRIC_NAME, metric), ("cluster", "lab"), ("node", &node), ("uuid", &uuid)].into_iter().collect()
+    [
+        (METRIC_NAME, metric),
+        ("cluster", "lab"),
+        ("node", &node),
+        ("uuid", &uuid),
+    ]
+    .into_iter()
+    .collect()
 }
 
 impl Gpu {
     fn new(number: i64, group: &Group) -> Result<Self, Failure> {
-        let energy = group.column(&labels(number, "takt_gpu_energy_joules_total")).ok_or("a series has no column")?;
-        Ok(Self { number, energy, job: None })
+        let energy = group
+            .column(&labels(number, "takt_gpu_energy_joules_total"))
+            .ok_or("a series has no column")?;
+        Ok(Self {
+            number,
+            energy,
+            job: None,
+        })
     }
 
     /// Writes what it has at an instant into its node's row.
@@ -68,12 +81,16 @@ impl Gpu {
             let mut labels = labels(self.number, "takt_gpu_job_info");
             labels.set("jobid", &number.to_string());
             labels.set("user", &user(number));
-            self.job = Some((number, group.column(&labels).ok_or("a series has no column")?));
+            self.job = Some((
+                number,
+                group.column(&labels).ok_or("a series has no column")?,
+            ));
         }
         row.resize(group.width(), STALE);
         // Idle GPUs take 40 W, busy ones several hundred.
         let busy = (turn * RUN + (at - start).clamp(0, RUN)) as f64;
-        row[self.energy.index()] = (busy * (200.0 + 5.0 * self.number as f64) + (at - BEGIN) as f64 * 40.0).round();
+        row[self.energy.index()] =
+            (busy * (200.0 + 5.0 * self.number as f64) + (at - BEGIN) as f64 * 40.0).round();
         if let (Some((_, column)), true) = (self.job, is_running) {
             row[column.index()] = 1.0;
         }
@@ -83,13 +100,24 @@ impl Gpu {
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [data, sacct] = &arguments[..] else { return Err("usage: energy DATA_DIR SACCT_FILE".into()) };
+    let [data, sacct] = &arguments[..] else {
+        return Err("usage: energy DATA_DIR SACCT_FILE".into());
+    };
     let now = Arc::new(AtomicI64::new(BEGIN));
     let shown = Arc::clone(&now);
     let clock = Clock::new(move || Timestamp::from_seconds(shown.load(Ordering::SeqCst)));
-    let config =
-        StoreConfig { min_free_bytes: 0, commit_interval_ms: 200, retention_days: 400, ..StoreConfig::default() };
-    let store = Store::open_at(DataDir::claim(Path::new(data))?, &config, &mut Registry::default(), clock)?;
+    let config = StoreConfig {
+        min_free_bytes: 0,
+        commit_interval_ms: 200,
+        retention_days: 400,
+        ..StoreConfig::default()
+    };
+    let store = Store::open_at(
+        DataDir::claim(Path::new(data))?,
+        &config,
+        &mut Registry::default(),
+        clock,
+    )?;
     let mut nodes = Vec::new();
     for node in 0..NODES {
         let group = store.group();
@@ -102,7 +130,8 @@ fn main() -> Result<(), Failure> {
         now.store(at, Ordering::SeqCst);
         for (group, gpus) in &mut nodes {
             row.clear();
-            gpus.iter_mut().try_for_each(|gpu| gpu.show(group, at, &mut row))?;
+            gpus.iter_mut()
+                .try_for_each(|gpu| gpu.show(group, at, &mut row))?;
             group.commit(group.ticket(Timestamp::from_seconds(at))?, &row, &[])?;
         }
         // An hour a block, as on a server; the queue would drop what comes faster than the disk takes it.
@@ -118,8 +147,7 @@ fn main() -> Result<(), Failure> {
 
 fn write_jobs(path: &Path) -> Result<(), Failure> {
     let mut out = BufWriter::new(File::create(path)?);
-    let columns =
-        "JobID|User|Account|Partition|Submit|Eligible|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
+    let columns = "JobID|User|Account|Partition|Submit|Eligible|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
     writeln!(out, "{columns}")?;
     for number in 0..JOBS {
         let (gpu, start, end) = job(number);

@@ -43,7 +43,9 @@ impl Captured {
         let length = self.values.len();
         let value = self.values[second % length];
         match (self.is_counter, self.values.first(), self.values.last()) {
-            (true, Some(first), Some(last)) if last >= first => value + (second / length) as f64 * (last - first),
+            (true, Some(first), Some(last)) if last >= first => {
+                value + (second / length) as f64 * (last - first)
+            }
             _ => value,
         }
     }
@@ -52,7 +54,9 @@ impl Captured {
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [capture, data, text, nodes, hours, step, end] = &arguments[..] else {
-        return Err("usage: history CAPTURE.jsonl.gz DATA_DIR TEXT_DIR NODES HOURS STEP_SECONDS END".into());
+        return Err(
+            "usage: history CAPTURE.jsonl.gz DATA_DIR TEXT_DIR NODES HOURS STEP_SECONDS END".into(),
+        );
     };
     let (nodes, hours, step, end): (usize, i64, i64, i64) =
         (nodes.parse()?, hours.parse()?, step.parse()?, end.parse()?);
@@ -63,9 +67,20 @@ fn main() -> Result<(), Failure> {
     let clock = Clock::new(move || Timestamp::from_seconds(shown.load(Ordering::SeqCst)));
     let begin = end - hours * 3600;
     now.store(begin, Ordering::SeqCst);
-    let config = StoreConfig { min_free_bytes: 0, commit_interval_ms: 200, ..StoreConfig::default() };
-    let store = Store::open_at(DataDir::claim(Path::new(data))?, &config, &mut Registry::default(), clock)?;
-    let nodes = (0..nodes).map(|node| Node::new(node, &captured, &store)).collect::<Result<Vec<_>, Failure>>()?;
+    let config = StoreConfig {
+        min_free_bytes: 0,
+        commit_interval_ms: 200,
+        ..StoreConfig::default()
+    };
+    let store = Store::open_at(
+        DataDir::claim(Path::new(data))?,
+        &config,
+        &mut Registry::default(),
+        clock,
+    )?;
+    let nodes = (0..nodes)
+        .map(|node| Node::new(node, &captured, &store))
+        .collect::<Result<Vec<_>, Failure>>()?;
 
     let mut row = Vec::new();
     for at in (begin..=end).step_by(usize::try_from(step)?) {
@@ -73,7 +88,11 @@ fn main() -> Result<(), Failure> {
         let second = usize::try_from(at - begin)?;
         for node in &nodes {
             node.values(&captured, second, &mut row);
-            node.group.commit(node.group.ticket(Timestamp(at * 1000 + BESIDE_MS))?, &row, &[])?;
+            node.group.commit(
+                node.group.ticket(Timestamp(at * 1000 + BESIDE_MS))?,
+                &row,
+                &[],
+            )?;
         }
         // The queue would drop what comes faster than the disk takes it.
         if second % 300 == 0 {
@@ -86,7 +105,10 @@ fn main() -> Result<(), Failure> {
     }
     store.seal()?;
     let series = nodes.len() * captured.len();
-    eprintln!("\r{series} series, {} samples", series as i64 * ((end - begin) / step + 1));
+    eprintln!(
+        "\r{series} series, {} samples",
+        series as i64 * ((end - begin) / step + 1)
+    );
     write_text(Path::new(text), &nodes, &captured, (begin, end, step))
 }
 
@@ -106,20 +128,38 @@ impl Node {
         let (mut columns, mut names) = (Vec::new(), Vec::new());
         for series in captured {
             let mut labels = series.labels.clone();
-            labels.extend(labels.get("uuid").map(|uuid| ("uuid".to_owned(), format!("{uuid}-{node}"))));
-            for (name, value) in
-                [("cluster", "lab"), ("instance", &format!("{node}:9855")), ("job", "node"), ("node", &node)]
-            {
+            labels.extend(
+                labels
+                    .get("uuid")
+                    .map(|uuid| ("uuid".to_owned(), format!("{uuid}-{node}"))),
+            );
+            for (name, value) in [
+                ("cluster", "lab"),
+                ("instance", &format!("{node}:9855")),
+                ("job", "node"),
+                ("node", &node),
+            ] {
                 labels.insert(name.to_owned(), value.to_owned());
             }
-            let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+            let pairs: Vec<String> = labels
+                .iter()
+                .map(|(name, value)| format!("{name}={value:?}"))
+                .collect();
             names.push(format!("{}{{{}}}", series.name, pairs.join(",")));
             let metric = (METRIC_NAME, series.name.as_str());
-            let all: Labels =
-                labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain([metric]).collect();
+            let all: Labels = labels
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()))
+                .chain([metric])
+                .collect();
             columns.push(group.column(&all).ok_or("a series has no column")?);
         }
-        Ok(Self { group, columns, names, phase: number * 37 })
+        Ok(Self {
+            group,
+            columns,
+            names,
+            phase: number * 37,
+        })
     }
 
     fn values(&self, captured: &[Captured], second: usize, row: &mut Vec<f64>) {
@@ -135,27 +175,46 @@ fn read(path: &Path) -> Result<Vec<Captured>, Failure> {
     let mut lines = BufReader::new(GzDecoder::new(File::open(path)?)).lines();
     let page = lines.next().ok_or("an empty capture")??;
     let page: String = serde_json::from_str(page.strip_prefix("PAGE ").ok_or("no page")?)?;
-    let kinds = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let counters: BTreeSet<&str> = kinds.filter(|(_, kind)| *kind == "counter").map(|(name, _)| name).collect();
+    let kinds = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let counters: BTreeSet<&str> = kinds
+        .filter(|(_, kind)| *kind == "counter")
+        .map(|(name, _)| name)
+        .collect();
     let mut now: BTreeMap<String, f64> = BTreeMap::new();
     let mut all: HashMap<String, Vec<f64>> = HashMap::new();
     let mut seconds = 0;
     for line in lines {
-        let (_, changed, gone): (i64, BTreeMap<String, String>, Vec<String>) = serde_json::from_str(&line?)?;
+        let (_, changed, gone): (i64, BTreeMap<String, String>, Vec<String>) =
+            serde_json::from_str(&line?)?;
         for (series, value) in changed {
             now.insert(series, value.parse()?);
         }
         now.retain(|series, _| !gone.contains(series));
-        now.iter().for_each(|(series, value)| all.entry(series.clone()).or_default().push(*value));
+        now.iter()
+            .for_each(|(series, value)| all.entry(series.clone()).or_default().push(*value));
         seconds += 1;
     }
-    let mut complete: Vec<(String, Vec<f64>)> = all.into_iter().filter(|(_, values)| values.len() == seconds).collect();
+    let mut complete: Vec<(String, Vec<f64>)> = all
+        .into_iter()
+        .filter(|(_, values)| values.len() == seconds)
+        .collect();
     complete.sort_by(|a, b| a.0.cmp(&b.0));
     let captured = complete.into_iter().map(|(series, values)| {
         let (name, labels) = series.split_once('{').unwrap_or((&series, "}"));
-        let pairs = labels.trim_end_matches('}').split("\",").filter_map(|pair| pair.split_once("=\""));
-        let labels = pairs.map(|(name, value)| (name.to_owned(), value.trim_end_matches('"').to_owned()));
-        Captured { name: name.to_owned(), labels: labels.collect(), is_counter: counters.contains(name), values }
+        let pairs = labels
+            .trim_end_matches('}')
+            .split("\",")
+            .filter_map(|pair| pair.split_once("=\""));
+        let labels =
+            pairs.map(|(name, value)| (name.to_owned(), value.trim_end_matches('"').to_owned()));
+        Captured {
+            name: name.to_owned(),
+            labels: labels.collect(),
+            is_counter: counters.contains(name),
+            values,
+        }
     });
     Ok(captured.collect())
 }

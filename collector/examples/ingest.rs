@@ -23,15 +23,22 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve", page_0, page_1] => serve(page_0, page_1),
-        [nodes, seconds, interval_ms, page_0, page_1] => {
-            measure(nodes.parse()?, seconds.parse()?, interval_ms.parse()?, [page_0, page_1])
-        }
+        [nodes, seconds, interval_ms, page_0, page_1] => measure(
+            nodes.parse()?,
+            seconds.parse()?,
+            interval_ms.parse()?,
+            [page_0, page_1],
+        ),
         _ => Err("usage: ingest NODES SECONDS INTERVAL_MS PAGE_0 PAGE_1".into()),
     }
 }
 
 fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Result<(), Failure> {
-    let mut server = Command::new(std::env::current_exe()?).arg("serve").args(pages).stdout(Stdio::piped()).spawn()?;
+    let mut server = Command::new(std::env::current_exe()?)
+        .arg("serve")
+        .args(pages)
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut address = String::new();
     BufReader::new(server.stdout.take().ok_or("no stdout")?).read_line(&mut address)?;
     let address: SocketAddr = address.trim().parse()?;
@@ -40,8 +47,16 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
     let directory = std::env::temp_dir().join(format!("takt-ingest-{}", std::process::id()));
     let mut registry = Registry::default();
     // Little for DuckDB, so that what is left of it at the end is the same for any number of series.
-    let config = StoreConfig { min_free_bytes: 0, duckdb_memory_mib: 256, ..StoreConfig::default() };
-    let store = Arc::new(Store::open(DataDir::claim(&directory)?, &config, &mut registry)?);
+    let config = StoreConfig {
+        min_free_bytes: 0,
+        duckdb_memory_mib: 256,
+        ..StoreConfig::default()
+    };
+    let store = Arc::new(Store::open(
+        DataDir::claim(&directory)?,
+        &config,
+        &mut registry,
+    )?);
     let target = |node: usize| TargetConfig {
         url: format!("http://{address}/{node}"),
         node: format!("node{node:04}"),
@@ -54,7 +69,10 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
         targets: (0..nodes).map(target).collect(),
         ..ScrapeConfig::default()
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let empty_bytes = resident_bytes()?;
     let manager = {
         let _guard = runtime.enter();
@@ -64,7 +82,11 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
     std::thread::sleep(Duration::from_millis(2 * u64::from(interval_ms) + 2000));
     let (cpu, samples, began) = (cpu_seconds()?, stored_samples(&registry)?, Instant::now());
     std::thread::sleep(Duration::from_secs(seconds));
-    let (cpu, samples, wall) = (cpu_seconds()? - cpu, stored_samples(&registry)? - samples, began.elapsed());
+    let (cpu, samples, wall) = (
+        cpu_seconds()? - cpu,
+        stored_samples(&registry)? - samples,
+        began.elapsed(),
+    );
     let series = store.count(&[]);
     println!(
         "{nodes} nodes, {series} series, {samples} samples in {:.1} s: {:.3} µs CPU a sample ({:.1} % of a core); \
@@ -73,13 +95,23 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
         cpu * 1e6 / samples,
         100.0 * cpu / wall.as_secs_f64(),
         (resident_bytes()? - empty_bytes) / series as f64,
-        manager.targets().iter().filter(|target| target.error.is_some()).count(),
+        manager
+            .targets()
+            .iter()
+            .filter(|target| target.error.is_some())
+            .count(),
     );
     runtime.block_on(manager.shutdown());
     let began = cpu_seconds()?;
     let kept = store.seal()?;
     let sealing = cpu_seconds()? - began;
-    let bytes: u64 = store.database().stat()?.blocks.iter().map(|block| block.bytes).sum();
+    let bytes: u64 = store
+        .database()
+        .stat()?
+        .blocks
+        .iter()
+        .map(|block| block.bytes)
+        .sum();
     println!(
         "sealing {} samples: {:.3} µs CPU a sample; {:.2} bytes a sample on disk",
         kept.rows,
@@ -95,21 +127,33 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
 fn stored_samples(registry: &Registry) -> Result<f64, Failure> {
     let mut text = String::new();
     encode(&mut text, registry)?;
-    let line = text.lines().find_map(|line| line.strip_prefix("takt_store_samples_total "));
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("takt_store_samples_total "));
     Ok(line.ok_or("no such metric")?.parse()?)
 }
 
 /// User and system time of this process.
 fn cpu_seconds() -> Result<f64, Failure> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = text.rsplit_once(')').ok_or("no command in /proc/self/stat")?.1.split(' ').collect();
+    let fields: Vec<&str> = text
+        .rsplit_once(')')
+        .ok_or("no command in /proc/self/stat")?
+        .1
+        .split(' ')
+        .collect();
     // utime and stime, in the clock ticks that Linux shows everywhere as 100 a second.
     Ok((fields[12].parse::<f64>()? + fields[13].parse::<f64>()?) / 100.0)
 }
 
 fn resident_bytes() -> Result<f64, Failure> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
-    Ok(text.split(' ').nth(1).ok_or("no second field in /proc/self/statm")?.parse::<f64>()? * 4096.0)
+    Ok(text
+        .split(' ')
+        .nth(1)
+        .ok_or("no second field in /proc/self/statm")?
+        .parse::<f64>()?
+        * 4096.0)
 }
 
 /// A piece of a page: what stays, then a number that changes.
@@ -120,7 +164,10 @@ struct Piece {
 }
 
 fn serve(page_0: &str, page_1: &str) -> Result<(), Failure> {
-    let (pieces, rest) = pieces(&std::fs::read_to_string(page_0)?, &std::fs::read_to_string(page_1)?);
+    let (pieces, rest) = pieces(
+        &std::fs::read_to_string(page_0)?,
+        &std::fs::read_to_string(page_1)?,
+    );
     let pieces = Arc::new((pieces, rest));
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -134,13 +181,18 @@ fn serve(page_0: &str, page_1: &str) -> Result<(), Failure> {
 fn pieces(page_0: &str, page_1: &str) -> (Vec<Piece>, String) {
     let (mut pieces, mut before) = (Vec::new(), String::new());
     for (line_0, line_1) in page_0.lines().zip(page_1.lines()) {
-        let number =
-            |line: &str| Some(line.rsplit_once(' ')?.1.parse::<f64>().ok()?).filter(|_| !line.starts_with('#'));
+        let number = |line: &str| {
+            Some(line.rsplit_once(' ')?.1.parse::<f64>().ok()?).filter(|_| !line.starts_with('#'))
+        };
         match (number(line_0), number(line_1)) {
             (Some(value), Some(next)) if value != next => {
                 before.push_str(line_0.rsplit_once(' ').map_or("", |(series, _)| series));
                 before.push(' ');
-                pieces.push(Piece { before: std::mem::take(&mut before), value, step: (next - value) / 15.0 });
+                pieces.push(Piece {
+                    before: std::mem::take(&mut before),
+                    value,
+                    step: (next - value) / 15.0,
+                });
             }
             _ => before.push_str(line_0),
         }
@@ -154,21 +206,38 @@ fn answer(mut stream: TcpStream, pieces: &[Piece], rest: &str) {
     let (mut buffer, mut page) = ([0; 4096], String::new());
     while let Ok(length @ 1..) = stream.read(&mut buffer) {
         let head = String::from_utf8_lossy(&buffer[..length]);
-        let node: f64 = head.split(['/', ' ']).nth(2).and_then(|node| node.parse().ok()).unwrap_or_default();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64() % 1e5);
+        let node: f64 = head
+            .split(['/', ' '])
+            .nth(2)
+            .and_then(|node| node.parse().ok())
+            .unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |now| now.as_secs_f64() % 1e5);
         page.clear();
         for piece in pieces {
             let is_whole = piece.value.fract() == 0.0;
             let value = piece.value + piece.step * (now + 37.0 * node);
             page.push_str(&piece.before);
-            page.push_str(&if is_whole { value.round() } else { (value * 1e4).round() / 1e4 }.to_string());
+            page.push_str(
+                &if is_whole {
+                    value.round()
+                } else {
+                    (value * 1e4).round() / 1e4
+                }
+                .to_string(),
+            );
         }
         page.push_str(rest);
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\r\n",
             page.len()
         );
-        if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(page.as_bytes())).is_err() {
+        if stream
+            .write_all(head.as_bytes())
+            .and_then(|()| stream.write_all(page.as_bytes()))
+            .is_err()
+        {
             return;
         }
     }

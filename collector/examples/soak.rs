@@ -47,13 +47,23 @@ fn soak(directory: &Path, days: i64, series: usize) -> Result<(), Failure> {
     let now = Arc::new(AtomicI64::new(BEGIN));
     let shown = Arc::clone(&now);
     let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)));
-    let store = Store::open_at(DataDir::claim(directory)?, &config, &mut Registry::default(), clock)?;
+    let store = Store::open_at(
+        DataDir::claim(directory)?,
+        &config,
+        &mut Registry::default(),
+        clock,
+    )?;
     let group = store.group();
     let columns: Vec<usize> = (0..series)
         .map(|n| {
             let (metric, node) = (format!("metric_{}", n % 50), format!("node{:03}", n / 50));
-            let labels: Labels = [(METRIC_NAME, metric.as_str()), ("node", node.as_str())].into_iter().collect();
-            group.column(&labels).map(takt_collector::store::Column::index).ok_or("a series has no column")
+            let labels: Labels = [(METRIC_NAME, metric.as_str()), ("node", node.as_str())]
+                .into_iter()
+                .collect();
+            group
+                .column(&labels)
+                .map(takt_collector::store::Column::index)
+                .ok_or("a series has no column")
         })
         .collect::<Result<_, _>>()?;
     let mut row = vec![0.0; group.width()];
@@ -62,7 +72,10 @@ fn soak(directory: &Path, days: i64, series: usize) -> Result<(), Failure> {
     for day in 0..days {
         let (mut resident, mut disk) = (0, 0);
         for hour in 0..24 {
-            for at in (0..HOUR).step_by(STEP as usize).map(|at| BEGIN + (24 * day + hour) * HOUR + at) {
+            for at in (0..HOUR)
+                .step_by(STEP as usize)
+                .map(|at| BEGIN + (24 * day + hour) * HOUR + at)
+            {
                 now.store(at, Ordering::SeqCst);
                 for (n, &column) in columns.iter().enumerate() {
                     row[column] = value(n, at);
@@ -74,14 +87,24 @@ fn soak(directory: &Path, days: i64, series: usize) -> Result<(), Failure> {
             disk = disk.max(bytes(directory)?);
         }
         let samples = (day + 1) * 24 * (HOUR / STEP) * series as i64;
-        println!("{:3}  {samples:9}  {:8}  {:8}", day + 1, resident >> 20, disk >> 20);
+        println!(
+            "{:3}  {samples:9}  {:8}  {:8}",
+            day + 1,
+            resident >> 20,
+            disk >> 20
+        );
         peaks.push((resident, disk));
     }
     // From the fifth day on as much goes as comes: two days of samples, three of rows.
-    let (Some(settled), Some(last)) = (peaks.get(4), peaks.last()) else { return Ok(()) };
+    let (Some(settled), Some(last)) = (peaks.get(4), peaks.last()) else {
+        return Ok(());
+    };
     for (what, before, after) in [("memory", settled.0, last.0), ("disk", settled.1, last.1)] {
         if after as f64 > before as f64 * SWING {
-            return Err(format!("{what} is not flat: {before} bytes on the fifth day, {after} on the last").into());
+            return Err(format!(
+                "{what} is not flat: {before} bytes on the fifth day, {after} on the last"
+            )
+            .into());
         }
     }
     let damaged = store.database().verify_blocks()?;
@@ -104,7 +127,12 @@ fn value(n: usize, at: i64) -> f64 {
 
 fn resident_bytes() -> Result<u64, Failure> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
-    Ok(text.split(' ').nth(1).ok_or("no second field in /proc/self/statm")?.parse::<u64>()? * 4096)
+    Ok(text
+        .split(' ')
+        .nth(1)
+        .ok_or("no second field in /proc/self/statm")?
+        .parse::<u64>()?
+        * 4096)
 }
 
 /// The bytes of all files below a folder; one that goes meanwhile counts nothing.

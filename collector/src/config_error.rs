@@ -12,6 +12,10 @@ pub struct ConfigError {
 impl ConfigError {
     /// For `key`, which holds `found`.
     pub fn new(key: impl Into<String>, expected: impl Into<String>, found: impl ToString) -> Self {
-        Self { key: key.into(), expected: expected.into(), found: found.to_string() }
+        Self {
+            key: key.into(),
+            expected: expected.into(),
+            found: found.to_string(),
+        }
     }
 }

@@ -7,7 +7,10 @@
 //! records are not there says so and passes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![expect(clippy::print_stderr, reason = "says what was skipped and what was measured")]
+#![expect(
+    clippy::print_stderr,
+    reason = "says what was skipped and what was measured"
+)]
 
 use duckdb::Connection;
 use flate2::Compression;
@@ -22,7 +25,9 @@ use std::time::{Duration, Instant};
 use takt_collector::accounting::{Figures, GroupBy, Period, Usage, UsageReport};
 use takt_collector::jobs::sacct::{Cluster, Options, Reader};
 use takt_collector::jobs::time_zone;
-use takt_collector::store::{DataDir, Database, ImportSummary, JobFilter, Origin, Records, Settings, Shifted};
+use takt_collector::store::{
+    DataDir, Database, ImportSummary, JobFilter, Origin, Records, Settings, Shifted,
+};
 
 /// A database in a directory of its own.
 struct Store {
@@ -36,7 +41,11 @@ impl Store {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
-        Self { database, _dir: dir, _root: root }
+        Self {
+            database,
+            _dir: dir,
+            _root: root,
+        }
     }
 
     fn records(&self) -> Records<'_> {
@@ -44,23 +53,37 @@ impl Store {
     }
 
     fn import(&self, text: impl Read, name: &str, zone: &str) -> ImportSummary {
-        let options = Options { cluster: Cluster::Named("real".into()), zone: time_zone(zone).unwrap(), columns: None };
+        let options = Options {
+            cluster: Cluster::Named("real".into()),
+            zone: time_zone(zone).unwrap(),
+            columns: None,
+        };
         let reader = Reader::open(text, name, options).unwrap();
-        let origin = Origin { source: "sacct", name, timezone: Some(zone), told_until: None, shifted: Shifted::Refuse };
+        let origin = Origin {
+            source: "sacct",
+            name,
+            timezone: Some(zone),
+            told_until: None,
+            shifted: Shifted::Refuse,
+        };
         self.records().import(&origin, reader).unwrap()
     }
 
     fn usage(&self, period: &Period, by: &[GroupBy], now: &str) -> UsageReport {
         let now: Timestamp = now.parse().unwrap();
         let mut usage = Usage::new(period, by, now.as_second());
-        self.records().held_runs("real", period.from(), period.to(), |run| usage.add(run)).unwrap();
+        self.records()
+            .held_runs("real", period.from(), period.to(), |run| usage.add(run))
+            .unwrap();
         usage.report("real")
     }
 }
 
 fn shared(path: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("TAKT_SHARED")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
+    let folder = std::env::var_os("TAKT_SHARED").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
+        PathBuf::from,
+    );
     let file = folder.join(path);
     if file.exists() {
         return Some(file);
@@ -178,8 +201,18 @@ fn assert_same(report: &UsageReport, expected: &[Counted]) {
     for (ours, expected) in ours.iter().zip(expected) {
         // The one figure that is no whole number is summed in another order.
         let error = (ours.mem_gib_hours - expected.mem_gib_hours).abs();
-        assert!(error <= 1e-9 * expected.mem_gib_hours, "{} {error}", ours.user);
-        assert_eq!(*ours, Counted { mem_gib_hours: ours.mem_gib_hours, ..expected.clone() });
+        assert!(
+            error <= 1e-9 * expected.mem_gib_hours,
+            "{} {error}",
+            ours.user
+        );
+        assert_eq!(
+            *ours,
+            Counted {
+                mem_gib_hours: ours.mem_gib_hours,
+                ..expected.clone()
+            }
+        );
     }
 }
 
@@ -193,12 +226,24 @@ fn assert_lossless(store: &Store, file: &Path) {
         file.display()
     );
     let mut statement = db.prepare(&sql).unwrap();
-    let rows = statement.query_map([], |row| (0..13).map(|column| row.get(column)).collect::<duckdb::Result<Vec<_>>>());
-    let mut expected: HashMap<Option<String>, Vec<Option<String>>> =
-        rows.unwrap().map(Result::unwrap).map(|raw: Vec<Option<String>>| (raw[0].clone(), raw)).collect();
-    assert_eq!(store.records().jobs(&JobFilter::default()).unwrap().len(), expected.len());
+    let rows = statement.query_map([], |row| {
+        (0..13)
+            .map(|column| row.get(column))
+            .collect::<duckdb::Result<Vec<_>>>()
+    });
+    let mut expected: HashMap<Option<String>, Vec<Option<String>>> = rows
+        .unwrap()
+        .map(Result::unwrap)
+        .map(|raw: Vec<Option<String>>| (raw[0].clone(), raw))
+        .collect();
+    assert_eq!(
+        store.records().jobs(&JobFilter::default()).unwrap().len(),
+        expected.len()
+    );
     for run in store.records().jobs(&JobFilter::default()).unwrap() {
-        let mut raw = expected.remove(&Some(run.job_id.clone())).expect("a run of the text");
+        let mut raw = expected
+            .remove(&Some(run.job_id.clone()))
+            .expect("a run of the text");
         let number = |number: Option<u64>| number.map(|number| number.to_string());
         // What we leave out on purpose: nodes nobody assigned, how long a run has run, what one that waits asked for.
         if run.start.is_none() {
@@ -229,16 +274,27 @@ fn assert_lossless(store: &Store, file: &Path) {
 
 #[test]
 fn ricc_2010_05() {
-    let Some(file) = shared("data/ricc-2010-05/sacct-2010-05.txt.gz") else { return };
+    let Some(file) = shared("data/ricc-2010-05/sacct-2010-05.txt.gz") else {
+        return;
+    };
     let store = Store::new();
     let summary = store.import(File::open(&file).unwrap(), "ricc", "Asia/Tokyo");
-    assert_eq!((summary.rows, summary.runs_inserted, summary.rejected, summary.duplicates), (47_698, 47_698, 0, 0));
+    assert_eq!(
+        (
+            summary.rows,
+            summary.runs_inserted,
+            summary.rejected,
+            summary.duplicates
+        ),
+        (47_698, 47_698, 0, 0)
+    );
     for (month, from, to) in [
         ("2010-05", "2010-05-01", "2010-06-01"),
         ("2010-06", "2010-06-01", "2010-07-01"),
         ("2010-04", "2010-04-01", "2010-05-01"),
     ] {
-        let period = Period::month(month, &time_zone("Asia/Tokyo").unwrap(), Timestamp::now()).unwrap();
+        let period =
+            Period::month(month, &time_zone("Asia/Tokyo").unwrap(), Timestamp::now()).unwrap();
         let report = store.usage(&period, &[GroupBy::User], "2026-11-01T00:00:00Z");
         let expected = counted_by_sql(&file, 9, from, to, "2026-11-01");
         assert_eq!(expected.is_empty(), month == "2010-04");
@@ -247,19 +303,40 @@ fn ricc_2010_05() {
         }
     }
     // The same file, unpacked, under another name: nothing is new.
-    let again = store.import(GzDecoder::new(File::open(&file).unwrap()), "unpacked", "Asia/Tokyo");
-    assert_eq!((again.runs_inserted, again.runs_updated, again.unchanged), (0, 0, 47_698));
+    let again = store.import(
+        GzDecoder::new(File::open(&file).unwrap()),
+        "unpacked",
+        "Asia/Tokyo",
+    );
+    assert_eq!(
+        (again.runs_inserted, again.runs_updated, again.unchanged),
+        (0, 0, 47_698)
+    );
     assert_lossless(&store, &file);
 }
 
 #[test]
 fn uio_2025_05_finished() {
-    let Some(file) = shared("data/uio-2025-05/sacct-20250503.txt") else { return };
+    let Some(file) = shared("data/uio-2025-05/sacct-20250503.txt") else {
+        return;
+    };
     let store = Store::new();
     let summary = store.import(File::open(&file).unwrap(), "uio", "Europe/Oslo");
-    assert_eq!((summary.rows, summary.runs_inserted, summary.steps_skipped, summary.rejected), (876, 294, 582, 0));
+    assert_eq!(
+        (
+            summary.rows,
+            summary.runs_inserted,
+            summary.steps_skipped,
+            summary.rejected
+        ),
+        (876, 294, 582, 0)
+    );
     let oslo = time_zone("Europe/Oslo").unwrap();
-    for (from, to) in [("2025-05-01", "2025-06-01"), ("2025-05-03", "2025-05-04"), ("2025-05-02", "2025-05-03")] {
+    for (from, to) in [
+        ("2025-05-01", "2025-06-01"),
+        ("2025-05-03", "2025-05-04"),
+        ("2025-05-02", "2025-05-03"),
+    ] {
         let period = Period::days(from, to, &oslo, Timestamp::now()).unwrap();
         let report = store.usage(&period, &[GroupBy::User], "2026-11-01T00:00:00Z");
         let expected = counted_by_sql(&file, 2, from, to, "2026-11-01");
@@ -271,42 +348,86 @@ fn uio_2025_05_finished() {
 
 #[test]
 fn uio_2025_05_running_and_pending() {
-    let Some(file) = shared("data/uio-2025-05/sacct-active-20250503T090210.txt") else { return };
+    let Some(file) = shared("data/uio-2025-05/sacct-active-20250503T090210.txt") else {
+        return;
+    };
     let store = Store::new();
     let summary = store.import(File::open(&file).unwrap(), "uio", "Europe/Oslo");
-    assert_eq!((summary.rows, summary.runs_inserted, summary.rejected), (1135, 361 + 41, 0));
+    assert_eq!(
+        (summary.rows, summary.runs_inserted, summary.rejected),
+        (1135, 361 + 41, 0)
+    );
     assert_eq!(summary.steps_skipped, 1135 - 361 - 41);
-    let period = Period::month("2025-05", &time_zone("Europe/Oslo").unwrap(), Timestamp::now()).unwrap();
+    let period = Period::month(
+        "2025-05",
+        &time_zone("Europe/Oslo").unwrap(),
+        Timestamp::now(),
+    )
+    .unwrap();
     let report = store.usage(&period, &[GroupBy::User], "2025-05-03T07:02:10Z");
-    assert_same(&report, &counted_by_sql(&file, 2, "2025-05-01", "2025-06-01", "2025-05-03 09:02:10"));
+    assert_same(
+        &report,
+        &counted_by_sql(&file, 2, "2025-05-01", "2025-06-01", "2025-05-03 09:02:10"),
+    );
     assert_eq!(report.totals.jobs_running, 361);
     assert_lossless(&store, &file);
     // GPUs by model: the typed ones, each counted once, and those whose type nobody wrote down.
     let by_model = store.usage(&period, &[GroupBy::GpuModel], "2025-05-03T07:02:10Z");
-    let sum: u64 = by_model.rows.iter().map(|row| row.figures.gpu_seconds.unwrap()).sum();
+    let sum: u64 = by_model
+        .rows
+        .iter()
+        .map(|row| row.figures.gpu_seconds.unwrap())
+        .sum();
     assert_eq!(sum, report.totals.gpu_seconds.unwrap());
-    assert!(by_model.rows.iter().any(|row| row.group.0[0].1.as_deref() == Some("a100")));
+    assert!(
+        by_model
+            .rows
+            .iter()
+            .any(|row| row.group.0[0].1.as_deref() == Some("a100"))
+    );
 }
 
 /// What a real Slurm 22.05 printed. CPUTimeRAW is Slurm's own product of CPUs and seconds.
 #[test]
 fn slurm_lab_samples() {
-    for (sample, runs) in [("sacct-accounting", 16), ("sacct-X-ALL", 16), ("sacct-running", 11)] {
-        let Some(file) = shared(&format!("slurm-lab/samples/dbd/{sample}.psv")) else { return };
+    for (sample, runs) in [
+        ("sacct-accounting", 16),
+        ("sacct-X-ALL", 16),
+        ("sacct-running", 11),
+    ] {
+        let Some(file) = shared(&format!("slurm-lab/samples/dbd/{sample}.psv")) else {
+            return;
+        };
         let text = std::fs::read_to_string(&file).unwrap();
         let store = Store::new();
         let summary = store.import(Cursor::new(text.clone()), sample, "UTC");
-        assert_eq!((summary.runs, summary.rejected), (runs, 0), "{sample}: {summary:?}");
+        assert_eq!(
+            (summary.runs, summary.rejected),
+            (runs, 0),
+            "{sample}: {summary:?}"
+        );
         let mut rows = text.lines().map(|row| row.split('|').collect::<Vec<_>>());
         let header = rows.next().unwrap();
         let column = |name: &str| header.iter().position(|column| *column == name);
-        let Some(cpu_time) = column("CPUTimeRAW") else { continue };
+        let Some(cpu_time) = column("CPUTimeRAW") else {
+            continue;
+        };
         for row in rows.filter(|row| !row[column("JobID").unwrap()].contains('.')) {
-            let filter = JobFilter { job_id: Some(row[column("JobID").unwrap()].to_owned()), ..JobFilter::default() };
-            let [run] = &store.records().jobs(&filter).unwrap()[..] else { panic!("{filter:?}") };
+            let filter = JobFilter {
+                job_id: Some(row[column("JobID").unwrap()].to_owned()),
+                ..JobFilter::default()
+            };
+            let [run] = &store.records().jobs(&filter).unwrap()[..] else {
+                panic!("{filter:?}")
+            };
             let held = run.cpus.unwrap_or(0) * run.elapsed.unwrap_or(0);
             assert_eq!(held.to_string(), row[cpu_time], "{}", run.job_id);
-            assert_eq!(run.start.zip(run.end).map(|(start, end)| end.abs_diff(start)), run.start.and(run.elapsed));
+            assert_eq!(
+                run.start
+                    .zip(run.end)
+                    .map(|(start, end)| end.abs_diff(start)),
+                run.start.and(run.elapsed)
+            );
         }
     }
 }
@@ -315,9 +436,13 @@ fn slurm_lab_samples() {
 #[test]
 #[ignore = "a measurement: cargo test --release -- --ignored --nocapture a_million_runs"]
 fn a_million_runs() {
-    let Some(file) = shared("data/ricc-2010-05/sacct-2010-05.txt.gz") else { return };
+    let Some(file) = shared("data/ricc-2010-05/sacct-2010-05.txt.gz") else {
+        return;
+    };
     let mut month = String::new();
-    GzDecoder::new(File::open(file).unwrap()).read_to_string(&mut month).unwrap();
+    GzDecoder::new(File::open(file).unwrap())
+        .read_to_string(&mut month)
+        .unwrap();
     let (header, rows) = month.split_once('\n').unwrap();
     let mut text = GzEncoder::new(Vec::new(), Compression::fast());
     writeln!(text, "{header}").unwrap();
@@ -330,27 +455,54 @@ fn a_million_runs() {
         let begin = Instant::now();
         let summary = store.import(Cursor::new(&text), "million", "Asia/Tokyo");
         let took = begin.elapsed();
-        eprintln!("{what}: {took:?} for {} inserted, {} unchanged", summary.runs_inserted, summary.unchanged);
+        eprintln!(
+            "{what}: {took:?} for {} inserted, {} unchanged",
+            summary.runs_inserted, summary.unchanged
+        );
         assert_eq!((summary.runs, summary.rejected), (1_001_658, 0));
         took
     };
     let first = import("import");
     import("the same again");
     let begin = Instant::now();
-    let summary = store.import(Cursor::new(format!("{header}\n{}", rows.lines().next().unwrap())), "one", "Asia/Tokyo");
+    let summary = store.import(
+        Cursor::new(format!("{header}\n{}", rows.lines().next().unwrap())),
+        "one",
+        "Asia/Tokyo",
+    );
     eprintln!("one more run: {:?}", begin.elapsed());
     assert_eq!(summary.runs_inserted, 1);
 
-    let period = Period::month("2010-05", &time_zone("Asia/Tokyo").unwrap(), Timestamp::now()).unwrap();
+    let period = Period::month(
+        "2010-05",
+        &time_zone("Asia/Tokyo").unwrap(),
+        Timestamp::now(),
+    )
+    .unwrap();
     let mut slowest = Duration::ZERO;
-    for by in [&[GroupBy::User][..], &[GroupBy::User, GroupBy::Account, GroupBy::Partition, GroupBy::State]] {
+    for by in [
+        &[GroupBy::User][..],
+        &[
+            GroupBy::User,
+            GroupBy::Account,
+            GroupBy::Partition,
+            GroupBy::State,
+        ],
+    ] {
         for _ in 0..3 {
             let begin = Instant::now();
             let report = store.usage(&period, by, "2026-11-01T00:00:00Z");
             slowest = slowest.max(begin.elapsed());
-            eprintln!("report by {by:?}: {:?} for {} rows", begin.elapsed(), report.rows.len());
+            eprintln!(
+                "report by {by:?}: {:?} for {} rows",
+                begin.elapsed(),
+                report.rows.len()
+            );
         }
     }
     assert!(first <= Duration::from_secs(5), "import took {first:?}");
-    assert!(slowest <= Duration::from_millis(300), "a report took {slowest:?}");
+    assert!(
+        slowest <= Duration::from_millis(300),
+        "a report took {slowest:?}"
+    );
 }

@@ -1,6 +1,9 @@
 //! The queries of docs/sql.md, each run on a small cluster and compared with what it must find there.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 use serde_json::{Value, json};
 use std::path::Path;
@@ -48,34 +51,70 @@ FROM (VALUES (3, TIMESTAMP '2026-10-01 08:01:00', TIMESTAMP '2026-10-01 09:01:00
 fn expected() -> Vec<(&'static str, Value)> {
     vec![
         ("energy by user", json!([["alice", 0.3], ["bob", 0.06]])),
-        ("worst idle GPUs", json!([["n1", "G2", "bob", "2", 0.0, 60]])),
-        ("waiting time by partition and user", json!([["gpu", "bob", 2, 1805, 3420], ["gpu", "alice", 1, 60, 60]])),
-        ("GPU hours by account, with each one's share", json!([["a", 1.0, 50.0], ["b", 1.0, 50.0]])),
-        ("GPU hours of runs that did not complete", json!([["FAILED", "bob", 1, 1.0]])),
-        ("time asked for and time used", json!([["alice", 1, 0.5], ["bob", 1, 0.5]])),
-        ("submissions by hour of the day (UTC)", json!([[8, 2], [9, 1]])),
-        ("nodes and GPUs that are down", json!([["lab", "n2", null, "2026-10-01T10:59:00Z"]])),
+        (
+            "worst idle GPUs",
+            json!([["n1", "G2", "bob", "2", 0.0, 60]]),
+        ),
+        (
+            "waiting time by partition and user",
+            json!([["gpu", "bob", 2, 1805, 3420], ["gpu", "alice", 1, 60, 60]]),
+        ),
+        (
+            "GPU hours by account, with each one's share",
+            json!([["a", 1.0, 50.0], ["b", 1.0, 50.0]]),
+        ),
+        (
+            "GPU hours of runs that did not complete",
+            json!([["FAILED", "bob", 1, 1.0]]),
+        ),
+        (
+            "time asked for and time used",
+            json!([["alice", 1, 0.5], ["bob", 1, 0.5]]),
+        ),
+        (
+            "submissions by hour of the day (UTC)",
+            json!([[8, 2], [9, 1]]),
+        ),
+        (
+            "nodes and GPUs that are down",
+            json!([["lab", "n2", null, "2026-10-01T10:59:00Z"]]),
+        ),
         (
             "load by node in steps of five minutes",
-            json!([["2026-10-01T08:00:00Z", "n1", 0.0], ["2026-10-01T08:05:00Z", "n1", 1.0]]),
+            json!([
+                ["2026-10-01T08:00:00Z", "n1", 0.0],
+                ["2026-10-01T08:05:00Z", "n1", 1.0]
+            ]),
         ),
-        ("runs whose GPUs never worked", json!([["lab", "2", "bob", 1, 1.0]])),
+        (
+            "runs whose GPUs never worked",
+            json!([["lab", "2", "bob", 1, 1.0]]),
+        ),
     ]
 }
 
 #[test]
 fn each_query_of_the_page_finds_what_it_must() {
     let root = tempfile::tempdir().unwrap();
-    let database = Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
+    let database =
+        Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
     database.connect().unwrap().execute_batch(CLUSTER).unwrap();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/sql.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let queries: Vec<&str> = page.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let queries: Vec<&str> = page
+        .split("```sql\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
     let expected = expected();
     assert_eq!(queries.len(), expected.len());
     for (sql, (title, rows)) in queries.iter().zip(expected) {
-        assert!(sql.starts_with(&format!("-- {title}\n")), "expected the query {title:?}, found:\n{sql}");
-        let found = run(&database, sql, Limits::default()).unwrap_or_else(|error| panic!("{title}: {error}"));
+        assert!(
+            sql.starts_with(&format!("-- {title}\n")),
+            "expected the query {title:?}, found:\n{sql}"
+        );
+        let found = run(&database, sql, Limits::default())
+            .unwrap_or_else(|error| panic!("{title}: {error}"));
         let rows = rows.as_array().unwrap();
         assert!(found.rows.len() >= rows.len(), "{title}: {:?}", found.rows);
         for (found, expected) in found.rows.iter().zip(rows) {
@@ -89,10 +128,16 @@ fn each_query_of_the_page_finds_what_it_must() {
 #[test]
 fn a_metric_is_a_view_with_its_labels() {
     let root = tempfile::tempdir().unwrap();
-    let database = Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
+    let database =
+        Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
     let insert = |sql: &str| database.connect().unwrap().execute_batch(sql).unwrap();
     let ask = |sql: &str| run(&database, sql, Limits::default());
-    assert!(ask("SELECT * FROM up").unwrap_err().to_string().contains("up does not exist"));
+    assert!(
+        ask("SELECT * FROM up")
+            .unwrap_err()
+            .to_string()
+            .contains("up does not exist")
+    );
     insert(
         r#"INSERT INTO hot.series (id, metric, labels) VALUES (1, 'up', '{"node":"n1","ts":"x"}');
         INSERT INTO hot.samples VALUES (1, TIMESTAMP_MS '2026-10-01 00:00:00', 1)"#,
@@ -100,7 +145,15 @@ fn a_metric_is_a_view_with_its_labels() {
     // It has come since; its label ts is not its column ts.
     let rows = ask("SELECT * FROM up").unwrap();
     assert_eq!(rows.columns, ["ts", "value", "node", "label_ts"]);
-    assert_eq!(rows.rows, [[json!("2026-10-01T00:00:00Z"), json!(1.0), json!("n1"), json!("x")]]);
+    assert_eq!(
+        rows.rows,
+        [[
+            json!("2026-10-01T00:00:00Z"),
+            json!(1.0),
+            json!("n1"),
+            json!("x")
+        ]]
+    );
     insert(
         r#"INSERT INTO hot.series (id, metric, labels) VALUES (2, 'up', '{"node":"n2","rack":"a b"}');
         INSERT INTO hot.samples VALUES (2, TIMESTAMP_MS '2026-10-01 00:00:01', 0)"#,
@@ -108,5 +161,11 @@ fn a_metric_is_a_view_with_its_labels() {
     assert!(database.follow_metrics().unwrap());
     assert!(!database.follow_metrics().unwrap());
     let rows = ask("SELECT node, rack, value FROM metrics.up ORDER BY ts").unwrap();
-    assert_eq!(rows.rows, [[json!("n1"), json!(null), json!(1.0)], [json!("n2"), json!("a b"), json!(0.0)]]);
+    assert_eq!(
+        rows.rows,
+        [
+            [json!("n1"), json!(null), json!(1.0)],
+            [json!("n2"), json!("a b"), json!(0.0)]
+        ]
+    );
 }

@@ -104,14 +104,20 @@ pub enum CollectError {
 impl CollectError {
     /// A file that cannot be read.
     pub(crate) fn read(path: &Path, source: impl Into<io::Error>) -> Self {
-        Self::Read { path: path.to_owned(), source: source.into() }
+        Self::Read {
+            path: path.to_owned(),
+            source: source.into(),
+        }
     }
 
     /// The same, but where there is no such file, or the kernel serves none, the node has no such hardware.
     pub(crate) fn or_absent(self, what: &'static str) -> Self {
         match self {
             Self::Read { source, .. }
-                if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::Unsupported) =>
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::Unsupported
+                ) =>
             {
                 Self::Absent(what)
             }
@@ -129,6 +135,10 @@ pub(crate) struct ParseError {
 
 impl ParseError {
     pub fn in_file(self, path: &Path) -> CollectError {
-        CollectError::Parse { path: path.to_owned(), line: self.line, expected: self.expected }
+        CollectError::Parse {
+            path: path.to_owned(),
+            line: self.line,
+            expected: self.expected,
+        }
     }
 }

@@ -50,7 +50,9 @@ impl Connection {
     /// Joins the system's bus.
     pub fn system() -> Result<Self, DbusError> {
         let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
-        let path = address.strip_prefix("unix:path=").map_or(SOCKET, |rest| rest.split(',').next().unwrap_or_default());
+        let path = address
+            .strip_prefix("unix:path=")
+            .map_or(SOCKET, |rest| rest.split(',').next().unwrap_or_default());
         Self::open(Path::new(path))
     }
 
@@ -59,7 +61,12 @@ impl Connection {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         // "I am this user": the kernel tells the bus whether that is so.
-        let user: String = rustix::process::getuid().as_raw().to_string().bytes().map(|c| format!("{c:02x}")).collect();
+        let user: String = rustix::process::getuid()
+            .as_raw()
+            .to_string()
+            .bytes()
+            .map(|c| format!("{c:02x}"))
+            .collect();
         write!(stream, "\0AUTH EXTERNAL {user}\r\n")?;
         let answer = line(&mut stream)?;
         if !answer.starts_with("OK ") {
@@ -68,22 +75,34 @@ impl Connection {
         stream.write_all(b"BEGIN\r\n")?;
         let mut connection = Self { stream, serial: 0 };
         let bus = "org.freedesktop.DBus";
-        let hello = Method { destination: bus, path: "/org/freedesktop/DBus", interface: bus, name: "Hello" };
+        let hello = Method {
+            destination: bus,
+            path: "/org/freedesktop/DBus",
+            interface: bus,
+            name: "Hello",
+        };
         connection.call(hello, &[])?;
         Ok(connection)
     }
 
     /// Calls a method with texts and gives its answer's values.
-    pub fn call(&mut self, method: Method<'_>, arguments: &[&str]) -> Result<Vec<Value>, DbusError> {
+    pub fn call(
+        &mut self,
+        method: Method<'_>,
+        arguments: &[&str],
+    ) -> Result<Vec<Value>, DbusError> {
         self.serial += 1;
-        self.stream.write_all(&call_message(self.serial, method, arguments))?;
+        self.stream
+            .write_all(&call_message(self.serial, method, arguments))?;
         loop {
             let message = self.receive()?;
             // Others, such as that we have got a name, were not asked for.
             if message.reply_to != Some(self.serial) {
                 continue;
             }
-            let values = Reader::new(&message.body).values(&message.signature).ok_or(DbusError::Malformed)?;
+            let values = Reader::new(&message.body)
+                .values(&message.signature)
+                .ok_or(DbusError::Malformed)?;
             return match message.kind {
                 METHOD_RETURN => Ok(values),
                 _ => Err(DbusError::Failed(message.error.unwrap_or_default())),
@@ -93,7 +112,11 @@ impl Connection {
 
     /// A property of an object.
     pub fn property(&mut self, method: Method<'_>) -> Result<Value, DbusError> {
-        let get = Method { interface: "org.freedesktop.DBus.Properties", name: "Get", ..method };
+        let get = Method {
+            interface: "org.freedesktop.DBus.Properties",
+            name: "Get",
+            ..method
+        };
         let values = self.call(get, &[method.interface, method.name])?;
         values.into_iter().next().ok_or(DbusError::Malformed)
     }
@@ -101,7 +124,8 @@ impl Connection {
     fn receive(&mut self) -> Result<Message, DbusError> {
         let mut head = [0; HEAD_BYTES];
         self.stream.read_exact(&mut head)?;
-        let length = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| head[at + byte])) as usize;
+        let length =
+            |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| head[at + byte])) as usize;
         let (body_bytes, field_bytes) = (length(4), length(12));
         if head[0] != ENDIAN || body_bytes > MAX_BODY_BYTES || field_bytes > MAX_BODY_BYTES {
             return Err(DbusError::Malformed);
@@ -136,7 +160,9 @@ fn call_message(serial: u32, method: Method<'_>, arguments: &[&str]) -> Vec<u8> 
     let mut body = Writer::default();
     arguments.iter().for_each(|argument| body.text(argument));
     let mut message = Writer::default();
-    [ENDIAN, METHOD_CALL, 0, VERSION].into_iter().for_each(|byte| message.byte(byte));
+    [ENDIAN, METHOD_CALL, 0, VERSION]
+        .into_iter()
+        .for_each(|byte| message.byte(byte));
     message.word(body.bytes.len());
     message.word(serial as usize);
     let mut fields = Writer::default();
@@ -171,13 +197,23 @@ struct Message {
 
 impl Message {
     fn parse(head: &[u8; HEAD_BYTES], fields: &[u8], body: Vec<u8>) -> Option<Self> {
-        let mut message = Self { kind: head[1], reply_to: None, error: None, signature: String::new(), body };
+        let mut message = Self {
+            kind: head[1],
+            reply_to: None,
+            error: None,
+            signature: String::new(),
+            body,
+        };
         // The length, which the list begins with, is in the head.
         let bytes = [&head[12..], &[0; 4], fields].concat();
         let mut reader = Reader::new(&bytes);
-        let Value::List(fields) = reader.values("a(yv)")?.pop()? else { return None };
+        let Value::List(fields) = reader.values("a(yv)")?.pop()? else {
+            return None;
+        };
         for field in fields {
-            let Value::List(field) = field else { return None };
+            let Value::List(field) = field else {
+                return None;
+            };
             match &field[..] {
                 [Value::Number(number), value] if *number == u64::from(REPLY_SERIAL) => {
                     message.reply_to = u32::try_from(value.number()?).ok();
@@ -214,7 +250,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LIST: Method<'static> = Method { destination: "d.d", path: "/p", interface: "i.i", name: "List" };
+    const LIST: Method<'static> = Method {
+        destination: "d.d",
+        path: "/p",
+        interface: "i.i",
+        name: "List",
+    };
 
     #[test]
     fn a_call_can_be_read_again() {
@@ -224,14 +265,23 @@ mod tests {
         let field_bytes = usize::from(head[12]);
         let (fields, body) = rest.split_at(field_bytes.next_multiple_of(8));
         let parsed = Message::parse(head, fields, body.to_vec()).unwrap();
-        assert_eq!((parsed.kind, parsed.signature.as_str()), (METHOD_CALL, "ss"));
+        assert_eq!(
+            (parsed.kind, parsed.signature.as_str()),
+            (METHOD_CALL, "ss")
+        );
         let values = Reader::new(&parsed.body).values(&parsed.signature).unwrap();
-        assert_eq!(values, ["one", "two"].map(|text| Value::Text(text.to_owned())));
+        assert_eq!(
+            values,
+            ["one", "two"].map(|text| Value::Text(text.to_owned()))
+        );
     }
 
     #[test]
     fn without_a_bus_there_is_an_error() {
-        assert!(matches!(Connection::open(Path::new("/nonexistent")), Err(DbusError::Io(_))));
+        assert!(matches!(
+            Connection::open(Path::new("/nonexistent")),
+            Err(DbusError::Io(_))
+        ));
     }
 
     proptest! {

@@ -21,7 +21,11 @@ use tokio::net::TcpListener;
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     /// Address to serve on, HOST:PORT.
-    #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = "0.0.0.0:9855")]
+    #[arg(
+        long = "web.listen-address",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:9855"
+    )]
     pub listen_address: String,
 }
 
@@ -45,8 +49,16 @@ pub enum Error {
 const NONE: &[&str] = &[];
 const DEVICE: &[&str] = &["device"];
 const MOUNT: &[&str] = &["device", "mountpoint", "fstype"];
-const TIME: Metric = Metric::gauge("node_time_seconds", "System time in seconds since epoch (1970).", NONE);
-const BOOT: Metric = Metric::gauge("node_boot_time_seconds", "Unix time of last boot, including microseconds.", NONE);
+const TIME: Metric = Metric::gauge(
+    "node_time_seconds",
+    "System time in seconds since epoch (1970).",
+    NONE,
+);
+const BOOT: Metric = Metric::gauge(
+    "node_boot_time_seconds",
+    "Unix time of last boot, including microseconds.",
+    NONE,
+);
 const UNAME: Metric = Metric::gauge(
     "node_uname_info",
     "Which system runs on which machine.",
@@ -65,21 +77,68 @@ const LOAD: [Metric; 3] = [
 const MEMORY: [Metric; 5] = [
     Metric::gauge("node_memory_total_bytes", "Memory of the machine.", NONE),
     Metric::gauge("node_memory_free_bytes", "Memory that nobody uses.", NONE),
-    Metric::gauge("node_memory_available_bytes", "Memory that programs can still get.", NONE),
-    Metric::gauge("node_memory_swap_total_bytes", "Room for memory on disk.", NONE),
-    Metric::gauge("node_memory_swap_used_bytes", "Memory that is on disk.", NONE),
+    Metric::gauge(
+        "node_memory_available_bytes",
+        "Memory that programs can still get.",
+        NONE,
+    ),
+    Metric::gauge(
+        "node_memory_swap_total_bytes",
+        "Room for memory on disk.",
+        NONE,
+    ),
+    Metric::gauge(
+        "node_memory_swap_used_bytes",
+        "Memory that is on disk.",
+        NONE,
+    ),
 ];
-const SIZE: Metric = Metric::gauge("node_filesystem_size_bytes", "Filesystem size in bytes.", MOUNT);
-const AVAIL: Metric =
-    Metric::gauge("node_filesystem_avail_bytes", "Filesystem space available to non-root users in bytes.", MOUNT);
-const READONLY: Metric = Metric::gauge("node_filesystem_readonly", "Filesystem read-only status.", MOUNT);
+const SIZE: Metric = Metric::gauge(
+    "node_filesystem_size_bytes",
+    "Filesystem size in bytes.",
+    MOUNT,
+);
+const AVAIL: Metric = Metric::gauge(
+    "node_filesystem_avail_bytes",
+    "Filesystem space available to non-root users in bytes.",
+    MOUNT,
+);
+const READONLY: Metric = Metric::gauge(
+    "node_filesystem_readonly",
+    "Filesystem read-only status.",
+    MOUNT,
+);
 const NETWORK: [Metric; 6] = [
-    Metric::counter("node_network_receive_bytes_total", "Network device statistic receive_bytes.", DEVICE),
-    Metric::counter("node_network_transmit_bytes_total", "Network device statistic transmit_bytes.", DEVICE),
-    Metric::counter("node_network_receive_packets_total", "Network device statistic receive_packets.", DEVICE),
-    Metric::counter("node_network_transmit_packets_total", "Network device statistic transmit_packets.", DEVICE),
-    Metric::counter("node_network_receive_errs_total", "Network device statistic receive_errs.", DEVICE),
-    Metric::counter("node_network_transmit_errs_total", "Network device statistic transmit_errs.", DEVICE),
+    Metric::counter(
+        "node_network_receive_bytes_total",
+        "Network device statistic receive_bytes.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "node_network_transmit_bytes_total",
+        "Network device statistic transmit_bytes.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "node_network_receive_packets_total",
+        "Network device statistic receive_packets.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "node_network_transmit_packets_total",
+        "Network device statistic transmit_packets.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "node_network_receive_errs_total",
+        "Network device statistic receive_errs.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "node_network_transmit_errs_total",
+        "Network device statistic transmit_errs.",
+        DEVICE,
+    ),
 ];
 
 /// What is kept from one reading to the next.
@@ -96,7 +155,10 @@ struct Node {
 /// When the address cannot be served on.
 pub async fn run(options: Options) -> Result<(), Error> {
     let listener = TcpListener::bind(&options.listen_address).await;
-    let listener = listener.map_err(|source| Error::Listen { address: options.listen_address.clone(), source })?;
+    let listener = listener.map_err(|source| Error::Listen {
+        address: options.listen_address.clone(),
+        source,
+    })?;
     tracing::info!(address = options.listen_address, "serving");
     let node = Node {
         system: System::new(),
@@ -109,13 +171,20 @@ pub async fn run(options: Options) -> Result<(), Error> {
         .route("/-/healthy", get(|| async { "Healthy.\n" }))
         .with_state(Arc::new(Mutex::new(node)));
     let interrupted = async { drop(tokio::signal::ctrl_c().await) };
-    axum::serve(listener, router).with_graceful_shutdown(interrupted).await.map_err(Error::Serve)
+    axum::serve(listener, router)
+        .with_graceful_shutdown(interrupted)
+        .await
+        .map_err(Error::Serve)
 }
 
 async fn metrics(State(node): State<Arc<Mutex<Node>>>, headers: HeaderMap) -> Response {
     let format = Format::negotiate(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
     // A disk of the network may take its time; other requests need not.
-    let page = tokio::task::spawn_blocking(move || node.lock().unwrap_or_else(PoisonError::into_inner).page(format));
+    let page = tokio::task::spawn_blocking(move || {
+        node.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .page(format)
+    });
     match page.await {
         Ok(page) => ([(CONTENT_TYPE, format.content_type())], page).into_response(),
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot read the node\n").into_response(),
@@ -134,17 +203,31 @@ impl Node {
     }
 
     fn push_system(&mut self) {
-        let Self { system, samples: out, .. } = self;
+        let Self {
+            system,
+            samples: out,
+            ..
+        } = self;
         system.refresh_memory();
         system.refresh_cpu_usage();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         out.push::<&str>(&TIME, &[], now.as_secs_f64());
         out.push::<&str>(&BOOT, &[], System::boot_time() as f64);
         let text = |text: Option<String>| text.unwrap_or_default();
         let (name, release) = (text(System::name()), text(System::kernel_version()));
-        out.push(&UNAME, &[name, release, System::cpu_arch(), text(System::host_name())], 1.0);
+        out.push(
+            &UNAME,
+            &[name, release, System::cpu_arch(), text(System::host_name())],
+            1.0,
+        );
         for (number, cpu) in system.cpus().iter().enumerate() {
-            out.push(&CPU, &[number.to_string()], f64::from(cpu.cpu_usage()) / 100.0);
+            out.push(
+                &CPU,
+                &[number.to_string()],
+                f64::from(cpu.cpu_usage()) / 100.0,
+            );
         }
         // Windows has no such thing.
         if cfg!(unix) {
@@ -168,11 +251,17 @@ impl Node {
     fn push_disks(&mut self) {
         self.disks.refresh(true);
         for disk in &self.disks {
-            let labels = [disk.name(), disk.mount_point().as_os_str(), disk.file_system()];
+            let labels = [
+                disk.name(),
+                disk.mount_point().as_os_str(),
+                disk.file_system(),
+            ];
             let labels = labels.map(|label| label.to_string_lossy());
             self.samples.push(&SIZE, &labels, disk.total_space() as f64);
-            self.samples.push(&AVAIL, &labels, disk.available_space() as f64);
-            self.samples.push(&READONLY, &labels, f64::from(u8::from(disk.is_read_only())));
+            self.samples
+                .push(&AVAIL, &labels, disk.available_space() as f64);
+            self.samples
+                .push(&READONLY, &labels, f64::from(u8::from(disk.is_read_only())));
         }
     }
 

@@ -36,7 +36,11 @@ const READ_AT: Metric = Metric::gauge(
     "When the collector's values were read. Collectors without this series read when the page is asked for.",
     &["collector"],
 );
-const BUILD_INFO: Metric = Metric::gauge("takt_exporter_build_info", "Which takt-exporter this is.", &["version"]);
+const BUILD_INFO: Metric = Metric::gauge(
+    "takt_exporter_build_info",
+    "Which takt-exporter this is.",
+    &["version"],
+);
 
 /// How long a start waits for the threads' first readings, so that the first page is whole.
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -151,32 +155,51 @@ impl Exporter {
 
     pub(crate) fn with(options: &Options, entries: &[Entry]) -> Result<Self, Error> {
         let web_config = options.web.config_file.as_deref().map(LiveConfig::load);
-        let web_config = web_config.transpose().map_err(Error::WebConfig)?.map(Arc::new);
+        let web_config = web_config
+            .transpose()
+            .map_err(Error::WebConfig)?
+            .map(Arc::new);
         let state = options.state_directory.as_deref();
-        let events = Events::open(&options.paths.procfs, state)
-            .map_err(|source| Error::State { path: state.unwrap_or("".as_ref()).to_owned(), source })?;
+        let events = Events::open(&options.paths.procfs, state).map_err(|source| Error::State {
+            path: state.unwrap_or("".as_ref()).to_owned(),
+            source,
+        })?;
         let pace = Arc::new(Pace::default());
         let (mut collectors, mut readers, mut names) = (Vec::new(), Vec::new(), Vec::new());
-        for entry in entries.iter().filter(|entry| options.selection.runs(entry.name, entry.by_default)) {
+        for entry in entries
+            .iter()
+            .filter(|entry| options.selection.runs(entry.name, entry.by_default))
+        {
             names.push(entry.name);
             let mut collector = (entry.new)(options);
-            collector.attach(&events).map_err(|source| Error::Thread { collector: entry.name, source })?;
+            collector.attach(&events).map_err(|source| Error::Thread {
+                collector: entry.name,
+                source,
+            })?;
             match entry.reads {
                 Reads::AtScrape => collectors.push((Metered::new(collector), Samples::new())),
                 Reads::OnItsThread { deadline } => {
                     let reader = Reader::start(collector, deadline, Arc::clone(&pace));
-                    readers.push(reader.map_err(|source| Error::Thread { collector: entry.name, source })?);
+                    readers.push(reader.map_err(|source| Error::Thread {
+                        collector: entry.name,
+                        source,
+                    })?);
                 }
             }
         }
         let head_start = Instant::now() + HEAD_START;
-        readers.iter().for_each(|reader| reader.wait_for_first(head_start));
+        readers
+            .iter()
+            .for_each(|reader| reader.wait_for_first(head_start));
         let permits = match options.web.max_requests {
             0 => Semaphore::MAX_PERMITS,
             count => count.min(Semaphore::MAX_PERMITS),
         };
         Ok(Self(Arc::new(Inner {
-            at_scrape: Mutex::new(AtScrape { collectors, report: Samples::new() }),
+            at_scrape: Mutex::new(AtScrape {
+                collectors,
+                report: Samples::new(),
+            }),
             readers,
             pace,
             names,
@@ -200,24 +223,42 @@ impl Exporter {
     /// When a collector is named that does not run.
     pub async fn page(&self, format: Format, wanted: &Wanted) -> Result<String, UnknownCollector> {
         let inner = &*self.0;
-        if let Some(name) = wanted.names().iter().find(|name| !inner.names.contains(&name.as_str())) {
-            return Err(UnknownCollector { name: name.clone(), running: inner.names.clone() });
+        if let Some(name) = wanted
+            .names()
+            .iter()
+            .find(|name| !inner.names.contains(&name.as_str()))
+        {
+            return Err(UnknownCollector {
+                name: name.clone(),
+                running: inner.names.clone(),
+            });
         }
         let mut at_scrape = inner.at_scrape.lock().await;
         let AtScrape { collectors, report } = &mut *at_scrape;
         report.clear();
         report.push(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
-        for (metered, samples) in collectors.iter_mut().filter(|(metered, _)| wanted.includes(metered.name())) {
+        for (metered, samples) in collectors
+            .iter_mut()
+            .filter(|(metered, _)| wanted.includes(metered.name()))
+        {
             let (outcome, duration) = metered.read(samples);
             tell(report, metered.name(), outcome, duration);
         }
         let answers = inner.answers(wanted, report);
 
         let mut page = String::with_capacity(inner.page_bytes.load(Ordering::Relaxed) + 1024);
-        let read_now = collectors.iter().filter(|(metered, _)| wanted.includes(metered.name()));
+        let read_now = collectors
+            .iter()
+            .filter(|(metered, _)| wanted.includes(metered.name()));
         let read_now = read_now.map(|(_, samples)| samples);
-        let read_before = answers.iter().filter_map(|answer| Some(&answer.snapshot.as_ref()?.samples));
-        write_page(format, read_now.chain(read_before).chain([&*report]), &mut page);
+        let read_before = answers
+            .iter()
+            .filter_map(|answer| Some(&answer.snapshot.as_ref()?.samples));
+        write_page(
+            format,
+            read_now.chain(read_before).chain([&*report]),
+            &mut page,
+        );
         inner.page_bytes.store(page.len(), Ordering::Relaxed);
         Ok(page)
     }
@@ -255,7 +296,10 @@ impl Inner {
     fn answers(&self, wanted: &Wanted, report: &mut Samples) -> Vec<Answer> {
         let now = Instant::now();
         let interval = self.pace.scraped(now);
-        let wanted = self.readers.iter().filter(|reader| wanted.includes(reader.name()));
+        let wanted = self
+            .readers
+            .iter()
+            .filter(|reader| wanted.includes(reader.name()));
         let answer = |reader: &Reader| {
             let answer = reader.answer(now, interval);
             tell(report, reader.name(), answer.outcome, answer.duration);
@@ -277,8 +321,16 @@ impl Drop for Inner {
 
 fn tell(report: &mut Samples, name: &str, outcome: Outcome, duration: Duration) {
     report.push(&DURATION, &[name], duration.as_secs_f64());
-    report.push(&SUCCESS, &[name], f64::from(u8::from(outcome == Outcome::Collected)));
-    report.push(&ABSENT, &[name], f64::from(u8::from(outcome == Outcome::Absent)));
+    report.push(
+        &SUCCESS,
+        &[name],
+        f64::from(u8::from(outcome == Outcome::Collected)),
+    );
+    report.push(
+        &ABSENT,
+        &[name],
+        f64::from(u8::from(outcome == Outcome::Absent)),
+    );
 }
 
 #[cfg(test)]
@@ -318,7 +370,13 @@ mod tests {
 
     fn entry(new: fn(&Options) -> Box<dyn Collector>) -> Entry {
         let reads = Reads::OnItsThread { deadline: DEADLINE };
-        Entry { name: "hangs", about: "Hangs", by_default: true, reads, new }
+        Entry {
+            name: "hangs",
+            about: "Hangs",
+            by_default: true,
+            reads,
+            new,
+        }
     }
 
     fn listed(name: &str) -> Entry {
@@ -330,7 +388,10 @@ mod tests {
         let page = exporter.page(Format::Text, &Wanted::All).await.unwrap();
         let took = began.elapsed();
         let is_told = |line: &&str| line.starts_with("value") || line.contains("success{");
-        (page.lines().filter(is_told).map(str::to_owned).collect(), took)
+        (
+            page.lines().filter(is_told).map(str::to_owned).collect(),
+            took,
+        )
     }
 
     const SUCCEEDED: &str = r#"node_scrape_collector_success{collector="hangs"} 1"#;
@@ -339,11 +400,25 @@ mod tests {
     #[tokio::test]
     async fn a_hung_collector_holds_up_no_page_not_even_the_first() {
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
-        let entries = [entry(|_| Box::new(Hangs { begun: &BEGUN, after: 0 })), listed("cpu")];
+        let entries = [
+            entry(|_| {
+                Box::new(Hangs {
+                    begun: &BEGUN,
+                    after: 0,
+                })
+            }),
+            listed("cpu"),
+        ];
         let exporter = Exporter::with(&Options::default(), &entries).unwrap();
         for _ in 0..20 {
             let (lines, took) = lines(&exporter).await;
-            assert_eq!(lines, [r#"node_scrape_collector_success{collector="cpu"} 1"#, FAILED]);
+            assert_eq!(
+                lines,
+                [
+                    r#"node_scrape_collector_success{collector="cpu"} 1"#,
+                    FAILED
+                ]
+            );
             assert!(took < Duration::from_millis(100), "{took:?}");
         }
         tokio::time::sleep(2 * DEADLINE).await;
@@ -353,7 +428,12 @@ mod tests {
     #[tokio::test]
     async fn a_late_collector_is_shown_for_three_intervals() {
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
-        let entries = [entry(|_| Box::new(Hangs { begun: &BEGUN, after: 1 }))];
+        let entries = [entry(|_| {
+            Box::new(Hangs {
+                begun: &BEGUN,
+                after: 1,
+            })
+        })];
         let exporter = Exporter::with(&Options::default(), &entries).unwrap();
         assert_eq!(lines(&exporter).await.0, ["value 0", SUCCEEDED]);
         // Two scrapes tell the interval, the shortest that there is: half a second. The next reading hangs.
@@ -361,7 +441,11 @@ mod tests {
         while BEGUN.load(Ordering::Relaxed) < 2 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(lines(&exporter).await.0, ["value 0", SUCCEEDED], "not late yet");
+        assert_eq!(
+            lines(&exporter).await.0,
+            ["value 0", SUCCEEDED],
+            "not late yet"
+        );
         tokio::time::sleep(DEADLINE + Duration::from_millis(100)).await;
         assert_eq!(lines(&exporter).await.0, ["value 0", FAILED]);
         tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -370,7 +454,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_collectors_that_run_can_be_asked_for() {
-        let exporter = Exporter::with(&Options::default(), &["cpu", "diskstats"].map(listed)).unwrap();
+        let exporter =
+            Exporter::with(&Options::default(), &["cpu", "diskstats"].map(listed)).unwrap();
         assert_eq!(exporter.collectors(), ["cpu", "diskstats"]);
         let page = async |wanted| exporter.page(Format::Text, &wanted).await;
         let only = page(Wanted::Only(vec!["cpu".into()])).await.unwrap();
@@ -378,7 +463,10 @@ mod tests {
         let all_but = page(Wanted::AllBut(vec!["cpu".into()])).await.unwrap();
         assert!(!all_but.contains("cpu") && all_but.contains("diskstats"));
         let error = page(Wanted::Only(vec!["nvml".into()])).await.unwrap_err();
-        assert_eq!(error.to_string(), r#"no collector "nvml" is running; there are cpu, diskstats"#);
+        assert_eq!(
+            error.to_string(),
+            r#"no collector "nvml" is running; there are cpu, diskstats"#
+        );
     }
 
     #[test]

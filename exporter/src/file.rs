@@ -28,7 +28,11 @@ pub(crate) struct File {
 
 impl File {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, handle: None, text: String::new() }
+        Self {
+            path,
+            handle: None,
+            text: String::new(),
+        }
     }
 
     /// Whether there is such a file and it may be read.
@@ -46,7 +50,10 @@ impl File {
     }
 
     /// Reads it and takes it apart; `parse` knows lines, and here they get the file's name.
-    pub fn parse<T>(&mut self, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Result<T, CollectError> {
+    pub fn parse<T>(
+        &mut self,
+        parse: impl FnOnce(&str) -> Result<T, ParseError>,
+    ) -> Result<T, CollectError> {
         let mut bytes = SCRATCH.take();
         let filled = self.fill(&mut bytes);
         let parsed = filled.map(|()| match std::str::from_utf8(&bytes) {
@@ -80,7 +87,9 @@ impl File {
 
     fn try_fill(&mut self, bytes: &mut Vec<u8>) -> Result<(), Errno> {
         self.open()?;
-        let Some(handle) = &self.handle else { return Err(Errno::BADF) };
+        let Some(handle) = &self.handle else {
+            return Err(Errno::BADF);
+        };
         bytes.clear();
         loop {
             if bytes.capacity() - bytes.len() < 1024 {
@@ -120,7 +129,11 @@ impl Attribute {
 }
 
 fn open_to_read(path: &OsStr) -> Result<OwnedFd, Errno> {
-    open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+    open(
+        path,
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
+        Mode::empty(),
+    )
 }
 
 #[cfg(test)]
@@ -154,8 +167,20 @@ mod tests {
             });
             assert_eq!(both.unwrap(), "outer in\u{fffd}ner");
         }
-        let error = outer.parse(|_| Err::<(), _>(ParseError { line: 7, expected: "a number" })).unwrap_err();
-        assert!(error.to_string().ends_with("outer, line 7: expected a number"), "{error}");
+        let error = outer
+            .parse(|_| {
+                Err::<(), _>(ParseError {
+                    line: 7,
+                    expected: "a number",
+                })
+            })
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("outer, line 7: expected a number"),
+            "{error}"
+        );
     }
 
     #[test]

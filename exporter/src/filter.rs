@@ -41,12 +41,22 @@ const MAX_VERDICTS: usize = 2048;
 impl Filter {
     /// Lets everything pass but what matches.
     pub fn excluding(pattern: Pattern) -> Self {
-        Self { pattern, keeps: false, verdicts: Vec::new(), next: 0 }
+        Self {
+            pattern,
+            keeps: false,
+            verdicts: Vec::new(),
+            next: 0,
+        }
     }
 
     /// Lets only what matches pass.
     pub fn including(pattern: Pattern) -> Self {
-        Self { pattern, keeps: true, verdicts: Vec::new(), next: 0 }
+        Self {
+            pattern,
+            keeps: true,
+            verdicts: Vec::new(),
+            next: 0,
+        }
     }
 
     /// Lets pass only what matches `include`, or, where that is not given, everything but what matches `exclude`.
@@ -60,7 +70,10 @@ impl Filter {
     pub fn passes(&mut self, name: &str) -> bool {
         let count = self.verdicts.len();
         // The names come in the same order each time, so the search mostly ends where it begins.
-        if let Some(at) = (0..count).map(|step| (self.next + step) % count).find(|&at| self.verdicts[at].0 == name) {
+        if let Some(at) = (0..count)
+            .map(|step| (self.next + step) % count)
+            .find(|&at| self.verdicts[at].0 == name)
+        {
             self.next = at + 1;
             return self.verdicts[at].1;
         }
@@ -82,7 +95,12 @@ mod tests {
     fn an_include_replaces_the_exclude_and_an_empty_pattern_matches_nothing() {
         let pattern = |text: &str| text.parse::<Pattern>().unwrap();
         let mut exclude = Filter::new(None, pattern("^lo$"));
-        assert!(exclude.passes("eth0") && exclude.passes("eth0") && !exclude.passes("lo") && !exclude.passes("lo"));
+        assert!(
+            exclude.passes("eth0")
+                && exclude.passes("eth0")
+                && !exclude.passes("lo")
+                && !exclude.passes("lo")
+        );
         let mut include = Filter::new(Some(pattern("^lo$")), pattern("^lo$"));
         assert!(include.passes("lo") && !include.passes("eth0"));
         assert!(Filter::excluding(pattern("")).passes("lo"));

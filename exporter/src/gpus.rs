@@ -36,7 +36,8 @@ impl LettingGo {
     }
 
     pub fn is_now(&self) -> bool {
-        self.lock().is_some_and(|since| since.elapsed() < Self::AT_MOST)
+        self.lock()
+            .is_some_and(|since| since.elapsed() < Self::AT_MOST)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -78,7 +79,10 @@ pub(crate) struct GpuProcess {
 
 impl SharedGpus {
     pub fn publish(&self, gpus: Vec<KnownGpu>) {
-        let table = Arc::new(GpuTable { gpus, read_at: seconds_since_boot() });
+        let table = Arc::new(GpuTable {
+            gpus,
+            read_at: seconds_since_boot(),
+        });
         *self.0.table.lock().unwrap_or_else(PoisonError::into_inner) = Some(table);
         self.0.published.notify_all();
     }
@@ -86,15 +90,25 @@ impl SharedGpus {
     /// The last reading; waits for the first, but not for long.
     pub fn table(&self, patience: Duration) -> Arc<GpuTable> {
         let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.0.published.wait_timeout_while(table, patience, |table| table.is_none());
-        waited.unwrap_or_else(PoisonError::into_inner).0.clone().unwrap_or_default()
+        let waited = self
+            .0
+            .published
+            .wait_timeout_while(table, patience, |table| table.is_none());
+        waited
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .clone()
+            .unwrap_or_default()
     }
 }
 
 impl KnownGpu {
     /// The UUID of what the process uses: the GPU, or a part of it.
     pub fn used_by(&self, process: &GpuProcess) -> &str {
-        let part = self.parts.iter().find(|(_, instance)| process.gpu_instance == Some(*instance));
+        let part = self
+            .parts
+            .iter()
+            .find(|(_, instance)| process.gpu_instance == Some(*instance));
         part.map_or(&self.uuid, |(uuid, _)| uuid)
     }
 }

@@ -33,15 +33,27 @@ pub enum LogFormat {
 impl LogOptions {
     /// Begins to log. Once in a process.
     pub fn init(&self) {
-        let lines = tracing_subscriber::fmt().with_max_level(self.level).with_writer(std::io::stderr);
-        lines.with_ansi(false).event_format(Lines(self.format)).init();
+        let lines = tracing_subscriber::fmt()
+            .with_max_level(self.level)
+            .with_writer(std::io::stderr);
+        lines
+            .with_ansi(false)
+            .event_format(Lines(self.format))
+            .init();
     }
 }
 
 struct Lines(LogFormat);
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Lines {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static>
+    FormatEvent<S, N> for Lines
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let metadata = event.metadata();
         let mut line = Line::default();
         line.add("time", format!("{:.3}", jiff::Timestamp::now()));
@@ -65,7 +77,9 @@ impl Line {
     fn render(&self, format: LogFormat) -> String {
         let words = self.0.iter().map(|(name, value)| match (format, value) {
             (LogFormat::Json, value) => format!("\"{name}\":{value}"),
-            (LogFormat::Logfmt, serde_json::Value::String(text)) if is_plain(text) => format!("{name}={text}"),
+            (LogFormat::Logfmt, serde_json::Value::String(text)) if is_plain(text) => {
+                format!("{name}={text}")
+            }
             (LogFormat::Logfmt, value) => format!("{name}={value}"),
         });
         let words: Vec<_> = words.collect();
@@ -78,7 +92,10 @@ impl Line {
 
 /// Whether a value of logfmt needs no quotes.
 fn is_plain(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| !c.is_control() && !c.is_whitespace() && !"=\"\\".contains(c))
+    !text.is_empty()
+        && text
+            .chars()
+            .all(|c| !c.is_control() && !c.is_whitespace() && !"=\"\\".contains(c))
 }
 
 impl Visit for Line {
@@ -130,7 +147,10 @@ mod tests {
 
     #[test]
     fn both_forms() {
-        assert_eq!(line().render(LogFormat::Logfmt), r#"level=WARN msg="cannot \"collect\"\n" seconds=2.5 file="""#);
+        assert_eq!(
+            line().render(LogFormat::Logfmt),
+            r#"level=WARN msg="cannot \"collect\"\n" seconds=2.5 file="""#
+        );
         assert_eq!(
             line().render(LogFormat::Json),
             r#"{"level":"WARN","msg":"cannot \"collect\"\n","seconds":2.5,"file":""}"#

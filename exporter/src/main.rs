@@ -20,7 +20,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     cli.log.init();
     // One thread answers; the collectors that may block have their own.
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error),
     };
@@ -47,7 +50,10 @@ fn keep_memory_small() {
 
 fn fail(error: &(dyn Error + 'static)) -> ExitCode {
     let causes = std::iter::successors(Some(error), |&error| error.source());
-    let text = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    let text = causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ");
     tracing::error!(error = text, "cannot go on");
     ExitCode::FAILURE
 }

@@ -25,7 +25,10 @@ pub(crate) struct Metered {
 
 impl Metered {
     pub fn new(collector: Box<dyn Collector>) -> Self {
-        Self { collector, complaint: None }
+        Self {
+            collector,
+            complaint: None,
+        }
     }
 
     pub fn name(&self) -> &'static str {
@@ -55,7 +58,9 @@ impl Metered {
         let complaint = result.err().map(|error| chain(&error));
         if complaint != self.complaint {
             match (outcome, &complaint) {
-                (Outcome::Failed, Some(error)) => tracing::warn!(collector = name, error, "cannot collect"),
+                (Outcome::Failed, Some(error)) => {
+                    tracing::warn!(collector = name, error, "cannot collect")
+                }
                 (_, Some(error)) => tracing::info!(collector = name, error, "absent"),
                 (_, None) => tracing::info!(collector = name, "collects again"),
             }
@@ -75,7 +80,10 @@ fn within_bound(samples: &mut Samples, max: usize) -> Result<(), CollectError> {
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("without a message").to_owned()
 }
 
@@ -127,13 +135,26 @@ mod tests {
     #[test]
     fn a_flood_is_stopped_and_a_panic_caught() {
         assert_eq!(read(3), (Outcome::Collected, 3, None));
-        assert_eq!(read(4), (Outcome::Failed, 0, Some("4 series, but there can be only 3".into())));
-        assert_eq!(read(10), (Outcome::Failed, 0, Some("panicked: too much".into())));
+        assert_eq!(
+            read(4),
+            (
+                Outcome::Failed,
+                0,
+                Some("4 series, but there can be only 3".into())
+            )
+        );
+        assert_eq!(
+            read(10),
+            (Outcome::Failed, 0, Some("panicked: too much".into()))
+        );
     }
 
     #[test]
     fn causes_are_told_in_one_line() {
         let error = CollectError::read("/proc/stat".as_ref(), rustix::io::Errno::ACCESS);
-        assert_eq!(chain(&error), "cannot read /proc/stat: Permission denied (os error 13)");
+        assert_eq!(
+            chain(&error),
+            "cannot read /proc/stat: Permission denied (os error 13)"
+        );
     }
 }

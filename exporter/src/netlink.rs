@@ -4,7 +4,9 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::netdevice::index_to_name;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -26,7 +28,12 @@ pub(crate) fn list(
     request: &[u8],
     mut each: impl FnMut(&[u8]),
 ) -> Result<(), Errno> {
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        protocol,
+    )?;
     set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
     let length = u32::try_from(HEAD_BYTES + request.len()).map_err(|_| Errno::MSGSIZE)?;
     let head = [length.to_ne_bytes(), [0; 4], 1_u32.to_ne_bytes(), [0; 4]].concat();
@@ -46,8 +53,14 @@ pub(crate) fn list(
             match kind {
                 DONE => return Ok(()),
                 ERROR => {
-                    let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
-                    return if code == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(-code)) };
+                    let code = body
+                        .first_chunk()
+                        .map_or(0, |code| i32::from_ne_bytes(*code));
+                    return if code == 0 {
+                        Ok(())
+                    } else {
+                        Err(Errno::from_raw_os_error(-code))
+                    };
                 }
                 _ => each(body),
             }
@@ -84,7 +97,13 @@ pub(crate) struct LinkNames(OwnedFd);
 
 impl LinkNames {
     pub fn new() -> Result<Self, Errno> {
-        socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map(Self)
+        socket_with(
+            AddressFamily::INET,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map(Self)
     }
 
     /// The name of the link with this number, if it is still there.
@@ -105,9 +124,15 @@ mod tests {
 
     #[test]
     fn attributes_are_padded_to_four_bytes() {
-        let bytes = [6, 0, 1, 0x80, b'f', b'q', 0, 0, 8, 0, 2, 0, 1, 2, 3, 4, 9, 0, 3, 0];
+        let bytes = [
+            6, 0, 1, 0x80, b'f', b'q', 0, 0, 8, 0, 2, 0, 1, 2, 3, 4, 9, 0, 3, 0,
+        ];
         let found: Vec<_> = attributes(&bytes).collect();
-        assert_eq!(found, [(1, b"fq".as_slice()), (2, &[1, 2, 3, 4])], "the last is cut off");
+        assert_eq!(
+            found,
+            [(1, b"fq".as_slice()), (2, &[1, 2, 3, 4])],
+            "the last is cut off"
+        );
     }
 
     proptest! {

@@ -2,9 +2,9 @@
 
 use crate::collector::Shared;
 use crate::collectors::{
-    COLLECTORS, arp, bcache, cpu, diskstats, ethtool, filesystem, hwmon, interrupts, ipvs, jobs, netclass, netdev,
-    netstat, nvml, pcidevice, powersupplyclass, qdisc, rapl, slabinfo, stat, sysctl, systemd, tapestats, textfile,
-    vmstat,
+    COLLECTORS, arp, bcache, cpu, diskstats, ethtool, filesystem, hwmon, interrupts, ipvs, jobs,
+    netclass, netdev, netstat, nvml, pcidevice, powersupplyclass, qdisc, rapl, slabinfo, stat,
+    sysctl, systemd, tapestats, textfile, vmstat,
 };
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -80,9 +80,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let matches =
-            Self::augment_args(Command::new("takt-exporter").no_binary_name(true)).try_get_matches_from([""; 0]);
-        matches.and_then(|matches| Self::from_arg_matches(&matches)).expect("every flag has a default")
+        let matches = Self::augment_args(Command::new("takt-exporter").no_binary_name(true))
+            .try_get_matches_from([""; 0]);
+        matches
+            .and_then(|matches| Self::from_arg_matches(&matches))
+            .expect("every flag has a default")
     }
 }
 
@@ -127,7 +129,11 @@ pub struct Paths {
     #[arg(long = "path.rootfs", value_name = "PATH", default_value = "/")]
     pub rootfs: PathBuf,
     /// Where udev keeps what it knows of the devices.
-    #[arg(long = "path.udev.data", value_name = "PATH", default_value = "/run/udev/data")]
+    #[arg(
+        long = "path.udev.data",
+        value_name = "PATH",
+        default_value = "/run/udev/data"
+    )]
     pub udev_data: PathBuf,
     /// The kernel log: the device, or a file that something else writes a line at a time.
     #[arg(long = "path.kmsg", value_name = "PATH", default_value = "/dev/kmsg")]
@@ -151,12 +157,23 @@ impl Selection {
 
     /// Leaves out all collectors but these.
     pub fn only(names: &[&'static str]) -> Self {
-        Self { disable_defaults: true, on: names.iter().copied().collect(), off: BTreeSet::new() }
+        Self {
+            disable_defaults: true,
+            on: names.iter().copied().collect(),
+            off: BTreeSet::new(),
+        }
     }
 }
 
 /// Those of node_exporter's that are not here. To leave one out is no mistake: its defaults are often left out by name.
-const NOT_HERE: [&str; 6] = ["netclass_rtnl", "ntp", "perf", "runit", "supervisord", "wifi"];
+const NOT_HERE: [&str; 6] = [
+    "netclass_rtnl",
+    "ntp",
+    "perf",
+    "runit",
+    "supervisord",
+    "wifi",
+];
 
 const COLLECTORS_HEADING: &str = "Collectors (--no-collector.NAME leaves one out)";
 const DISABLE_DEFAULTS: &str = "collector.disable-defaults";
@@ -164,20 +181,34 @@ const DISABLE_DEFAULTS: &str = "collector.disable-defaults";
 impl Args for Selection {
     fn augment_args(command: Command) -> Command {
         let flag = |name: String| {
-            Arg::new(name.clone()).long(name).action(ArgAction::SetTrue).help_heading(COLLECTORS_HEADING)
+            Arg::new(name.clone())
+                .long(name)
+                .action(ArgAction::SetTrue)
+                .help_heading(COLLECTORS_HEADING)
         };
-        let disable = flag(DISABLE_DEFAULTS.into()).help("Run no collector but those turned on by a flag");
+        let disable =
+            flag(DISABLE_DEFAULTS.into()).help("Run no collector but those turned on by a flag");
         let command = NOT_HERE.iter().fold(command, |command, name| {
-            let flags = ["collector", "no-collector"].map(|prefix| flag(format!("{prefix}.{name}")).hide(true));
+            let flags = ["collector", "no-collector"]
+                .map(|prefix| flag(format!("{prefix}.{name}")).hide(true));
             command.args(flags)
         });
-        COLLECTORS.iter().fold(command.arg(disable), |command, entry| {
-            let default = if entry.by_default { "on" } else { "off" };
-            let (on, off) = (format!("collector.{}", entry.name), format!("no-collector.{}", entry.name));
-            command
-                .arg(flag(on.clone()).help(format!("{} (default: {default})", entry.about)).overrides_with(off.clone()))
-                .arg(flag(off).hide(true).overrides_with(on))
-        })
+        COLLECTORS
+            .iter()
+            .fold(command.arg(disable), |command, entry| {
+                let default = if entry.by_default { "on" } else { "off" };
+                let (on, off) = (
+                    format!("collector.{}", entry.name),
+                    format!("no-collector.{}", entry.name),
+                );
+                command
+                    .arg(
+                        flag(on.clone())
+                            .help(format!("{} (default: {default})", entry.about))
+                            .overrides_with(off.clone()),
+                    )
+                    .arg(flag(off).hide(true).overrides_with(on))
+            })
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -187,12 +218,17 @@ impl Args for Selection {
 
 impl FromArgMatches for Selection {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        if let Some(name) = NOT_HERE.iter().find(|name| matches.get_flag(&format!("collector.{name}"))) {
+        if let Some(name) = NOT_HERE
+            .iter()
+            .find(|name| matches.get_flag(&format!("collector.{name}")))
+        {
             let reason = format!("there is no collector {name}; docs/compatibility.md says why\n");
             return Err(clap::Error::raw(ErrorKind::InvalidValue, reason));
         }
         let given = |prefix: &str| {
-            let given = COLLECTORS.iter().filter(|entry| matches.get_flag(&format!("{prefix}{}", entry.name)));
+            let given = COLLECTORS
+                .iter()
+                .filter(|entry| matches.get_flag(&format!("{prefix}{}", entry.name)));
             given.map(|entry| entry.name).collect()
         };
         Ok(Self {
@@ -233,13 +269,16 @@ mod tests {
 
     fn parse(flags: &[&str]) -> Result<Options, clap::Error> {
         let command = Options::augment_args(Command::new("takt-exporter").no_binary_name(true));
-        command.try_get_matches_from(flags).and_then(|matches| Options::from_arg_matches(&matches))
+        command
+            .try_get_matches_from(flags)
+            .and_then(|matches| Options::from_arg_matches(&matches))
     }
 
     /// What clap itself checks only where debug assertions are compiled.
     #[test]
     fn no_two_flags_are_taken_for_one_another() {
-        let mut command = LogOptions::augment_args(Options::augment_args(Command::new("takt-exporter")));
+        let mut command =
+            LogOptions::augment_args(Options::augment_args(Command::new("takt-exporter")));
         command.clone().debug_assert();
         command.build();
         let path = "takt-exporter";
@@ -247,9 +286,18 @@ mod tests {
         for argument in command.get_arguments() {
             let id = argument.get_id();
             assert!(ids.insert(id.to_string()), "{path}: {id} comes twice");
-            let long = argument.get_long().into_iter().chain(argument.get_all_aliases().into_iter().flatten());
-            let short = argument.get_short().into_iter().chain(argument.get_all_short_aliases().into_iter().flatten());
-            for word in long.map(|word| format!("--{word}")).chain(short.map(|word| format!("-{word}"))) {
+            let long = argument
+                .get_long()
+                .into_iter()
+                .chain(argument.get_all_aliases().into_iter().flatten());
+            let short = argument
+                .get_short()
+                .into_iter()
+                .chain(argument.get_all_short_aliases().into_iter().flatten());
+            for word in long
+                .map(|word| format!("--{word}"))
+                .chain(short.map(|word| format!("-{word}")))
+            {
                 assert!(words.insert(word.clone()), "{path}: {word} comes twice");
             }
             // Panics where it is said to exclude one that is not there.
@@ -283,7 +331,11 @@ mod tests {
         ] {
             parse(&[flag]).unwrap_or_else(|error| panic!("{flag}: {error}"));
         }
-        for wrong in ["--web.telemetry-path=/events", "--web.telemetry-path=metrics", "--web.telemetry-path=/{x}"] {
+        for wrong in [
+            "--web.telemetry-path=/events",
+            "--web.telemetry-path=metrics",
+            "--web.telemetry-path=/{x}",
+        ] {
             assert!(parse(&[wrong]).is_err(), "{wrong}");
         }
     }
@@ -295,8 +347,14 @@ mod tests {
         assert!(!runs(&["--no-collector.cpu"], "cpu"));
         assert!(runs(&["--no-collector.cpu"], "stat"));
         assert!(!runs(&["--collector.disable-defaults"], "cpu"));
-        assert!(runs(&["--collector.disable-defaults", "--collector.cpu"], "cpu"));
-        assert!(runs(&["--no-collector.cpu", "--collector.cpu"], "cpu"), "the last one counts");
+        assert!(runs(
+            &["--collector.disable-defaults", "--collector.cpu"],
+            "cpu"
+        ));
+        assert!(
+            runs(&["--no-collector.cpu", "--collector.cpu"], "cpu"),
+            "the last one counts"
+        );
         assert!(parse(&["--collector.nonsense"]).is_err());
         let error = parse(&["--collector.wifi"]).unwrap_err().to_string();
         assert!(error.contains("no collector wifi"), "{error}");
@@ -311,7 +369,10 @@ mod tests {
         ] {
             assert!(parse(&flags).is_err(), "{flags:?}");
         }
-        let both = ["--collector.netdev.device-exclude=lo", "--collector.netdev.device-include=eth0"];
+        let both = [
+            "--collector.netdev.device-exclude=lo",
+            "--collector.netdev.device-include=eth0",
+        ];
         assert!(parse(&both).is_err(), "they exclude each other");
     }
 

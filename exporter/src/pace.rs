@@ -54,11 +54,18 @@ impl Pace {
         let mut state = self.lock();
         let began = Instant::now();
         while !state.is_over {
-            let left = state.rhythm.next(began, lead).saturating_duration_since(Instant::now());
+            let left = state
+                .rhythm
+                .next(began, lead)
+                .saturating_duration_since(Instant::now());
             if left <= NEAR {
                 return true;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         false
     }
@@ -72,7 +79,11 @@ impl Pace {
             if left.is_zero() {
                 return true;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         false
     }
@@ -102,16 +113,28 @@ impl Rhythm {
 
     /// The shortest time between two scrapes.
     fn interval(&self) -> Duration {
-        let gaps = self.scrapes.iter().zip(self.scrapes.iter().skip(1)).map(|(later, earlier)| *later - *earlier);
-        gaps.min().unwrap_or(UNKNOWN_INTERVAL).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
+        let gaps = self
+            .scrapes
+            .iter()
+            .zip(self.scrapes.iter().skip(1))
+            .map(|(later, earlier)| *later - *earlier);
+        gaps.min()
+            .unwrap_or(UNKNOWN_INTERVAL)
+            .clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
     }
 
     /// The first instant, not [`NEAR`] to `after`, that is `lead` before a beat; the beats go on from the last scrape.
     /// Scrapes that come faster than the shortest interval move the beats away again and again, but not the next reading.
     fn next(&self, after: Instant, lead: Duration) -> Instant {
         let interval = self.interval();
-        let Some(&last) = self.scrapes.front() else { return after + interval };
-        let beats = ((after + NEAR + lead).saturating_duration_since(last).as_nanos() / interval.as_nanos() + 1) as u32;
+        let Some(&last) = self.scrapes.front() else {
+            return after + interval;
+        };
+        let beats = ((after + NEAR + lead)
+            .saturating_duration_since(last)
+            .as_nanos()
+            / interval.as_nanos()
+            + 1) as u32;
         (last + interval * beats - lead).min(after + interval * 3 / 2)
     }
 }
@@ -127,7 +150,9 @@ mod tests {
     fn due(scrapes: &[u64], began: u64) -> u64 {
         let start = Instant::now();
         let mut rhythm = Rhythm::default();
-        scrapes.iter().for_each(|&at| rhythm.scraped(start + Duration::from_millis(at)));
+        scrapes
+            .iter()
+            .for_each(|&at| rhythm.scraped(start + Duration::from_millis(at)));
         (rhythm.next(start + Duration::from_millis(began), LEAD) - start).as_millis() as u64
     }
 
@@ -136,11 +161,31 @@ mod tests {
         assert_eq!(due(&[], 0), 5000, "nobody asks");
         assert_eq!(due(&[1000], 0), 5900, "one scrape tells no interval");
         assert_eq!(due(&[1000, 2000], 2050), 2900);
-        assert_eq!(due(&[1000, 2000], 2910), 3900, "the scrape at 3000 has not come yet");
-        assert_eq!(due(&[1000, 2000, 3060], 2910), 3960, "it came late: no second reading for it");
-        assert_eq!(due(&[0, 60_000], 60_100), 74_900, "between rare scrapes the values stay fresh");
-        assert_eq!(due(&[0, 100], 150), 500, "a flood of scrapes brings no flood of readings");
-        assert_eq!(due(&[0, 100, 200, 300, 400, 500, 600, 700, 800], 150), 900, "nor their end");
+        assert_eq!(
+            due(&[1000, 2000], 2910),
+            3900,
+            "the scrape at 3000 has not come yet"
+        );
+        assert_eq!(
+            due(&[1000, 2000, 3060], 2910),
+            3960,
+            "it came late: no second reading for it"
+        );
+        assert_eq!(
+            due(&[0, 60_000], 60_100),
+            74_900,
+            "between rare scrapes the values stay fresh"
+        );
+        assert_eq!(
+            due(&[0, 100], 150),
+            500,
+            "a flood of scrapes brings no flood of readings"
+        );
+        assert_eq!(
+            due(&[0, 100, 200, 300, 400, 500, 600, 700, 800], 150),
+            900,
+            "nor their end"
+        );
     }
 
     /// When readings begin that take `duration`, while the page is scraped at `scrapes`; all in milliseconds.
@@ -153,8 +198,9 @@ mod tests {
             now += duration;
             let began = now;
             loop {
-                let due =
-                    (rhythm.next(at(began), JITTER + Duration::from_millis(2 * duration)) - start).as_millis() as u64;
+                let due = (rhythm.next(at(began), JITTER + Duration::from_millis(2 * duration))
+                    - start)
+                    .as_millis() as u64;
                 if due.saturating_sub(now) <= NEAR.as_millis() as u64 {
                     break;
                 }
@@ -174,16 +220,30 @@ mod tests {
     #[test]
     fn one_scrape_one_reading() {
         // Scrapes 20 ms early and late.
-        let scrapes: Vec<u64> = (1..=60).map(|n| n * 1000 + [0, 20, 40][n as usize % 3]).collect();
+        let scrapes: Vec<u64> = (1..=60)
+            .map(|n| n * 1000 + [0, 20, 40][n as usize % 3])
+            .collect();
         for duration in [0, 1, 30, 200] {
             let begun = readings(&scrapes, duration);
-            assert!((58..=63).contains(&begun.len()), "{} readings of {duration} ms: {begun:?}", begun.len());
+            assert!(
+                (58..=63).contains(&begun.len()),
+                "{} readings of {duration} ms: {begun:?}",
+                begun.len()
+            );
             for scrape in &scrapes[3..] {
-                let fresh = begun.iter().any(|begun| (scrape - 600..*scrape).contains(begun));
-                assert!(fresh, "a scrape at {scrape}, readings of {duration} ms at {begun:?}");
+                let fresh = begun
+                    .iter()
+                    .any(|begun| (scrape - 600..*scrape).contains(begun));
+                assert!(
+                    fresh,
+                    "a scrape at {scrape}, readings of {duration} ms at {begun:?}"
+                );
             }
         }
-        assert!(readings(&(0..100).map(|n| n * 100).collect::<Vec<_>>(), 1).len() <= 21, "a flood");
+        assert!(
+            readings(&(0..100).map(|n| n * 100).collect::<Vec<_>>(), 1).len() <= 21,
+            "a flood"
+        );
     }
 
     #[test]
@@ -203,7 +263,10 @@ mod tests {
             let sleeper = scope.spawn(|| (pace.wait(Duration::ZERO), pace.wait(60 * SECOND)));
             std::thread::sleep(Duration::from_millis(20));
             assert_eq!(pace.scraped(start), UNKNOWN_INTERVAL);
-            assert_eq!(pace.scraped(start + Duration::from_millis(1)), SHORTEST_INTERVAL);
+            assert_eq!(
+                pace.scraped(start + Duration::from_millis(1)),
+                SHORTEST_INTERVAL
+            );
             std::thread::sleep(2 * SHORTEST_INTERVAL);
             pace.end();
             let (first, last) = sleeper.join().unwrap();

@@ -58,17 +58,34 @@ struct State {
 
 impl Reader {
     /// Starts the thread and its first reading.
-    pub fn start(collector: Box<dyn Collector>, deadline: Duration, pace: Arc<Pace>) -> io::Result<Self> {
+    pub fn start(
+        collector: Box<dyn Collector>,
+        deadline: Duration,
+        pace: Arc<Pace>,
+    ) -> io::Result<Self> {
         let name = collector.name();
-        let state = State { began: Some(Instant::now()), snapshot: None, is_late: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), published: Condvar::new() });
+        let state = State {
+            began: Some(Instant::now()),
+            snapshot: None,
+            is_late: false,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            published: Condvar::new(),
+        });
         let metered = Metered::new(collector);
-        let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .stack_size(STACK_BYTES);
         thread.spawn({
             let shared = Arc::clone(&shared);
             move || read_on(metered, &shared, &pace)
         })?;
-        Ok(Self { name, deadline, shared })
+        Ok(Self {
+            name,
+            deadline,
+            shared,
+        })
     }
 
     pub fn name(&self) -> &'static str {
@@ -79,31 +96,50 @@ impl Reader {
     pub fn wait_for_first(&self, until: Instant) {
         let state = self.shared.lock();
         let left = until.saturating_duration_since(Instant::now());
-        let waited = self.shared.published.wait_timeout_while(state, left, |state| state.snapshot.is_none());
+        let waited = self
+            .shared
+            .published
+            .wait_timeout_while(state, left, |state| state.snapshot.is_none());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// What there is now; waits for nothing. `interval` is the time between two readings.
     pub fn answer(&self, now: Instant, interval: Duration) -> Answer {
         let mut state = self.shared.lock();
-        let running = state.began.map(|began| now.saturating_duration_since(began));
+        let running = state
+            .began
+            .map(|began| now.saturating_duration_since(began));
         let late = running.filter(|running| *running > self.deadline);
         if let Some(running) = late
             && !state.is_late
         {
             state.is_late = true;
-            tracing::warn!(collector = self.name, seconds = running.as_secs_f64(), "late");
+            tracing::warn!(
+                collector = self.name,
+                seconds = running.as_secs_f64(),
+                "late"
+            );
         }
         match (&state.snapshot, late) {
-            (Some(snapshot), None) => {
-                Answer { snapshot: Some(Arc::clone(snapshot)), outcome: snapshot.outcome, duration: snapshot.duration }
-            }
+            (Some(snapshot), None) => Answer {
+                snapshot: Some(Arc::clone(snapshot)),
+                outcome: snapshot.outcome,
+                duration: snapshot.duration,
+            },
             (Some(snapshot), Some(running)) => {
                 let age = now.saturating_duration_since(snapshot.age_from);
                 let shown = (age <= interval * KEPT_INTERVALS).then(|| Arc::clone(snapshot));
-                Answer { snapshot: shown, outcome: Outcome::Failed, duration: running }
+                Answer {
+                    snapshot: shown,
+                    outcome: Outcome::Failed,
+                    duration: running,
+                }
             }
-            (None, _) => Answer { snapshot: None, outcome: Outcome::Failed, duration: running.unwrap_or_default() },
+            (None, _) => Answer {
+                snapshot: None,
+                outcome: Outcome::Failed,
+                duration: running.unwrap_or_default(),
+            },
         }
     }
 }
@@ -124,10 +160,19 @@ fn read_on(mut metered: Metered, shared: &Shared, pace: &Pace) {
         let (outcome, duration) = metered.read(&mut spare);
         let is_nothing = spare.is_empty() && outcome != Outcome::Failed;
         let samples = std::mem::take(&mut spare);
-        let snapshot = Snapshot { samples, outcome, duration, at: SystemTime::now(), age_from: Instant::now() };
+        let snapshot = Snapshot {
+            samples,
+            outcome,
+            duration,
+            at: SystemTime::now(),
+            age_from: Instant::now(),
+        };
         let before = publish(metered.name(), shared, snapshot);
         // The memory of the snapshot before serves the next, unless a page is just being written from it.
-        spare = before.and_then(Arc::into_inner).map(|snapshot| snapshot.samples).unwrap_or_default();
+        spare = before
+            .and_then(Arc::into_inner)
+            .map(|snapshot| snapshot.samples)
+            .unwrap_or_default();
         if (is_nothing && !pace.sleep(NOTHING_FOR)) || !pace.wait(duration) {
             return;
         }
@@ -137,7 +182,11 @@ fn read_on(mut metered: Metered, shared: &Shared, pace: &Pace) {
 fn publish(name: &str, shared: &Shared, snapshot: Snapshot) -> Option<Arc<Snapshot>> {
     let mut state = shared.lock();
     if std::mem::take(&mut state.is_late) {
-        tracing::info!(collector = name, seconds = snapshot.duration.as_secs_f64(), "came back");
+        tracing::info!(
+            collector = name,
+            seconds = snapshot.duration.as_secs_f64(),
+            "came back"
+        );
     }
     state.began = None;
     shared.published.notify_all();

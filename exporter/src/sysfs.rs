@@ -18,10 +18,16 @@ pub(crate) fn text(path: &Path) -> Option<String> {
 /// The same, with the reason.
 pub(crate) fn try_text(path: &Path) -> Result<String, Errno> {
     // Some drivers give EAGAIN where Go's or Rust's own file types would wait for the file to become readable.
-    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
+    let file = open(
+        path,
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
+        Mode::empty(),
+    )?;
     let mut bytes = Vec::with_capacity(PAGE);
     read(&file, spare_capacity(&mut bytes))?;
-    Ok(String::from_utf8_lossy(&bytes).trim_matches([' ', '\n', '\t', '\0']).to_owned())
+    Ok(String::from_utf8_lossy(&bytes)
+        .trim_matches([' ', '\n', '\t', '\0'])
+        .to_owned())
 }
 
 /// The number in the file, if it is one.
@@ -44,9 +50,13 @@ pub(crate) fn names(directory: &Path, prefix: &str) -> io::Result<Vec<String>> {
 pub(crate) fn numbered(directory: &Path, prefix: &str) -> io::Result<Vec<(String, String)>> {
     let with_number = |name: String| {
         let number = name[prefix.len()..].to_owned();
-        (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some((name, number))
+        (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+            .then_some((name, number))
     };
-    Ok(names(directory, prefix)?.into_iter().filter_map(with_number).collect())
+    Ok(names(directory, prefix)?
+        .into_iter()
+        .filter_map(with_number)
+        .collect())
 }
 
 #[cfg(test)]
@@ -56,7 +66,12 @@ mod tests {
     #[test]
     fn values_and_names() {
         let directory = tempfile::tempdir().unwrap();
-        for (name, text) in [("mc1", " 12\n"), ("mc0", "x\0"), ("mc", "-1"), ("other", "\u{1f4a5}")] {
+        for (name, text) in [
+            ("mc1", " 12\n"),
+            ("mc0", "x\0"),
+            ("mc", "-1"),
+            ("other", "\u{1f4a5}"),
+        ] {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
         let path = |name: &str| directory.path().join(name);
@@ -66,7 +81,10 @@ mod tests {
         assert_eq!(text(&path("nothing")), None);
         assert_eq!(names(directory.path(), "mc").unwrap(), ["mc", "mc0", "mc1"]);
         let of = |name: &str, number: &str| (name.to_owned(), number.to_owned());
-        assert_eq!(numbered(directory.path(), "mc").unwrap(), [of("mc0", "0"), of("mc1", "1")]);
+        assert_eq!(
+            numbered(directory.path(), "mc").unwrap(),
+            [of("mc0", "0"), of("mc1", "1")]
+        );
         assert!(names(&path("nothing"), "").is_err());
     }
 }

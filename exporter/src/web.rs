@@ -48,9 +48,14 @@ pub async fn run(options: Options) -> Result<(), Error> {
             tracing::info!(%address, tls, collectors = exporter.collectors().join(","), "serving");
         }
         let (exporter, mut ended) = (exporter.clone(), ended.clone());
-        servers.spawn(
-            async move { exporter.serve(listener, async move { drop(ended.wait_for(|end| *end).await) }).await },
-        );
+        servers.spawn(async move {
+            exporter
+                .serve(
+                    listener,
+                    async move { drop(ended.wait_for(|end| *end).await) },
+                )
+                .await
+        });
     }
     drop(exporter);
     loop {
@@ -77,13 +82,20 @@ pub async fn run(options: Options) -> Result<(), Error> {
 async fn listeners(options: &WebOptions) -> Result<Vec<TcpListener>, Error> {
     let mut listeners = Vec::new();
     if options.systemd_socket {
-        let sockets = systemd_sockets().and_then(|sockets| sockets.into_iter().map(TcpListener::from_std).collect());
-        let failed = |source| Error::Listen { address: "the sockets of systemd".to_owned(), source };
+        let sockets = systemd_sockets()
+            .and_then(|sockets| sockets.into_iter().map(TcpListener::from_std).collect());
+        let failed = |source| Error::Listen {
+            address: "the sockets of systemd".to_owned(),
+            source,
+        };
         return sockets.map_err(failed);
     }
     for address in &options.listen_address {
         let listener = listen(address).await;
-        listeners.push(listener.map_err(|source| Error::Listen { address: address.clone(), source })?);
+        listeners.push(listener.map_err(|source| Error::Listen {
+            address: address.clone(),
+            source,
+        })?);
     }
     Ok(listeners)
 }
@@ -92,10 +104,16 @@ async fn listeners(options: &WebOptions) -> Result<Vec<TcpListener>, Error> {
 /// meant for this process.
 fn systemd_sockets() -> io::Result<Vec<std::net::TcpListener>> {
     const FIRST: i32 = 3;
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<i32>().ok());
-    let is_ours = number("LISTEN_PID").is_some_and(|pid| u32::try_from(pid) == Ok(std::process::id()));
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<i32>().ok())
+    };
+    let is_ours =
+        number("LISTEN_PID").is_some_and(|pid| u32::try_from(pid) == Ok(std::process::id()));
     let count = number("LISTEN_FDS").filter(|count| is_ours && *count > 0);
-    let count = count.ok_or_else(|| io::Error::other("LISTEN_PID and LISTEN_FDS name none for this process"))?;
+    let count = count
+        .ok_or_else(|| io::Error::other("LISTEN_PID and LISTEN_FDS name none for this process"))?;
     let sockets = (FIRST..FIRST.saturating_add(count)).map(|number| {
         // SAFETY: systemd gave us this number as an open socket, and nobody else in this process knows of it.
         let socket = unsafe { std::net::TcpListener::from_raw_fd(number) };
@@ -142,11 +160,15 @@ impl Exporter {
         let server = async move {
             match tls {
                 Some(config) => {
-                    axum::serve(TlsListener::new(listener, config), router).with_graceful_shutdown(shutdown).await
+                    axum::serve(TlsListener::new(listener, config), router)
+                        .with_graceful_shutdown(shutdown)
+                        .await
                 }
                 None => {
                     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-                    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+                    axum::serve(listener, router)
+                        .with_graceful_shutdown(shutdown)
+                        .await
                 }
             }
         };
@@ -197,7 +219,11 @@ async fn metrics(
     headers: HeaderMap,
 ) -> Response {
     let Some(permit) = exporter.permit() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at the same time\n").into_response();
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many scrapes at the same time\n",
+        )
+            .into_response();
     };
     let format = Format::negotiate(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
     let refuse = |reason: String| (StatusCode::BAD_REQUEST, reason + "\n").into_response();
@@ -208,7 +234,10 @@ async fn metrics(
     match exporter.page(format, &wanted).await {
         Ok(text) => {
             // The permit is given back when the page has been sent, not when it has been written.
-            let body = Bytes::from_owner(Page { text, _permit: permit });
+            let body = Bytes::from_owner(Page {
+                text,
+                _permit: permit,
+            });
             ([(CONTENT_TYPE, format.content_type())], Body::from(body)).into_response()
         }
         Err(error) => refuse(error.to_string()),

@@ -1,6 +1,9 @@
 //! Events as a listener gets them: the real program, a file as its kernel log.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -12,7 +15,8 @@ use std::time::Duration;
 use support::Running;
 use takt_model::{Event, EventKind};
 
-const XID: &str = "NVRM: Xid (PCI:0000:06:00): 79, pid=4242, name=python, GPU has fallen off the bus.";
+const XID: &str =
+    "NVRM: Xid (PCI:0000:06:00): 79, pid=4242, name=python, GPU has fallen off the bus.";
 const OOM: &str = "Out of memory: Killed process 99 (python) total-vm:1kB";
 
 struct Node {
@@ -21,8 +25,13 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        let node = Self { directory: tempfile::tempdir().unwrap() };
-        let gpu = node.directory.path().join("proc/driver/nvidia/gpus/0000:06:00.0");
+        let node = Self {
+            directory: tempfile::tempdir().unwrap(),
+        };
+        let gpu = node
+            .directory
+            .path()
+            .join("proc/driver/nvidia/gpus/0000:06:00.0");
         std::fs::create_dir_all(&gpu).unwrap();
         std::fs::write(gpu.join("information"), "GPU UUID: \t GPU-six\n").unwrap();
         std::fs::write(node.path("kmsg"), "").unwrap();
@@ -34,7 +43,10 @@ impl Node {
     }
 
     fn write(&self, line: &str) {
-        let mut file = File::options().append(true).open(self.path("kmsg")).unwrap();
+        let mut file = File::options()
+            .append(true)
+            .open(self.path("kmsg"))
+            .unwrap();
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
@@ -48,7 +60,9 @@ impl Node {
             "--collector.events".to_owned(),
         ];
         let exporter = Running::takt(&flags.each_ref().map(String::as_str), &[]);
-        exporter.wait_for("ready", |page| page.contains("takt_kernel_log_followed 1\n") && page.contains("GPU-six"));
+        exporter.wait_for("ready", |page| {
+            page.contains("takt_kernel_log_followed 1\n") && page.contains("GPU-six")
+        });
         exporter
     }
 }
@@ -59,14 +73,23 @@ struct Listener(BufReader<TcpStream>);
 impl Listener {
     fn new(exporter: &Running, path: &str, headers: &str) -> Self {
         let mut stream = TcpStream::connect(exporter.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n").unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n"
+        )
+        .unwrap();
         let mut reader = BufReader::new(stream);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
         }
-        assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("text/event-stream"), "{head}");
+        assert!(
+            head.starts_with("HTTP/1.1 200 ") && head.contains("text/event-stream"),
+            "{head}"
+        );
         Self(reader)
     }
 
@@ -90,15 +113,24 @@ impl Listener {
     /// One that comes for the first time, and where it begins.
     fn fresh(exporter: &Running) -> (Self, u64) {
         let mut listener = Self::new(exporter, "/events", "");
-        let [kind, data, id] = &listener.message().unwrap()[..] else { panic!("expected three fields") };
+        let [kind, data, id] = &listener.message().unwrap()[..] else {
+            panic!("expected three fields")
+        };
         let id: u64 = id.strip_prefix("id: ").unwrap().parse().unwrap();
-        assert_eq!((kind.as_str(), data.clone()), ("event: begin", format!("data: {{\"after\":{id}}}")));
+        assert_eq!(
+            (kind.as_str(), data.clone()),
+            ("event: begin", format!("data: {{\"after\":{id}}}"))
+        );
         (listener, id)
     }
 
     fn event(&mut self) -> Event {
         let lines = self.message().unwrap();
-        let field = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let field = |name: &str| {
+            lines
+                .iter()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+        };
         let event: Event = serde_json::from_str(field("data").unwrap()).unwrap();
         assert_eq!(field("id").unwrap(), event.id.to_string());
         event
@@ -111,7 +143,10 @@ fn a_line_of_the_kernel_reaches_who_listens_and_the_counters() {
     let exporter = node.start();
     let before = exporter.series("");
     for kind in EventKind::ALL {
-        assert_eq!(before[&format!("takt_events_total{{kind=\"{}\"}}", kind.name())], 0.0);
+        assert_eq!(
+            before[&format!("takt_events_total{{kind=\"{}\"}}", kind.name())],
+            0.0
+        );
     }
     let xid = r#"takt_gpu_xid_errors_total{uuid="GPU-six", xid="79"}"#;
     assert_eq!(before[xid], 0.0, "it is there before it happens");
@@ -121,11 +156,15 @@ fn a_line_of_the_kernel_reaches_who_listens_and_the_counters() {
     node.write(XID);
     let event = one.event();
     assert_eq!((event.kind, event.message.as_str()), (EventKind::Xid, XID));
-    let labels = r#"{pci_bus_id="0000:06:00.0", pid="4242", process="python", uuid="GPU-six", xid="79"}"#;
+    let labels =
+        r#"{pci_bus_id="0000:06:00.0", pid="4242", process="python", uuid="GPU-six", xid="79"}"#;
     assert_eq!(event.labels.to_string(), labels);
     assert_eq!(other.event(), event);
     let page = exporter.series("");
-    assert_eq!((page[xid], page[r#"takt_events_total{kind="xid"}"#]), (1.0, 1.0));
+    assert_eq!(
+        (page[xid], page[r#"takt_events_total{kind="xid"}"#]),
+        (1.0, 1.0)
+    );
     let last_seen = page[r#"takt_gpu_xid_last_seen_timestamp_seconds{uuid="GPU-six", xid="79"}"#];
     assert_eq!(last_seen, event.at.as_seconds());
 }
@@ -138,10 +177,18 @@ fn who_goes_before_the_first_event_can_ask_for_it() {
     drop(listener);
     node.write(XID);
     let after = format!("Last-Event-ID: {begin}\r\n");
-    assert_eq!(Listener::new(&exporter, "/events", &after).event().message, XID);
+    assert_eq!(
+        Listener::new(&exporter, "/events", &after).event().message,
+        XID
+    );
     // Also where the exporter was restarted meanwhile.
     assert_eq!(exporter.end(), Some(0));
-    assert_eq!(Listener::new(&node.start(), "/events", &after).event().message, XID);
+    assert_eq!(
+        Listener::new(&node.start(), "/events", &after)
+            .event()
+            .message,
+        XID
+    );
 }
 
 #[test]
@@ -166,11 +213,17 @@ fn events_are_replayed_from_an_id_also_after_a_restart() {
     let third = from.event();
     assert!(third.id > oom.id, "only what is new");
     let page = exporter.series("");
-    assert_eq!(page[r#"takt_events_total{kind="xid"}"#], 0.0, "counted since this start");
+    assert_eq!(
+        page[r#"takt_events_total{kind="xid"}"#], 0.0,
+        "counted since this start"
+    );
     assert!(page.contains_key(r#"takt_events_last_seen_timestamp_seconds{kind="xid"}"#));
 
     let mut stranger = Listener::new(&exporter, "/events", "Last-Event-ID: 9999999999999\r\n");
-    assert_eq!(stranger.message().unwrap(), ["event: gap", "data: {\"after\":0}"]);
+    assert_eq!(
+        stranger.message().unwrap(),
+        ["event: gap", "data: {\"after\":0}"]
+    );
     assert_eq!(stranger.event(), first);
 }
 
@@ -178,14 +231,24 @@ fn events_are_replayed_from_an_id_also_after_a_restart() {
 fn a_wrong_id_is_refused_and_listeners_are_bounded() {
     let node = Node::new();
     let exporter = node.start();
-    for (path, headers) in [("/events?after=x", ""), ("/events", "Last-Event-ID: -1\r\n")] {
+    for (path, headers) in [
+        ("/events?after=x", ""),
+        ("/events", "Last-Event-ID: -1\r\n"),
+    ] {
         let (head, body) = exporter.get(path, headers);
-        assert!(head.starts_with("HTTP/1.1 400 ") && body.contains("expected the id of an event"), "{head} {body}");
+        assert!(
+            head.starts_with("HTTP/1.1 400 ") && body.contains("expected the id of an event"),
+            "{head} {body}"
+        );
     }
-    let listeners: Vec<_> = (0..32).map(|_| Listener::new(&exporter, "/events", "")).collect();
+    let listeners: Vec<_> = (0..32)
+        .map(|_| Listener::new(&exporter, "/events", ""))
+        .collect();
     assert!(exporter.get("/events", "").0.starts_with("HTTP/1.1 503 "));
     drop(listeners);
-    exporter.wait_for("free again", |page| page.contains("takt_events_listeners 0\n"));
+    exporter.wait_for("free again", |page| {
+        page.contains("takt_events_listeners 0\n")
+    });
 }
 
 #[test]
@@ -194,10 +257,16 @@ fn a_state_directory_belongs_to_one() {
     let _exporter = node.start();
     let state = format!("--state-directory={}", node.path("state").display());
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
-    let output = command.args(["--web.listen-address=127.0.0.1:0", &state]).output().unwrap();
+    let output = command
+        .args(["--web.listen-address=127.0.0.1:0", &state])
+        .output()
+        .unwrap();
     let log = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(log.contains("cannot keep state in") && log.contains("another exporter"), "{log}");
+    assert!(
+        log.contains("cannot keep state in") && log.contains("another exporter"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -206,7 +275,10 @@ fn killed_again_and_again_it_repeats_and_loses_nothing() {
     let mut written = Vec::new();
     let mut write = |count: usize| {
         for _ in 0..count {
-            let line = format!("INFO: task t{}:1 blocked for more than 120 seconds.", written.len());
+            let line = format!(
+                "INFO: task t{}:1 blocked for more than 120 seconds.",
+                written.len()
+            );
             node.write(&line);
             written.push(line);
         }

@@ -1,6 +1,9 @@
 //! A node's files in, the whole page out. `UPDATE_GOLDEN=1 cargo test` writes the pages anew; look at the difference.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -25,8 +28,13 @@ const OF_THIS_MACHINE: &[&str] = &[
 ];
 
 /// Of these the labels too.
-const OF_THIS_MACHINE_ALTOGETHER: [&str; 5] =
-    ["node_uname_info", "node_os_info", "node_os_version", "node_textfile_mtime_seconds", "takt_exporter_build_info"];
+const OF_THIS_MACHINE_ALTOGETHER: [&str; 5] = [
+    "node_uname_info",
+    "node_os_info",
+    "node_os_version",
+    "node_textfile_mtime_seconds",
+    "takt_exporter_build_info",
+];
 
 /// Those off by default that read files, not this machine.
 const ON_REQUEST: &[&str] = &[
@@ -87,7 +95,12 @@ fn check(tree: &str) {
     // The second page must be like the first, though it comes from buffers that are in use already.
     for query in ["", "?again"] {
         // The paths of zones of energy are labels.
-        let page: String = exporter.page(query).replace(&*tree.to_string_lossy(), "").lines().map(mask).collect();
+        let page: String = exporter
+            .page(query)
+            .replace(&*tree.to_string_lossy(), "")
+            .lines()
+            .map(mask)
+            .collect();
         let golden = tree.join("page.txt");
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(&golden, &page).unwrap();
@@ -102,15 +115,29 @@ fn check(tree: &str) {
 }
 
 fn in_both_formats(exporter: &Running) {
-    let (head, body) =
-        exporter.get("/metrics", "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n");
-    assert!(head.contains("application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
-    assert!(!head.to_ascii_lowercase().contains("content-encoding"), "{head}");
+    let (head, body) = exporter.get(
+        "/metrics",
+        "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n",
+    );
+    assert!(
+        head.contains("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{head}"
+    );
+    assert!(
+        !head.to_ascii_lowercase().contains("content-encoding"),
+        "{head}"
+    );
     let open = series(Format::OpenMetrics, &body);
     let text = exporter.series("");
-    assert_eq!(open.keys().collect::<Vec<_>>(), text.keys().collect::<Vec<_>>());
+    assert_eq!(
+        open.keys().collect::<Vec<_>>(),
+        text.keys().collect::<Vec<_>>()
+    );
     let (head, _) = exporter.get("/metrics", "Accept: */*\r\n");
-    assert!(head.contains("text/plain; version=0.0.4; charset=utf-8"), "{head}");
+    assert!(
+        head.contains("text/plain; version=0.0.4; charset=utf-8"),
+        "{head}"
+    );
 }
 
 fn mask(line: &str) -> String {

@@ -1,7 +1,10 @@
 //! The real program and hardware that no test machine has: a library before the kernel answers for disks and a BMC
 //! (`tests/hardware-stand-in`).
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -20,7 +23,11 @@ impl Node {
         std::fs::create_dir_all(node.path("sys/block")).unwrap();
         for (name, vendor) in disks {
             std::fs::create_dir_all(node.path(&format!("sys/block/{name}/device/power"))).unwrap();
-            std::fs::write(node.path(&format!("sys/block/{name}/device/vendor")), vendor).unwrap();
+            std::fs::write(
+                node.path(&format!("sys/block/{name}/device/vendor")),
+                vendor,
+            )
+            .unwrap();
         }
         node.write("script", script);
         node
@@ -37,7 +44,9 @@ impl Node {
     }
 
     fn start(&self, collectors: &[&str]) -> Running {
-        let library = std::env::current_exe().unwrap().with_file_name("libhardware_stand_in.so");
+        let library = std::env::current_exe()
+            .unwrap()
+            .with_file_name("libhardware_stand_in.so");
         assert!(library.exists(), "{} is missing", library.display());
         let mut flags = vec![
             "--collector.disable-defaults".to_owned(),
@@ -47,20 +56,33 @@ impl Node {
         ];
         flags.extend(collectors.iter().map(|name| format!("--collector.{name}")));
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-        Running::takt(&flags, &[("LD_PRELOAD", &library), ("HARDWARE_STAND_IN_SCRIPT", &self.path("script"))])
+        Running::takt(
+            &flags,
+            &[
+                ("LD_PRELOAD", &library),
+                ("HARDWARE_STAND_IN_SCRIPT", &self.path("script")),
+            ],
+        )
     }
 }
 
 /// The series whose names begin so.
 fn only(series: BTreeMap<String, f64>, prefix: &str) -> Vec<String> {
-    let own = series.into_iter().filter(|(name, _)| name.starts_with(prefix));
+    let own = series
+        .into_iter()
+        .filter(|(name, _)| name.starts_with(prefix));
     own.map(|(name, value)| format!("{name} {value}")).collect()
 }
 
 fn success(exporter: &Running, collector: &str) -> f64 {
-    let page = exporter
-        .wait_for("read", |page| page.contains(&format!("read_timestamp_seconds{{collector=\"{collector}\"}}")));
-    let line = page.lines().find(|line| line.contains(&format!("collector_success{{collector=\"{collector}\"}}")));
+    let page = exporter.wait_for("read", |page| {
+        page.contains(&format!(
+            "read_timestamp_seconds{{collector=\"{collector}\"}}"
+        ))
+    });
+    let line = page
+        .lines()
+        .find(|line| line.contains(&format!("collector_success{{collector=\"{collector}\"}}")));
     line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
@@ -80,7 +102,13 @@ disk sdc refuses
 disk sdd sas 00 00 26
 disk sde sas 5d 10 2a
 ";
-    let disks = [("sda", "ATA"), ("sdb", "ATA     \n"), ("sdc", "ATA"), ("sdd", "SEAGATE"), ("sde", "HGST")];
+    let disks = [
+        ("sda", "ATA"),
+        ("sdb", "ATA     \n"),
+        ("sdc", "ATA"),
+        ("sdd", "SEAGATE"),
+        ("sde", "HGST"),
+    ];
     let node = Node::new(&disks, script);
     // IDENTIFY DEVICE, as the kernel shows it: this disk keeps statistics, and its sectors have 4,096 bytes.
     let mut page = vec![0; 60 + 512];
@@ -118,12 +146,22 @@ disk sde sas 5d 10 2a
 #[test]
 fn a_sleeping_disk_is_not_woken() {
     let disks = [("sda", "ATA"), ("sdb", "ATA")];
-    let node = Node::new(&disks, "disk sda mode 0\ndisk sda attribute 5 100 36 8\ndisk sdb attribute 5 100 36 8\n");
+    let node = Node::new(
+        &disks,
+        "disk sda mode 0\ndisk sda attribute 5 100 36 8\ndisk sdb attribute 5 100 36 8\n",
+    );
     // This one the kernel itself has put to sleep: even to open it would wake it.
-    std::fs::write(node.path("sys/block/sdb/device/power/runtime_status"), "suspended\n").unwrap();
+    std::fs::write(
+        node.path("sys/block/sdb/device/power/runtime_status"),
+        "suspended\n",
+    )
+    .unwrap();
     let exporter = node.start(&["disk_health"]);
     assert_eq!(success(&exporter, "disk_health"), 1.0);
-    let asleep = [r#"takt_disk_asleep{device="sda"} 1"#, r#"takt_disk_asleep{device="sdb"} 1"#];
+    let asleep = [
+        r#"takt_disk_asleep{device="sda"} 1"#,
+        r#"takt_disk_asleep{device="sdb"} 1"#,
+    ];
     assert_eq!(only(exporter.series(""), "takt_disk_"), asleep);
     assert!(!node.path("script.woken").exists());
 }
@@ -134,20 +172,32 @@ fn who_may_not_ask_a_disk_is_told_why() {
     let exporter = node.start(&["disk_health"]);
     assert_eq!(success(&exporter, "disk_health"), 0.0);
     let page = exporter.series("");
-    assert_eq!(page[r#"takt_exporter_collector_absent{collector="disk_health"}"#], 1.0);
+    assert_eq!(
+        page[r#"takt_exporter_collector_absent{collector="disk_health"}"#],
+        1.0
+    );
     assert_eq!(only(page, "takt_disk_"), Vec::<String>::new());
 }
 
 const A_DAY: u32 = 86_400;
 
 fn now() -> u32 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as u32
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs() as u32
 }
 
 /// A line of the script: a record of the log, of sensor 0x51 (IPMI 2.0, §32.1). Kind 0x6f is what its type has, 0xef its end.
 fn record(id: u16, time: u32, sensor_type: u8, kind: u8, event: u8) -> String {
     let (id, time) = (id.to_le_bytes(), time.to_le_bytes());
-    let record = [&id[..], &[2], &time, &[0x20, 0, 4, sensor_type, 0x51, kind, event, 0xff, 0xff]].concat();
+    let record = [
+        &id[..],
+        &[2],
+        &time,
+        &[0x20, 0, 4, sensor_type, 0x51, kind, event, 0xff, 0xff],
+    ]
+    .concat();
     let record: Vec<_> = record.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("bmc entry {}\n", record.join(" "))
 }
@@ -155,8 +205,11 @@ fn record(id: u16, time: u32, sensor_type: u8, kind: u8, event: u8) -> String {
 /// All that the exporter keeps.
 fn told(node: &Node) -> Vec<Event> {
     let text = std::fs::read_to_string(node.path("state/events.jsonl")).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let events = lines.filter_map(|line| serde_json::from_value(line.get("event")?.clone()).unwrap());
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let events =
+        lines.filter_map(|line| serde_json::from_value(line.get("event")?.clone()).unwrap());
     events.collect()
 }
 
@@ -180,7 +233,10 @@ fn the_bmc_s_log_goes_out_as_events() {
         "takt_ipmi_log_overflown 0",
     ];
     assert_eq!(only(exporter.series(""), "takt_ipmi_"), expected);
-    assert!(told(&node).is_empty(), "what was there before the first start");
+    assert!(
+        told(&node).is_empty(),
+        "what was there before the first start"
+    );
     drop(exporter);
 
     // While the exporter is away its node loses power; that it is back, and a boot, are no events.
@@ -190,38 +246,65 @@ fn the_bmc_s_log_goes_out_as_events() {
     let log = format!("{bmc}{old}{lost}{back}{booted}");
     node.write("script", &log);
     let exporter = node.start(&["ipmi", "events"]);
-    exporter.wait_for("told", |page| page.contains("takt_events_total{kind=\"hardware_log\"} 1\n"));
+    exporter.wait_for("told", |page| {
+        page.contains("takt_events_total{kind=\"hardware_log\"} 1\n")
+    });
     let events = told(&node);
     assert_eq!((events.len(), events[0].kind), (1, EventKind::HardwareLog));
-    let labels = r#"{event="input lost", sensor="0x51", sensor_type="power_supply", severity="critical"}"#;
+    let labels =
+        r#"{event="input lost", sensor="0x51", sensor_type="power_supply", severity="critical"}"#;
     assert_eq!(events[0].labels.to_string(), labels);
-    assert!(events[0].message.starts_with("BMC: power_supply, sensor 0x51: input lost (record 0200"), "{events:?}");
+    assert!(
+        events[0]
+            .message
+            .starts_with("BMC: power_supply, sensor 0x51: input lost (record 0200"),
+        "{events:?}"
+    );
     // Ten minutes before it was read, though the BMC's clock says otherwise.
     let (earliest, latest) = (f64::from(clock + A_DAY - 600), f64::from(now() - 600 + 1));
     let at = events[0].at.as_seconds();
-    assert!((earliest..=latest).contains(&at), "{earliest} {at} {latest}");
+    assert!(
+        (earliest..=latest).contains(&at),
+        "{earliest} {at} {latest}"
+    );
     drop(exporter);
 
     // Somebody clears the log, and ids begin anew. What was told is not told again.
-    node.write("script", &format!("{bmc}{}bmc overflow\n", record(1, clock - 1, 0x0c, 0x6f, 0x21)));
+    node.write(
+        "script",
+        &format!(
+            "{bmc}{}bmc overflow\n",
+            record(1, clock - 1, 0x0c, 0x6f, 0x21)
+        ),
+    );
     let exporter = node.start(&["ipmi", "events"]);
-    exporter.wait_for("told", |page| page.contains("takt_events_total{kind=\"hardware_log\"} 1\n"));
+    exporter.wait_for("told", |page| {
+        page.contains("takt_events_total{kind=\"hardware_log\"} 1\n")
+    });
     assert_eq!(exporter.series("")["takt_ipmi_log_overflown"], 1.0);
     let events = told(&node);
     assert_eq!(events.len(), 2);
-    assert_eq!(events[1].labels.get("event"), Some("uncorrectable ECC error"));
+    assert_eq!(
+        events[1].labels.get("event"),
+        Some("uncorrectable ECC error")
+    );
 }
 
 #[test]
 fn a_bmc_that_is_slow_or_silent_holds_up_no_page() {
     let node = Node::new(&[], "bmc slow 700\n");
     let exporter = node.start(&["ipmi"]);
-    exporter.wait_for("told at last", |page| page.contains("takt_ipmi_log_entries 0\n"));
+    exporter.wait_for("told at last", |page| {
+        page.contains("takt_ipmi_log_entries 0\n")
+    });
     drop(exporter);
     node.write("script", "bmc silent\n");
     let exporter = node.start(&["ipmi"]);
     let page = exporter.page("");
-    assert!(page.contains("node_scrape_collector_success{collector=\"ipmi\"} 0\n"), "{page}");
+    assert!(
+        page.contains("node_scrape_collector_success{collector=\"ipmi\"} 0\n"),
+        "{page}"
+    );
     assert!(!page.contains("takt_ipmi_"), "{page}");
     let is_read = "takt_exporter_collector_read_timestamp_seconds{collector=\"ipmi\"}";
     assert!(!page.contains(is_read), "the page waited for it: {page}");
@@ -233,6 +316,9 @@ fn a_node_without_a_bmc_says_nothing_of_one() {
     let exporter = node.start(&["ipmi"]);
     assert_eq!(success(&exporter, "ipmi"), 0.0);
     let page = exporter.series("");
-    assert_eq!(page[r#"takt_exporter_collector_absent{collector="ipmi"}"#], 1.0);
+    assert_eq!(
+        page[r#"takt_exporter_collector_absent{collector="ipmi"}"#],
+        1.0
+    );
     assert_eq!(only(page, "takt_ipmi_"), Vec::<String>::new());
 }

@@ -1,7 +1,10 @@
 //! The exporter as a server.
 
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -15,7 +18,10 @@ use support::Running;
 fn routes() {
     let exporter = Running::takt(&[], &[]);
     let (head, body) = exporter.get("/", "");
-    assert!(head.starts_with("HTTP/1.1 200 ") && body.contains("href=metrics"), "{head}\n{body}");
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && body.contains("href=metrics"),
+        "{head}\n{body}"
+    );
     assert_eq!(exporter.get("/-/healthy", "").1, "Healthy.\n");
     assert!(exporter.get("/nothing", "").0.starts_with("HTTP/1.1 404 "));
 }
@@ -29,8 +35,14 @@ fn collectors_are_chosen_by_the_query() {
     let all_but = exporter.page("?exclude[]=loadavg");
     assert!(!all_but.contains("node_load1 ") && all_but.contains("node_cpu_seconds_total"));
     for (query, reason) in [
-        ("?collect[]=nonsense", "no collector \"nonsense\" is running; there are arp, "),
-        ("?collect[]=cpu&exclude[]=stat", "collect[] and exclude[] exclude each other\n"),
+        (
+            "?collect[]=nonsense",
+            "no collector \"nonsense\" is running; there are arp, ",
+        ),
+        (
+            "?collect[]=cpu&exclude[]=stat",
+            "collect[] and exclude[] exclude each other\n",
+        ),
     ] {
         let (head, body) = exporter.get(&format!("/metrics{query}"), "");
         assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
@@ -40,10 +52,22 @@ fn collectors_are_chosen_by_the_query() {
 
 #[test]
 fn collectors_are_chosen_by_flags() {
-    let exporter = Running::takt(&["--collector.disable-defaults", "--collector.loadavg"], &[]);
+    let exporter = Running::takt(
+        &["--collector.disable-defaults", "--collector.loadavg"],
+        &[],
+    );
     let page = exporter.page("");
-    assert!(page.contains("node_load1 ") && !page.contains("node_cpu") && !page.contains("node_filesystem"));
-    assert!(exporter.get("/metrics?collect[]=cpu", "").0.starts_with("HTTP/1.1 400 "));
+    assert!(
+        page.contains("node_load1 ")
+            && !page.contains("node_cpu")
+            && !page.contains("node_filesystem")
+    );
+    assert!(
+        exporter
+            .get("/metrics?collect[]=cpu", "")
+            .0
+            .starts_with("HTTP/1.1 400 ")
+    );
 }
 
 #[test]
@@ -52,7 +76,9 @@ fn two_hundred_scrapes_at_the_same_time_are_each_answered() {
     let streams: Vec<_> = (0..200)
         .map(|_| {
             let mut stream = TcpStream::connect(exporter.address).unwrap();
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+            stream
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                .unwrap();
             stream
         })
         .collect();
@@ -70,32 +96,59 @@ fn it_ends_at_once_when_told_to_and_fails_on_a_port_in_use() {
     let mut exporter = Running::takt(&[], &[]);
     let address = exporter.address.to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
-    let output = command.args(["--web.listen-address", &address]).output().unwrap();
+    let output = command
+        .args(["--web.listen-address", &address])
+        .output()
+        .unwrap();
     let log = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(log.contains(&format!("cannot listen on {address}: Address already in use")), "{log}");
+    assert!(
+        log.contains(&format!(
+            "cannot listen on {address}: Address already in use"
+        )),
+        "{log}"
+    );
 
     let idle = TcpStream::connect(exporter.address).unwrap();
     let began = Instant::now();
     assert_eq!(exporter.end(), Some(0));
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        began.elapsed()
+    );
     drop(idle);
 }
 
 #[test]
 fn wrong_flags_end_with_two() {
-    for flags in [["--web.listen-address", "here"], ["--collector.nonsense", ""]] {
-        let output = Command::new(env!("CARGO_BIN_EXE_takt-exporter")).args(flags).output().unwrap();
+    for flags in [
+        ["--web.listen-address", "here"],
+        ["--collector.nonsense", ""],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_takt-exporter"))
+            .args(flags)
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(2), "{flags:?}");
     }
 }
 
 #[test]
 fn the_page_is_where_it_is_wanted() {
-    let exporter =
-        Running::takt(&["--web.telemetry-path=/node", "--collector.disable-defaults", "--collector.uname"], &[]);
+    let exporter = Running::takt(
+        &[
+            "--web.telemetry-path=/node",
+            "--collector.disable-defaults",
+            "--collector.uname",
+        ],
+        &[],
+    );
     let (head, body) = exporter.get("/node", "");
-    assert!(head.starts_with("HTTP/1.1 200 ") && body.contains("node_uname_info"), "{head}\n{body}");
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && body.contains("node_uname_info"),
+        "{head}\n{body}"
+    );
     assert!(exporter.get("/metrics", "").0.starts_with("HTTP/1.1 404 "));
     assert!(exporter.get("/", "").1.contains("<a href=node>"));
 }
@@ -104,12 +157,25 @@ fn the_page_is_where_it_is_wanted() {
 #[test]
 fn systemd_opens_the_socket() {
     const PROGRAM: &str = "systemd-socket-activate";
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let mut command = Command::new(PROGRAM);
-    command.args(["--listen", &address.to_string(), env!("CARGO_BIN_EXE_takt-exporter"), "--web.systemd-socket"]);
+    command.args([
+        "--listen",
+        &address.to_string(),
+        env!("CARGO_BIN_EXE_takt-exporter"),
+        "--web.systemd-socket",
+    ]);
     command.args(["--collector.disable-defaults", "--collector.uname"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let Ok(child) = command.spawn() else { return eprintln!("SKIPPED: no {PROGRAM}; apt-get install systemd") };
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let Ok(child) = command.spawn() else {
+        return eprintln!("SKIPPED: no {PROGRAM}; apt-get install systemd");
+    };
     let exporter = Running { address, child };
     let until = Instant::now() + Duration::from_secs(20);
     while TcpStream::connect(address).is_err() {
@@ -122,10 +188,16 @@ fn systemd_opens_the_socket() {
 #[test]
 fn without_sockets_it_says_so() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
-    let output = command.arg("--web.systemd-socket").env_remove("LISTEN_FDS").output().unwrap();
+    let output = command
+        .arg("--web.systemd-socket")
+        .env_remove("LISTEN_FDS")
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("the sockets of systemd") && said.contains("LISTEN_FDS"),
+        !output.status.success()
+            && said.contains("the sockets of systemd")
+            && said.contains("LISTEN_FDS"),
         "{said}"
     );
 }

@@ -3,7 +3,10 @@
 //! The exporter gets a mount namespace of its own, so nothing else on the machine sees the mount, and the list of mounts from
 //! a fixture, which names it. It needs root and /dev/fuse.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod support;
@@ -40,7 +43,11 @@ impl Server {
             let ends = Arc::clone(&ends);
             move || serve(device, &sender, &ends)
         });
-        Self { ends, asked, thread: Some(thread) }
+        Self {
+            ends,
+            asked,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -54,7 +61,10 @@ impl Drop for Server {
 /// Answers the greeting and leaves every other question open; tells which it was asked.
 fn serve(mut device: File, asked: &mpsc::Sender<u32>, ends: &AtomicBool) {
     let mut request = vec![0; 1 << 17];
-    let tick = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let tick = Timespec {
+        tv_sec: 0,
+        tv_nsec: 50_000_000,
+    };
     while !ends.load(Ordering::Relaxed) {
         if poll(&mut [PollFd::new(&device, PollFlags::IN)], Some(&tick)) != Ok(1) {
             continue;
@@ -90,16 +100,34 @@ fn a_mount_that_never_answers_delays_not_even_the_first_page() {
     let mountpoint = node.path().join("hangs");
     std::fs::create_dir_all(&mountpoint).unwrap();
     std::fs::create_dir_all(node.path().join("proc/1")).unwrap();
-    let mounts = format!("nowhere {} fuse.nowhere rw 0 0\nrootfs / ext4 rw 0 0\n", mountpoint.display());
+    let mounts = format!(
+        "nowhere {} fuse.nowhere rw 0 0\nrootfs / ext4 rw 0 0\n",
+        mountpoint.display()
+    );
     std::fs::write(node.path().join("proc/1/mounts"), mounts).unwrap();
 
-    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", fuse.as_raw_fd());
-    let (target, options) = (CString::new(mountpoint.to_str().unwrap()).unwrap(), CString::new(options).unwrap());
+    let options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
+        fuse.as_raw_fd()
+    );
+    let (target, options) = (
+        CString::new(mountpoint.to_str().unwrap()).unwrap(),
+        CString::new(options).unwrap(),
+    );
     let mount_it = move || {
         // SAFETY: the process is new and has one thread.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-        mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
-        mount(c"nowhere", &*target, c"fuse", MountFlags::empty(), &*options)?;
+        mount_change(
+            c"/",
+            MountPropagationFlags::REC | MountPropagationFlags::PRIVATE,
+        )?;
+        mount(
+            c"nowhere",
+            &*target,
+            c"fuse",
+            MountFlags::empty(),
+            &*options,
+        )?;
         Ok(())
     };
     let procfs = format!("--path.procfs={}", node.path().join("proc").display());
@@ -120,23 +148,47 @@ fn a_mount_that_never_answers_delays_not_even_the_first_page() {
     for scrape in 0..20 {
         let asking = Instant::now();
         let page = exporter.page("");
-        assert!(asking.elapsed() < Duration::from_secs(2), "scrape {scrape} took {:?}", asking.elapsed());
-        assert!(page.contains("node_time_seconds ") && page.contains(r#"mountpoint="/",fstype="ext4"} "#), "{page}");
+        assert!(
+            asking.elapsed() < Duration::from_secs(2),
+            "scrape {scrape} took {:?}",
+            asking.elapsed()
+        );
+        assert!(
+            page.contains("node_time_seconds ")
+                && page.contains(r#"mountpoint="/",fstype="ext4"} "#),
+            "{page}"
+        );
         first.get_or_insert((page, began.elapsed()));
         std::thread::sleep(Duration::from_millis(20));
     }
     let (page, after) = first.unwrap();
     assert!(after < Duration::from_secs(20), "{after:?}");
     let hung = |metric: &str| {
-        format!(r#"{metric}{{device="nowhere",mountpoint="{}",fstype="fuse.nowhere""#, mountpoint.display())
+        format!(
+            r#"{metric}{{device="nowhere",mountpoint="{}",fstype="fuse.nowhere""#,
+            mountpoint.display()
+        )
     };
-    assert!(!page.contains(&hung("node_filesystem_size_bytes")), "{page}");
+    assert!(
+        !page.contains(&hung("node_filesystem_size_bytes")),
+        "{page}"
+    );
     exporter.wait_for("told of", |page| {
-        page.contains(&format!("{},device_error=\"mountpoint timeout\"}} 1\n", hung("node_filesystem_device_error")))
+        page.contains(&format!(
+            "{},device_error=\"mountpoint timeout\"}} 1\n",
+            hung("node_filesystem_device_error")
+        ))
     });
     // The test is none unless the question was really asked, and asked once: no thread is sacrificed with every scrape.
     let questions: Vec<u32> = server.asked.try_iter().collect();
-    assert_eq!(questions.iter().filter(|code| **code == FUSE_STATFS).count(), 1, "{questions:?}");
+    assert_eq!(
+        questions
+            .iter()
+            .filter(|code| **code == FUSE_STATFS)
+            .count(),
+        1,
+        "{questions:?}"
+    );
     // Else the exporter, which waits for an answer, could not be killed.
     drop((fuse, server));
 }

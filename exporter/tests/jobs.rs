@@ -1,7 +1,10 @@
 //! Jobs on the node: trees of cgroups as Slurm and Kubernetes make them, and real cgroups with real processes.
 
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -34,20 +37,30 @@ fn kubernetes_on_version_1() {
 /// A tree in, the jobs' part of the page out.
 fn check(name: &str) {
     let directory = fixtures().join("made-up/jobs");
-    let read = |extension: &str| std::fs::read_to_string(directory.join(format!("{name}.{extension}")));
+    let read =
+        |extension: &str| std::fs::read_to_string(directory.join(format!("{name}.{extension}")));
     let node = TempDir::new().unwrap();
     unpack(&read("tree").unwrap(), node.path());
     let script = node.path().join("gpus");
     std::fs::write(&script, read("gpus").unwrap()).unwrap();
-    let path = |flag: &str, name: &str| format!("--path.{flag}={}", node.path().join(name).display());
+    let path =
+        |flag: &str, name: &str| format!("--path.{flag}={}", node.path().join(name).display());
     let (procfs, sysfs, library) = (path("procfs", "proc"), path("sysfs", "sys"), stand_in());
     let rootfs = format!("--path.rootfs={}", node.path().display());
-    let exporter = Running::takt(&[&procfs, &sysfs, &rootfs, &library], &[("NVML_STAND_IN_SCRIPT", &script)]);
+    let exporter = Running::takt(
+        &[&procfs, &sysfs, &rootfs, &library],
+        &[("NVML_STAND_IN_SCRIPT", &script)],
+    );
 
     let page = |page: &str| {
-        let is_of_jobs = |line: &&str| line.starts_with("takt_job") || line.starts_with("takt_gpu_job_");
-        let is_shown = |line: &&str| is_of_jobs(line) || line.starts_with("takt_gpu_process_without_job");
-        page.lines().filter(is_shown).map(|line| format!("{line}\n")).collect::<String>()
+        let is_of_jobs =
+            |line: &&str| line.starts_with("takt_job") || line.starts_with("takt_gpu_job_");
+        let is_shown =
+            |line: &&str| is_of_jobs(line) || line.starts_with("takt_gpu_process_without_job");
+        page.lines()
+            .filter(is_shown)
+            .map(|line| format!("{line}\n"))
+            .collect::<String>()
     };
     let golden = directory.join(format!("{name}.page"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -65,9 +78,16 @@ fn unpack(tree: &str, node: &Path) {
     let files = tree.split("\n== ").skip(1);
     for file in files {
         let (path, content) = file.split_once('\n').unwrap_or((file, ""));
-        let content: String =
-            content.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
-        let content = if path.ends_with("/environ") { content.replace('\n', "\0") } else { content };
+        let content: String = content
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let content = if path.ends_with("/environ") {
+            content.replace('\n', "\0")
+        } else {
+            content
+        };
         let path = node.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
@@ -82,7 +102,12 @@ struct LiveJob {
 
 impl LiveJob {
     /// Runs `script` in a step's cgroup, made below each of `hierarchies`; `None` where that may not be.
-    fn start(hierarchies: &[&str], job: &str, script: &str, environment: &[(&str, &str)]) -> Option<Self> {
+    fn start(
+        hierarchies: &[&str],
+        job: &str,
+        script: &str,
+        environment: &[(&str, &str)],
+    ) -> Option<Self> {
         let mut directories = Vec::new();
         for hierarchy in hierarchies {
             let job = Path::new(hierarchy).join(job);
@@ -92,15 +117,31 @@ impl LiveJob {
             }
             directories.push(job);
         }
-        let limit = directories.iter().map(|job| job.join("memory.limit_in_bytes")).find(|file| file.exists());
-        limit.into_iter().for_each(|file| std::fs::write(file, "33554432").unwrap());
+        let limit = directories
+            .iter()
+            .map(|job| job.join("memory.limit_in_bytes"))
+            .find(|file| file.exists());
+        limit
+            .into_iter()
+            .for_each(|file| std::fs::write(file, "33554432").unwrap());
         let mut command = Command::new("/bin/sh");
         // It waits until it has been moved.
-        command.args(["-c", &format!("read go; {script}")]).env_clear().env("PATH", "/usr/bin:/bin");
-        let child = command.envs(environment.iter().copied()).stdin(Stdio::piped()).spawn().unwrap();
+        command
+            .args(["-c", &format!("read go; {script}")])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin");
+        let child = command
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut job = Self { directories, child };
         for directory in &job.directories {
-            std::fs::write(directory.join("step_batch/task_0/cgroup.procs"), job.child.id().to_string()).unwrap();
+            std::fs::write(
+                directory.join("step_batch/task_0/cgroup.procs"),
+                job.child.id().to_string(),
+            )
+            .unwrap();
         }
         std::io::Write::write_all(&mut job.child.stdin.take().unwrap(), b"go\n").unwrap();
         Some(job)
@@ -114,12 +155,21 @@ impl Drop for LiveJob {
         for job in &self.directories {
             // The kernel lets go of a cgroup some time after its last process.
             for _ in 0..200 {
-                let pids = std::fs::read_to_string(job.join("step_batch/task_0/cgroup.procs")).unwrap_or_default();
-                for pid in pids.lines().filter_map(|pid| rustix::process::Pid::from_raw(pid.parse().ok()?)) {
+                let pids = std::fs::read_to_string(job.join("step_batch/task_0/cgroup.procs"))
+                    .unwrap_or_default();
+                for pid in pids
+                    .lines()
+                    .filter_map(|pid| rustix::process::Pid::from_raw(pid.parse().ok()?))
+                {
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                 }
                 let below = ["step_batch/task_0", "step_batch", ""];
-                if below.map(|name| std::fs::remove_dir(job.join(name))).iter().all(Result::is_ok) || !job.exists() {
+                if below
+                    .map(|name| std::fs::remove_dir(job.join(name)))
+                    .iter()
+                    .all(Result::is_ok)
+                    || !job.exists()
+                {
                     break;
                 }
                 std::thread::sleep(std::time::Duration::from_millis(20));
@@ -146,7 +196,9 @@ fn a_live_job_in_version_1_is_measured_and_its_idle_gpu_known() {
     let environment = [("SLURM_JOB_ID", id.as_str()), ("SLURM_JOB_GPUS", "1")];
     // 100 MB do not fit into 32: one process ends, the job goes on.
     let script = "sh -c 'x=$(head -c 100000000 /dev/zero | tr \"\\0\" a)'; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; sleep 300";
-    let Some(live) = LiveJob::start(&hierarchies, &job, script, &environment) else { return };
+    let Some(live) = LiveJob::start(&hierarchies, &job, script, &environment) else {
+        return;
+    };
     let directory = TempDir::new().unwrap();
     let gpus = directory.path().join("gpus");
     std::fs::write(&gpus, "profile rtx5090 2\ngpu 1 uuid GPU-idle\n").unwrap();
@@ -155,11 +207,17 @@ fn a_live_job_in_version_1_is_measured_and_its_idle_gpu_known() {
     let holds = format!("takt_gpu_job_info{{uuid=\"GPU-idle\",jobid=\"{id}\",user=\"root\"}} 1\n");
     let killed = format!("takt_job_oom_kills_total{{jobid=\"{id}\"}} 1\n");
     let asleep = format!("takt_job_processes{{jobid=\"{id}\"}} 2\n");
-    exporter
-        .wait_for("as it shall be", |page| [&holds, &killed, &asleep].iter().all(|line| page.contains(line.as_str())));
+    exporter.wait_for("as it shall be", |page| {
+        [&holds, &killed, &asleep]
+            .iter()
+            .all(|line| page.contains(line.as_str()))
+    });
     let series = of_job(&exporter, &id);
     assert!(series["takt_job_cpu_seconds_total"] > 0.01, "{series:?}");
-    assert!((1.0..33_554_433.0).contains(&series["takt_job_memory_current_bytes"]), "{series:?}");
+    assert!(
+        (1.0..33_554_433.0).contains(&series["takt_job_memory_current_bytes"]),
+        "{series:?}"
+    );
     assert!(series["takt_job_memory_peak_bytes"] > 16e6, "{series:?}");
     assert_eq!(series["takt_job_memory_limit_bytes"], 33_554_432.0);
     assert!(series["takt_job_threads"] >= 2.0, "{series:?}");
@@ -171,19 +229,33 @@ fn a_live_job_in_version_1_is_measured_and_its_idle_gpu_known() {
 #[test]
 fn a_live_job_in_version_2_is_measured() {
     let root = Path::new("/sys/fs/cgroup");
-    let unified = if root.join("cgroup.controllers").exists() { root.to_owned() } else { root.join("unified") };
+    let unified = if root.join("cgroup.controllers").exists() {
+        root.to_owned()
+    } else {
+        root.join("unified")
+    };
     if !unified.join("cgroup.procs").exists() {
         eprintln!("SKIPPED: no hierarchy of version 2");
         return;
     }
     let id = number(1).to_string();
-    let job = format!("takt-test-{}.slice/takt_slurmstepd.scope/job_{id}", std::process::id());
+    let job = format!(
+        "takt-test-{}.slice/takt_slurmstepd.scope/job_{id}",
+        std::process::id()
+    );
     let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; sleep 300";
-    let Some(live) = LiveJob::start(&[unified.to_str().unwrap()], &job, script, &[("SLURM_JOB_ID", &id)]) else {
+    let Some(live) = LiveJob::start(
+        &[unified.to_str().unwrap()],
+        &job,
+        script,
+        &[("SLURM_JOB_ID", &id)],
+    ) else {
         return;
     };
     let exporter = Running::takt(&["--nvml.library=/nonexistent"], &[]);
-    exporter.wait_for("asleep", |page| page.contains(&format!("takt_job_processes{{jobid=\"{id}\"}} 2\n")));
+    exporter.wait_for("asleep", |page| {
+        page.contains(&format!("takt_job_processes{{jobid=\"{id}\"}} 2\n"))
+    });
     let series = of_job(&exporter, &id);
     assert!(series["takt_job_cpu_seconds_total"] > 0.01, "{series:?}");
     drop(live);
@@ -194,5 +266,7 @@ fn a_live_job_in_version_2_is_measured() {
 fn of_job(exporter: &Running, id: &str) -> BTreeMap<String, f64> {
     let series = exporter.series("?collect[]=jobs").into_iter();
     let label = format!("{{jobid=\"{id}\"}}");
-    series.filter_map(|(name, value)| Some((name.strip_suffix(&label)?.to_owned(), value))).collect()
+    series
+        .filter_map(|(name, value)| Some((name.strip_suffix(&label)?.to_owned(), value)))
+        .collect()
 }

@@ -1,7 +1,10 @@
 //! Side by side with Debian's node_exporter: the same series and, where values stand still, the same values.
 
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -143,8 +146,12 @@ const ON_REQUEST: &[&str] = &[
 ];
 
 /// Of nodes without the files behind the others.
-const ON_REQUEST_OF_OLD: &[&str] =
-    &["--collector.drm", "--collector.meminfo_numa", "--collector.stat.softirq", "--collector.tcpstat"];
+const ON_REQUEST_OF_OLD: &[&str] = &[
+    "--collector.drm",
+    "--collector.meminfo_numa",
+    "--collector.stat.softirq",
+    "--collector.tcpstat",
+];
 
 /// Upstream's defaults and ours, where Debian has others of its own.
 const AS_UPSTREAM: &[&str] = &[
@@ -189,15 +196,27 @@ fn nfs_mounts() {
     std::fs::create_dir(&own).unwrap();
     std::os::unix::fs::symlink("10", node.path().join("self")).unwrap();
     for file in ["mountstats", "mountinfo"] {
-        std::fs::copy(fixtures().join("made-up/nfs-client").join(file), own.join(file)).unwrap();
+        std::fs::copy(
+            fixtures().join("made-up/nfs-client").join(file),
+            own.join(file),
+        )
+        .unwrap();
     }
     let procfs = format!("--path.procfs={}", node.path().display());
-    let flags = [procfs.as_str(), "--collector.disable-defaults", "--collector.mountstats"];
-    let Some(theirs) = Running::node_exporter(&flags) else { return };
+    let flags = [
+        procfs.as_str(),
+        "--collector.disable-defaults",
+        "--collector.mountstats",
+    ];
+    let Some(theirs) = Running::node_exporter(&flags) else {
+        return;
+    };
     let ours = Running::takt(&flags, &[]);
     let page = |exporter: &Running| {
         let mut series = exporter.series("");
-        series.retain(|series, _| series.starts_with("node_mountstats_nfs_") && !series.contains("_event_"));
+        series.retain(|series, _| {
+            series.starts_with("node_mountstats_nfs_") && !series.contains("_event_")
+        });
         series
     };
     let theirs = page(&theirs);
@@ -207,8 +226,14 @@ fn nfs_mounts() {
 
 #[test]
 fn detailed_network_errors() {
-    let flags = ["--collector.disable-defaults", "--collector.netdev", "--collector.netdev.enable-detailed-metrics"];
-    let Some(theirs) = Running::node_exporter(&[&flags[..], &["--collector.netdev.device-exclude="]].concat()) else {
+    let flags = [
+        "--collector.disable-defaults",
+        "--collector.netdev",
+        "--collector.netdev.enable-detailed-metrics",
+    ];
+    let Some(theirs) =
+        Running::node_exporter(&[&flags[..], &["--collector.netdev.device-exclude="]].concat())
+    else {
         return;
     };
     let ours = Running::takt(&flags, &[]);
@@ -228,12 +253,22 @@ fn detailed_network_errors() {
 fn systemd_and_logind() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:path={}", directory.path().join("bus").display());
-    let Some(_bus) = Helper::start("dbus-daemon", &["--session", "--nofork", "--print-address", "--address", &address])
-    else {
+    let Some(_bus) = Helper::start(
+        "dbus-daemon",
+        &[
+            "--session",
+            "--nofork",
+            "--print-address",
+            "--address",
+            &address,
+        ],
+    ) else {
         return;
     };
     let stand_in = format!("{}/tests/support/systemd.py", env!("CARGO_MANIFEST_DIR"));
-    let Some(_stand_in) = Helper::start("/usr/bin/python3", &[&stand_in, &address]) else { return };
+    let Some(_stand_in) = Helper::start("/usr/bin/python3", &[&stand_in, &address]) else {
+        return;
+    };
     let flags = [
         "--collector.disable-defaults",
         "--collector.systemd",
@@ -244,7 +279,9 @@ fn systemd_and_logind() {
         "--collector.logind",
     ];
     let variable = ("DBUS_SYSTEM_BUS_ADDRESS", address.as_str());
-    let Some(theirs) = Running::node_exporter_with(&flags, &[variable]) else { return };
+    let Some(theirs) = Running::node_exporter_with(&flags, &[variable]) else {
+        return;
+    };
     let ours = Running::takt(&flags, &[(variable.0, Path::new(variable.1))]);
     let page = |exporter: &Running| {
         let mut series = exporter.series("");
@@ -255,8 +292,14 @@ fn systemd_and_logind() {
     assert!(theirs.len() > 150, "{theirs:?}");
     let ours = page(&ours);
     assert_eq!(difference(&theirs, &ours, &theirs), BTreeSet::new());
-    assert_eq!(ours[r#"node_systemd_unit_state{name="slurmd.service", state="active", type="notify"}"#], 1.0);
-    assert_eq!(ours[r#"node_logind_sessions{class="user", remote="true", type="other"}"#], 1.0);
+    assert_eq!(
+        ours[r#"node_systemd_unit_state{name="slurmd.service", state="active", type="notify"}"#],
+        1.0
+    );
+    assert_eq!(
+        ours[r#"node_logind_sessions{class="user", remote="true", type="other"}"#],
+        1.0
+    );
 }
 
 /// A program beside the test that says a line when it is ready. It is killed when this is dropped.
@@ -264,14 +307,22 @@ struct Helper(Child);
 
 impl Helper {
     fn start(program: &str, arguments: &[&str]) -> Option<Self> {
-        let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn();
         let mut said = String::new();
         let started = child.ok().map(Self).and_then(|mut helper| {
-            BufReader::new(helper.0.stdout.take()?).read_line(&mut said).ok()?;
+            BufReader::new(helper.0.stdout.take()?)
+                .read_line(&mut said)
+                .ok()?;
             (!said.is_empty()).then_some(helper)
         });
         if started.is_none() {
-            eprintln!("SKIPPED: cannot run {program} {arguments:?}; apt-get install dbus python3-dbus python3-gi");
+            eprintln!(
+                "SKIPPED: cannot run {program} {arguments:?}; apt-get install dbus python3-dbus python3-gi"
+            );
         }
         started
     }
@@ -286,10 +337,17 @@ impl Drop for Helper {
 
 fn compare_tree(tree: &str, on_request: &[&str]) {
     let flags = paths(&fixtures().join(tree));
-    let flags: Vec<_> = flags.iter().map(String::as_str).chain(on_request.iter().copied()).collect();
+    let flags: Vec<_> = flags
+        .iter()
+        .map(String::as_str)
+        .chain(on_request.iter().copied())
+        .collect();
     // Over netlink it would look at this machine's devices.
     let mut only_theirs = vec!["--no-collector.netdev.netlink"];
-    if !flags.iter().any(|flag| flag.starts_with("--collector.textfile")) {
+    if !flags
+        .iter()
+        .any(|flag| flag.starts_with("--collector.textfile"))
+    {
         only_theirs.push(NO_TEXTFILES);
     }
     compare(&flags, &only_theirs);
@@ -299,10 +357,13 @@ fn compare(flags: &[&str], only_theirs: &[&str]) {
     // Theirs reads while it is asked and so always sees that connection; ours, which reads ahead, may see none.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _established = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let Some(theirs) = Running::node_exporter(&[flags, only_theirs, AS_UPSTREAM].concat()) else { return };
+    let Some(theirs) = Running::node_exporter(&[flags, only_theirs, AS_UPSTREAM].concat()) else {
+        return;
+    };
     let ours = Running::takt(flags, &[]);
     let is_on = |name: &&&str| {
-        !ON_REQUEST.contains(&&*format!("--collector.{name}")) || flags.contains(&&*format!("--collector.{name}"))
+        !ON_REQUEST.contains(&&*format!("--collector.{name}"))
+            || flags.contains(&&*format!("--collector.{name}"))
     };
     let query = COLLECTORS
         .iter()
@@ -320,7 +381,9 @@ fn compare(flags: &[&str], only_theirs: &[&str]) {
     let page = |exporter: &Running| {
         let series = exporter.series(&query).into_iter();
         let series = series.filter(|(series, _)| is_compared(series) && !is_netlink(series));
-        series.map(|(name, value)| (without_newer_labels(&name), value)).collect()
+        series
+            .map(|(name, value)| (without_newer_labels(&name), value))
+            .collect()
     };
 
     let mut differences: Option<BTreeSet<String>> = None;
@@ -334,14 +397,21 @@ fn compare(flags: &[&str], only_theirs: &[&str]) {
         std::thread::sleep(std::time::Duration::from_millis(300));
     }
     let lines = Vec::from_iter(differences.unwrap());
-    panic!("{} series differ from node_exporter's:\n{}", lines.len(), lines.join("\n"));
+    panic!(
+        "{} series differ from node_exporter's:\n{}",
+        lines.len(),
+        lines.join("\n")
+    );
 }
 
 /// Labels that 1.5 does not have yet.
 fn without_newer_labels(series: &str) -> String {
-    let Some((name, labels)) = series.split_once('{') else { return series.to_owned() };
+    let Some((name, labels)) = series.split_once('{') else {
+        return series.to_owned();
+    };
     let labels = labels.trim_end_matches('}').split(", ");
-    let labels = labels.filter(|label| !label.starts_with("rotational=") && !label.starts_with("device_error="));
+    let labels = labels
+        .filter(|label| !label.starts_with("rotational=") && !label.starts_with("device_error="));
     format!("{name}{{{}}}", labels.collect::<Vec<_>>().join(", "))
 }
 
@@ -353,7 +423,11 @@ fn difference(
     ours: &BTreeMap<String, f64>,
     after: &BTreeMap<String, f64>,
 ) -> BTreeSet<String> {
-    let names: BTreeSet<_> = before.keys().chain(ours.keys()).chain(after.keys()).collect();
+    let names: BTreeSet<_> = before
+        .keys()
+        .chain(ours.keys())
+        .chain(after.keys())
+        .collect();
     let line = |name: &&String| match (before.get(*name), ours.get(*name), after.get(*name)) {
         (Some(before), Some(ours), Some(after)) if before == after && ours != before => {
             // Both ends of the connection that asks it; ours may have read before there was one.
@@ -364,13 +438,22 @@ fn difference(
         (None, Some(_), None) => Some(format!("only in ours: {name}")),
         _ => None,
     };
-    names.iter().filter_map(line).filter(|line| !ON_PURPOSE.iter().any(|known| line.starts_with(known))).collect()
+    names
+        .iter()
+        .filter_map(line)
+        .filter(|line| !ON_PURPOSE.iter().any(|known| line.starts_with(known)))
+        .collect()
 }
 
 /// Neither exporter's own affairs; the odd node's textfile has others' names.
 fn is_compared(series: &str) -> bool {
-    ["node_", "backup_", "untold"].iter().any(|prefix| series.starts_with(prefix))
-        && !["node_scrape_collector_duration_seconds", "node_exporter_build_info"]
-            .iter()
-            .any(|own| series.starts_with(own))
+    ["node_", "backup_", "untold"]
+        .iter()
+        .any(|prefix| series.starts_with(prefix))
+        && ![
+            "node_scrape_collector_duration_seconds",
+            "node_exporter_build_info",
+        ]
+        .iter()
+        .any(|own| series.starts_with(own))
 }

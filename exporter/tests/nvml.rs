@@ -1,6 +1,9 @@
 //! GPUs, through the stand-in for NVIDIA's library.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 mod support;
 
@@ -29,7 +32,10 @@ impl Node {
         let library = stand_in();
         let flags = [flags, &[&library]].concat();
         let exporter = Running::takt(&flags, &[("NVML_STAND_IN_SCRIPT", &path)]);
-        Self { directory, exporter }
+        Self {
+            directory,
+            exporter,
+        }
     }
 
     fn becomes(&self, script: &str) {
@@ -70,13 +76,18 @@ fn an_rtx_5090_in_base_units() {
     ));
     let series = node.series("");
     let value = |name: &str, labels: &str| {
-        let series_name = series.keys().find(|key| key.contains(&format!("takt_gpu_{name}{{")) && key.contains(labels));
+        let series_name = series
+            .keys()
+            .find(|key| key.contains(&format!("takt_gpu_{name}{{")) && key.contains(labels));
         series_name.map(|name| series[name])
     };
     assert_eq!(value("up", ""), Some(1.0));
     assert_eq!(value("info", r#"minor="3""#), Some(1.0));
     assert_eq!(value("info", r#"pci_bus_id="00000000:41:00.0""#), Some(1.0));
-    assert_eq!(value("info", r#"model="NVIDIA GeForce RTX 5090""#), Some(1.0));
+    assert_eq!(
+        value("info", r#"model="NVIDIA GeForce RTX 5090""#),
+        Some(1.0)
+    );
     assert_eq!(value("utilization_ratio", ""), Some(0.97));
     assert_eq!(value("memory_utilization_ratio", ""), Some(0.4));
     assert_eq!(value("encoder_utilization_ratio", ""), Some(0.05));
@@ -87,15 +98,24 @@ fn an_rtx_5090_in_base_units() {
     assert_eq!(value("power_limit_watts", ""), Some(575.0));
     assert_eq!(value("temperature_celsius", r#"sensor="gpu""#), Some(71.0));
     assert_eq!(value("memory_used_bytes", ""), Some(f64::from(1 << 30)));
-    assert_eq!(value("memory_total_bytes", ""), Some(32_607.0 * 1_048_576.0));
+    assert_eq!(
+        value("memory_total_bytes", ""),
+        Some(32_607.0 * 1_048_576.0)
+    );
     assert_eq!(value("clock_hertz", r#"domain="graphics""#), Some(2.407e9));
     assert_eq!(value("clock_hertz", r#"domain="memory""#), Some(14.001e9));
     assert_eq!(value("fan_ratio", r#"fan="1""#), Some(0.45));
     assert_eq!(value("processes", ""), Some(0.0));
-    assert!(value("energy_joules_total", "").is_some_and(|joules| (1000.0..100_000.0).contains(&joules)));
+    assert!(
+        value("energy_joules_total", "")
+            .is_some_and(|joules| (1000.0..100_000.0).contains(&joules))
+    );
     // A GeForce's memory has no sensor for NVML: left out, not 0.
     assert_eq!(value("temperature_celsius", r#"sensor="memory""#), None);
-    assert!(series.keys().all(|name| name.contains(A)), "all carry the uuid");
+    assert!(
+        series.keys().all(|name| name.contains(A)),
+        "all carry the uuid"
+    );
 }
 
 #[test]
@@ -112,7 +132,11 @@ fn what_fails_or_is_missing_is_left_out() {
         ("utilization_ratio", 0),
         ("temperature_celsius", 1),
     ] {
-        assert_eq!(node.series(&format!("takt_gpu_{name}{{")).len(), count, "{name}");
+        assert_eq!(
+            node.series(&format!("takt_gpu_{name}{{")).len(),
+            count,
+            "{name}"
+        );
     }
 }
 
@@ -123,8 +147,20 @@ fn a_lost_gpu_is_told_and_its_sibling_stays() {
     node.becomes(&named("gpu 0 lost\n"));
     node.wait_for("lost", &up(A, "lost", 0));
     assert!(node.exporter.page("").contains(&up(B, "", 1)));
-    assert_eq!(node.series("utilization_ratio").keys().filter(|name| name.contains(A)).count(), 0);
-    assert_eq!(node.series("takt_gpu_utilization_ratio").keys().filter(|name| name.contains(B)).count(), 1);
+    assert_eq!(
+        node.series("utilization_ratio")
+            .keys()
+            .filter(|name| name.contains(A))
+            .count(),
+        0
+    );
+    assert_eq!(
+        node.series("takt_gpu_utilization_ratio")
+            .keys()
+            .filter(|name| name.contains(B))
+            .count(),
+        1
+    );
     node.becomes(&named("gpu 0 gone\n"));
     node.wait_for("gone", &up(A, "not_enumerated", 0));
     assert!(node.exporter.page("").contains(&up(B, "", 1)));
@@ -140,11 +176,23 @@ fn a_driver_that_is_unloaded_and_loaded_again_is_survived() {
     node.wait_for("unloaded", &up(A, "driver_not_loaded", 0));
     node.becomes(&named("init 18\nfail nvmlDevice* 18\n"));
     node.wait_for("of another version", &up(A, "driver_mismatch", 0));
-    assert!(node.exporter.page("").contains(r#"node_scrape_collector_success{collector="nvml"} 0"#));
-    assert!(node.exporter.page("").contains(r#"takt_exporter_collector_absent{collector="nvml"} 0"#));
+    assert!(
+        node.exporter
+            .page("")
+            .contains(r#"node_scrape_collector_success{collector="nvml"} 0"#)
+    );
+    assert!(
+        node.exporter
+            .page("")
+            .contains(r#"takt_exporter_collector_absent{collector="nvml"} 0"#)
+    );
     node.becomes(&named(""));
     node.wait_for("loaded", &up(A, "", 1));
-    assert!(node.exporter.page("").contains(r#"node_scrape_collector_success{collector="nvml"} 1"#));
+    assert!(
+        node.exporter
+            .page("")
+            .contains(r#"node_scrape_collector_success{collector="nvml"} 1"#)
+    );
 }
 
 /// Who has NVML open holds the driver, which then cannot be unloaded.
@@ -161,7 +209,10 @@ fn the_driver_is_let_go_when_asked_and_taken_up_again() {
     assert!(is_open());
     kill_process(pid, Signal::USR1).unwrap();
     let page = node.wait_for("let go", &up(A, "let_go", 0));
-    assert!(page.contains(&up(B, "let_go", 0)) && !page.contains("takt_gpu_utilization_ratio{"), "{page}");
+    assert!(
+        page.contains(&up(B, "let_go", 0)) && !page.contains("takt_gpu_utilization_ratio{"),
+        "{page}"
+    );
     node.exporter.wait_for("closed", |_| !is_open());
     kill_process(pid, Signal::USR2).unwrap();
     node.wait_for("taken up", &up(A, "", 1));
@@ -173,7 +224,10 @@ fn without_a_driver_nothing_fails() {
         let node = Node::new(script);
         assert!(node.series("").is_empty());
         let page = node.exporter.page("");
-        assert!(page.contains(r#"takt_exporter_collector_absent{collector="nvml"} 1"#), "{script}: {page}");
+        assert!(
+            page.contains(r#"takt_exporter_collector_absent{collector="nvml"} 1"#),
+            "{script}: {page}"
+        );
     }
 }
 
@@ -184,7 +238,10 @@ fn a_driver_that_hangs_holds_up_no_page() {
         let began = Instant::now();
         let page = node.exporter.page("");
         let took = began.elapsed();
-        assert!(took < Duration::from_millis(100), "scrape {scrape}: {took:?}");
+        assert!(
+            took < Duration::from_millis(100),
+            "scrape {scrape}: {took:?}"
+        );
         assert!(page.contains(r#"node_scrape_collector_success{collector="nvml"} 0"#));
         assert!(page.contains(r#"node_scrape_collector_success{collector="filesystem"} 1"#));
     }
@@ -193,34 +250,55 @@ fn a_driver_that_hangs_holds_up_no_page() {
 #[test]
 fn processes_are_shown_by_user() {
     let pid = std::process::id();
-    let node = Node::new(&named(&format!("gpu 1 process {pid} 512MiB both\ngpu 1 process 4194304 1GiB compute\n")));
+    let node = Node::new(&named(&format!(
+        "gpu 1 process {pid} 512MiB both\ngpu 1 process 4194304 1GiB compute\n"
+    )));
     let counts = node.series("takt_gpu_processes");
     assert_eq!(counts.values().copied().collect::<Vec<_>>(), [0.0, 2.0]);
     node.wait_for("known to the jobs", "takt_gpu_process_without_job");
     let mut without_job = node.exporter.series("");
     without_job.retain(|name, _| name.starts_with("takt_gpu_process_without_job"));
     assert_eq!(without_job.len(), 1, "the other has ended: {without_job:?}");
-    assert!(without_job.iter().all(|(name, count)| name.contains(B) && *count == 1.0));
+    assert!(
+        without_job
+            .iter()
+            .all(|(name, count)| name.contains(B) && *count == 1.0)
+    );
     let mut memory = node.exporter.series("");
     memory.retain(|name, _| name.starts_with("takt_gpu_process_memory_used_bytes"));
     // The kernel cuts a program's name after 15 bytes.
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
     let (name, bytes) = memory.iter().next().unwrap();
     assert_eq!((memory.len(), *bytes), (1, f64::from(512 << 20)));
-    assert!(name.contains(&format!("command=\"{}\"", comm.trim())), "{name}");
+    assert!(
+        name.contains(&format!("command=\"{}\"", comm.trim())),
+        "{name}"
+    );
 }
 
 /// The values of one metric by the labels behind the UUID, as they stand on the page.
 fn by_label(node: &Node, name: &str, uuid: &str) -> BTreeMap<String, f64> {
     let begin = format!("takt_gpu_{name}{{uuid=\"{uuid}\"");
     let page = node.exporter.page("?collect[]=nvml");
-    let of_gpu = page.lines().filter_map(|line| line.strip_prefix(&begin)?.rsplit_once("} "));
-    of_gpu.map(|(labels, value)| (labels.trim_start_matches(',').to_owned(), value.parse().unwrap())).collect()
+    let of_gpu = page
+        .lines()
+        .filter_map(|line| line.strip_prefix(&begin)?.rsplit_once("} "));
+    of_gpu
+        .map(|(labels, value)| {
+            (
+                labels.trim_start_matches(',').to_owned(),
+                value.parse().unwrap(),
+            )
+        })
+        .collect()
 }
 
 /// One value, by a part of its labels.
 fn value(node: &Node, name: &str, uuid: &str, labels: &str) -> Option<f64> {
-    by_label(node, name, uuid).into_iter().find(|(found, _)| found.contains(labels)).map(|(_, value)| value)
+    by_label(node, name, uuid)
+        .into_iter()
+        .find(|(found, _)| found.contains(labels))
+        .map(|(_, value)| value)
 }
 
 #[test]
@@ -261,7 +339,11 @@ fn a_geforce_shows_what_it_has_and_nothing_else() {
         "vgpu",
         "fabric",
     ] {
-        assert!(node.series(&format!("takt_gpu_{name}")).is_empty(), "{name}: {:?}", node.series(name));
+        assert!(
+            node.series(&format!("takt_gpu_{name}")).is_empty(),
+            "{name}: {:?}",
+            node.series(name)
+        );
     }
     assert_eq!(one("temperature_limit_celsius", "memory_max"), None);
     assert_eq!(node.series("call_errors"), BTreeMap::new());
@@ -278,9 +360,21 @@ fn an_h100_tells_its_errors_links_and_activity() {
     node.wait_for("activity", "takt_gpu_activity_ratio");
     let one = |name: &str, labels: &str| value(&node, name, A, labels);
     assert_eq!(one("ecc_enabled", ""), Some(1.0));
-    assert_eq!(one("ecc_errors_total", r#"type="corrected",scope="volatile""#), Some(12.0));
-    assert_eq!(one("ecc_errors_total", r#"type="uncorrected",scope="aggregate""#), Some(3.0));
-    assert_eq!(one("ecc_errors_total", r#"type="corrected",scope="aggregate""#), Some(0.0));
+    assert_eq!(
+        one("ecc_errors_total", r#"type="corrected",scope="volatile""#),
+        Some(12.0)
+    );
+    assert_eq!(
+        one(
+            "ecc_errors_total",
+            r#"type="uncorrected",scope="aggregate""#
+        ),
+        Some(3.0)
+    );
+    assert_eq!(
+        one("ecc_errors_total", r#"type="corrected",scope="aggregate""#),
+        Some(0.0)
+    );
     assert_eq!(one("row_remap_rows", "uncorrected"), Some(1.0));
     assert_eq!(one("row_remap_pending", ""), Some(1.0));
     assert_eq!(one("row_remap_failed", ""), Some(0.0));
@@ -291,13 +385,22 @@ fn an_h100_tells_its_errors_links_and_activity() {
     assert_eq!(one("temperature_margin_celsius", ""), Some(27.0));
     let links = by_label(&node, "nvlink_up", A);
     assert_eq!((links.len(), links.values().sum::<f64>()), (18, 17.0));
-    assert_eq!(one("nvlink_errors_total", r#"link="17",type="replay""#), Some(9.0));
-    assert_eq!(one("nvlink_errors_total", r#"link="16",type="crc""#), Some(0.0));
+    assert_eq!(
+        one("nvlink_errors_total", r#"link="17",type="replay""#),
+        Some(9.0)
+    );
+    assert_eq!(
+        one("nvlink_errors_total", r#"link="16",type="crc""#),
+        Some(0.0)
+    );
     assert!(one("nvlink_bytes_total", "tx").is_some());
     assert_eq!(one("mig_enabled", ""), Some(0.0));
     let graphics = one("activity_ratio", r#"part="graphics""#).unwrap();
     assert!((graphics - 0.6).abs() < 0.02, "{graphics}");
-    assert!(one("activity_ratio", r#"part="fp64""#).is_none(), "not supported there");
+    assert!(
+        one("activity_ratio", r#"part="fp64""#).is_none(),
+        "not supported there"
+    );
     // Hopper's pages are remapped, not retired.
     assert!(node.series("retired").is_empty());
     assert_eq!(node.series("call_errors"), BTreeMap::new());
@@ -311,8 +414,14 @@ fn an_older_data_centre_gpu_has_its_own_ways() {
     let one = |name: &str, labels: &str| value(&node, name, A, labels);
     assert_eq!(one("retired_pages", "double_bit"), Some(1.0));
     assert_eq!(one("retired_pages_pending", ""), Some(1.0));
-    assert_eq!(one("nvlink_errors_total", r#"link="11",type="crc_data""#), Some(5.0));
-    assert_eq!(one("nvlink_errors_total", r#"link="2",type="recovery""#), Some(1.0));
+    assert_eq!(
+        one("nvlink_errors_total", r#"link="11",type="crc_data""#),
+        Some(5.0)
+    );
+    assert_eq!(
+        one("nvlink_errors_total", r#"link="2",type="recovery""#),
+        Some(1.0)
+    );
     assert!(node.series("activity").is_empty() && node.series("sram").is_empty());
 }
 
@@ -326,22 +435,52 @@ fn nvlink_5_has_figures_of_its_own() {
         3 << 8 | 12
     ));
     let one = |name: &str, labels: &str| value(&node, name, A, labels);
-    assert_eq!(one("nvlink_errors_total", r#"link="17",type="receive""#), Some(5.0));
-    assert_eq!(one("nvlink_errors_total", r#"link="16",type="receive""#), Some(0.0));
-    assert_eq!(one("nvlink_errors_total", r#"link="3",type="recovery""#), Some(2.0));
-    assert_eq!(one("nvlink_errors_total", r#"type="crc""#), None, "which NVLink 5 does not count");
+    assert_eq!(
+        one("nvlink_errors_total", r#"link="17",type="receive""#),
+        Some(5.0)
+    );
+    assert_eq!(
+        one("nvlink_errors_total", r#"link="16",type="receive""#),
+        Some(0.0)
+    );
+    assert_eq!(
+        one("nvlink_errors_total", r#"link="3",type="recovery""#),
+        Some(2.0)
+    );
+    assert_eq!(
+        one("nvlink_errors_total", r#"type="crc""#),
+        None,
+        "which NVLink 5 does not count"
+    );
     assert!(
         one("nvlink_bit_error_ratio", r#"link="4",type="effective""#)
             .is_some_and(|ratio| (ratio - 3e-12).abs() < 1e-20)
     );
-    assert_eq!(one("nvlink_speed_bytes_per_second", r#"link="0""#), Some(53.125e9));
+    assert_eq!(
+        one("nvlink_speed_bytes_per_second", r#"link="0""#),
+        Some(53.125e9)
+    );
     assert_eq!(one("nvlink_up", r#"link="9""#), Some(0.0));
-    assert!(one("nvlink_bytes_total", "tx").is_some(), "the sum of its links");
-    assert_eq!((one("fabric_ready", ""), one("fabric_degraded", "")), (Some(1.0), Some(1.0)));
-    assert_eq!(one("temperature_margin_limit_celsius", "shutdown"), Some(-5.0));
+    assert!(
+        one("nvlink_bytes_total", "tx").is_some(),
+        "the sum of its links"
+    );
+    assert_eq!(
+        (one("fabric_ready", ""), one("fabric_degraded", "")),
+        (Some(1.0), Some(1.0))
+    );
+    assert_eq!(
+        one("temperature_margin_limit_celsius", "shutdown"),
+        Some(-5.0)
+    );
     assert_eq!(node.series("call_errors"), BTreeMap::new());
-    node.becomes(&format!("profile b200\ngpu 0 uuid {A}\ngpu 0 fabric joining\n"));
-    node.wait_for("not in the fabric yet", &format!("takt_gpu_fabric_ready{{uuid=\"{A}\"}} 0\n"));
+    node.becomes(&format!(
+        "profile b200\ngpu 0 uuid {A}\ngpu 0 fabric joining\n"
+    ));
+    node.wait_for(
+        "not in the fabric yet",
+        &format!("takt_gpu_fabric_ready{{uuid=\"{A}\"}} 0\n"),
+    );
 }
 
 #[test]
@@ -353,17 +492,37 @@ fn virtual_machines_are_told_by_host_and_guest() {
     let one = |name: &str, labels: &str| value(&host, name, A, labels);
     assert_eq!(one("virtualization_info", r#"mode="vgpu_host""#), Some(1.0));
     assert_eq!(one("vgpus", ""), Some(2.0));
-    assert_eq!(one("vgpu_info", r#"vm="vm-7",type="GRID A100-10C""#), Some(1.0));
-    assert_eq!(one("vgpu_memory_used_bytes", "VGPU-vm-7-"), Some(2_147_483_648.0));
+    assert_eq!(
+        one("vgpu_info", r#"vm="vm-7",type="GRID A100-10C""#),
+        Some(1.0)
+    );
+    assert_eq!(
+        one("vgpu_memory_used_bytes", "VGPU-vm-7-"),
+        Some(2_147_483_648.0)
+    );
     assert_eq!(one("vgpu_licensed", ""), None);
-    let script =
-        |licence| format!("profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-guest\ngpu 0 licence {licence}\n");
-    let guest = Node::with(&script("missing"), &["--gpu.dcgm-names", "--path.kmsg=/nonexistent"]);
+    let script = |licence| {
+        format!(
+            "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-guest\ngpu 0 licence {licence}\n"
+        )
+    };
+    let guest = Node::with(
+        &script("missing"),
+        &["--gpu.dcgm-names", "--path.kmsg=/nonexistent"],
+    );
     assert_eq!(value(&guest, "vgpu_licensed", A, ""), Some(0.0));
     assert_eq!(value(&guest, "vgpus", A, ""), None);
     guest.becomes(&script("there"));
-    guest.wait_for("the licence", &format!("takt_gpu_vgpu_licensed{{uuid=\"{A}\"}} 1\n"));
-    assert!(guest.exporter.page("").contains("DCGM_FI_DEV_VGPU_LICENSE_STATUS{"));
+    guest.wait_for(
+        "the licence",
+        &format!("takt_gpu_vgpu_licensed{{uuid=\"{A}\"}} 1\n"),
+    );
+    assert!(
+        guest
+            .exporter
+            .page("")
+            .contains("DCGM_FI_DEV_VGPU_LICENSE_STATUS{")
+    );
 }
 
 #[test]
@@ -377,16 +536,27 @@ fn a_gpu_in_parts_shows_each_and_its_job() {
     let info = by_label(&node, "mig_info", A);
     assert_eq!(info.len(), 2);
     assert!(
-        info.keys().any(|labels| labels.contains(r#"gpu_instance="1",compute_instance="0",profile="3g.40gb""#)),
+        info.keys()
+            .any(|labels| labels
+                .contains(r#"gpu_instance="1",compute_instance="0",profile="3g.40gb""#)),
         "{info:?}"
     );
-    assert_eq!(value(&node, "mig_memory_total_bytes", A, "MIG-0-"), Some(40.0 * 1_073_741_824.0));
-    assert_eq!(value(&node, "mig_memory_used_bytes", A, "MIG-0-"), Some(10.0 * 1_073_741_824.0));
+    assert_eq!(
+        value(&node, "mig_memory_total_bytes", A, "MIG-0-"),
+        Some(40.0 * 1_073_741_824.0)
+    );
+    assert_eq!(
+        value(&node, "mig_memory_used_bytes", A, "MIG-0-"),
+        Some(10.0 * 1_073_741_824.0)
+    );
     assert_eq!(value(&node, "mig_enabled", A, ""), Some(1.0));
     // NVML knows no utilization of a divided GPU.
     assert_eq!(value(&node, "utilization_ratio", A, ""), None);
     let used = node.wait_for("its process", "takt_gpu_process_without_job{uuid=\"MIG-1-");
-    assert!(!used.contains(&format!("takt_gpu_process_without_job{{uuid=\"{A}\"")), "{used}");
+    assert!(
+        !used.contains(&format!("takt_gpu_process_without_job{{uuid=\"{A}\"")),
+        "{used}"
+    );
 }
 
 #[test]
@@ -396,7 +566,9 @@ fn a_link_is_degraded_when_it_is_narrow_or_slow_under_load() {
     let degraded = |is_so: u8| format!("takt_gpu_pcie_degraded{{uuid=\"{A}\"}} {is_so}\n");
     let page = node.wait_for("at rest", &degraded(0));
     assert!(
-        page.contains(&format!("takt_gpu_pcie_link_generation{{uuid=\"{A}\",kind=\"current\"}} 1\n")),
+        page.contains(&format!(
+            "takt_gpu_pcie_link_generation{{uuid=\"{A}\",kind=\"current\"}} 1\n"
+        )),
         "slow at rest"
     );
     node.becomes(&script("gpu 0 utilization 0 0\ngpu 0 pcie 1 8\n"));
@@ -411,17 +583,24 @@ fn a_link_is_degraded_when_it_is_narrow_or_slow_under_load() {
 fn a_gpu_that_hangs_says_so_and_its_sibling_goes_on() {
     let node = Node::new(&named("gpu 1 temperature 50\n"));
     node.wait_for("up", &up(A, "", 1));
-    node.becomes(&named("gpu 0 sleep nvmlDeviceGetPowerUsage 30000\ngpu 1 temperature 51\n"));
+    node.becomes(&named(
+        "gpu 0 sleep nvmlDeviceGetPowerUsage 30000\ngpu 1 temperature 51\n",
+    ));
     let page = node.wait_for("hung", &up(A, "hung", 0));
     assert!(page.contains(&up(B, "", 1)));
     // The sibling's values are not those from before.
-    node.becomes(&named("gpu 0 sleep nvmlDeviceGetPowerUsage 30000\ngpu 1 temperature 52\n"));
+    node.becomes(&named(
+        "gpu 0 sleep nvmlDeviceGetPowerUsage 30000\ngpu 1 temperature 52\n",
+    ));
     let page = node.wait_for(
         "the sibling's new temperature",
         &format!("takt_gpu_temperature_celsius{{uuid=\"{B}\",sensor=\"gpu\"}} 52\n"),
     );
     assert!(page.contains(&up(A, "hung", 0)), "{page}");
-    assert!(!page.contains(&format!("takt_gpu_power_watts{{uuid=\"{A}\"}}")), "{page}");
+    assert!(
+        !page.contains(&format!("takt_gpu_power_watts{{uuid=\"{A}\"}}")),
+        "{page}"
+    );
 }
 
 #[test]
@@ -447,26 +626,38 @@ fn a_gpu_that_is_missing_after_a_restart_is_missed() {
     // One that is lost from the start cannot say who it is; its place does.
     let node = start("gpu 1 lost\n");
     let page = node.wait_for("lost", &up(B, "lost", 0));
-    assert!(page.contains(&up(A, "", 1)) && !page.contains("unknown-"), "{page}");
+    assert!(
+        page.contains(&up(A, "", 1)) && !page.contains("unknown-"),
+        "{page}"
+    );
 }
 
 #[test]
 fn throttle_times_are_read_by_every_drivers_numbers() {
     for driver in ["570.86", "580.65.06", "580.95.05"] {
-        let node = Node::new(&format!("driver {driver}\nprofile rtx5090\ngpu 0 uuid {A}\ngpu 0 throttle 0xe0\n"));
+        let node = Node::new(&format!(
+            "driver {driver}\nprofile rtx5090\ngpu 0 uuid {A}\ngpu 0 throttle 0xe0\n"
+        ));
         let seconds = || {
             ["sw_thermal", "hw_thermal", "hw_power_brake"]
                 .map(|reason| value(&node, "throttle_seconds_total", A, &format!("\"{reason}\"")))
         };
         let grows = |page: &str| {
-            let line = |reason| format!("takt_gpu_throttle_seconds_total{{uuid=\"{A}\",reason=\"{reason}\"}} 0.");
+            let line = |reason| {
+                format!("takt_gpu_throttle_seconds_total{{uuid=\"{A}\",reason=\"{reason}\"}} 0.")
+            };
             ["sw_thermal", "hw_thermal", "hw_power_brake"]
                 .into_iter()
-                .all(|reason| page.contains(&line(reason)) || page.contains(&line(reason).replace(" 0.", " 1.")))
+                .all(|reason| {
+                    page.contains(&line(reason))
+                        || page.contains(&line(reason).replace(" 0.", " 1."))
+                })
         };
         node.exporter.wait_for("counting", grows);
         assert!(
-            seconds().iter().all(|seconds| seconds.is_some_and(|seconds| seconds > 0.0)),
+            seconds()
+                .iter()
+                .all(|seconds| seconds.is_some_and(|seconds| seconds > 0.0)),
             "{driver}: {:?}",
             seconds()
         );
@@ -481,9 +672,9 @@ fn what_fails_is_counted_by_call() {
     let errors = by_label(&node, "call_errors_total", A);
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(
-        errors
-            .iter()
-            .all(|(labels, count)| labels.contains(r#"call="GetPowerUsage",error="Unknown""#) && *count >= 1.0),
+        errors.iter().all(|(labels, count)| labels
+            .contains(r#"call="GetPowerUsage",error="Unknown""#)
+            && *count >= 1.0),
         "{errors:?}"
     );
 }
@@ -497,10 +688,19 @@ fn dcgm_names_have_dcgms_labels_and_units() {
     let node = Node::with(&script, &["--gpu.dcgm-names", "--path.kmsg=/nonexistent"]);
     let page = node.wait_for("activity", "DCGM_FI_PROF_GR_ENGINE_ACTIVE");
     let labels = |line: &str| {
-        let hostname = line.split_once("Hostname=\"")?.1.split_once('"')?.0.to_owned();
+        let hostname = line
+            .split_once("Hostname=\"")?
+            .1
+            .split_once('"')?
+            .0
+            .to_owned();
         Some((hostname, line.to_owned()))
     };
-    let (hostname, _) = page.lines().find(|line| line.starts_with("DCGM_FI_DEV_GPU_UTIL{")).and_then(labels).unwrap();
+    let (hostname, _) = page
+        .lines()
+        .find(|line| line.starts_with("DCGM_FI_DEV_GPU_UTIL{"))
+        .and_then(labels)
+        .unwrap();
     assert!(!hostname.is_empty());
     let labels = format!(
         "gpu=\"0\",UUID=\"{A}\",pci_bus_id=\"00000000:1B:00.0\",device=\"nvidia0\",modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"{hostname}\",DCGM_FI_DRIVER_VERSION=\"580.95.05\""
@@ -519,18 +719,30 @@ fn dcgm_names_have_dcgms_labels_and_units() {
         ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "132"),
         ("DCGM_FI_DEV_XID_ERRORS", "0"),
     ] {
-        assert!(page.contains(&format!("{name}{{{labels}}} {value}\n")), "{name} {value}:\n{page}");
+        assert!(
+            page.contains(&format!("{name}{{{labels}}} {value}\n")),
+            "{name} {value}:\n{page}"
+        );
     }
     assert!(page.contains("# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n"));
-    assert!(!page.contains("DCGM_FI_DEV_RETIRED_SBE"), "not supported there");
+    assert!(
+        !page.contains("DCGM_FI_DEV_RETIRED_SBE"),
+        "not supported there"
+    );
     node.becomes(&format!("{script}xid 0 48\n"));
-    node.wait_for("the last XID", &format!("DCGM_FI_DEV_XID_ERRORS{{{labels}}} 48\n"));
+    node.wait_for(
+        "the last XID",
+        &format!("DCGM_FI_DEV_XID_ERRORS{{{labels}}} 48\n"),
+    );
     // In OpenMetrics, where counters end in _total, the page can be read too.
-    let (_, open) =
-        node.exporter.get("/metrics?collect[]=nvml", "Accept: application/openmetrics-text;version=1.0.0\r\n");
+    let (_, open) = node.exporter.get(
+        "/metrics?collect[]=nvml",
+        "Accept: application/openmetrics-text;version=1.0.0\r\n",
+    );
     let open = support::series(takt_model::exposition::Format::OpenMetrics, &open);
     assert!(
-        open.keys().any(|name| name.starts_with("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")),
+        open.keys()
+            .any(|name| name.starts_with("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")),
         "{:?}",
         open.keys().next()
     );
@@ -546,13 +758,19 @@ fn an_xid_is_counted_once_whoever_tells_it() {
     let flag = format!("--path.kmsg={}", log.display());
     let base = format!("profile rtx5090\ngpu 0 uuid {A}\ngpu 0 pci 00000000:06:00.0\n");
     let node = Node::with(&base, &[&flag]);
-    let count = |xid: u32, count: u32| format!("takt_gpu_xid_errors_total{{uuid=\"{A}\",xid=\"{xid}\"}} {count}\n");
+    let count = |xid: u32, count: u32| {
+        format!("takt_gpu_xid_errors_total{{uuid=\"{A}\",xid=\"{xid}\"}} {count}\n")
+    };
     // The kernel's clock counts from the start: an XID of long ago is not NVML's of now.
     let write = |line: &str| {
         let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
         let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
         let mut file = std::fs::OpenOptions::new().append(true).open(&log).unwrap();
-        std::io::Write::write_all(&mut file, format!("6,1,{:.0},-;{line}\n", seconds * 1e6).as_bytes()).unwrap();
+        std::io::Write::write_all(
+            &mut file,
+            format!("6,1,{:.0},-;{line}\n", seconds * 1e6).as_bytes(),
+        )
+        .unwrap();
     };
     let page = node.wait_for("there before it happens", &count(79, 0));
     assert!(page.contains(&count(13, 0)));
@@ -560,7 +778,9 @@ fn an_xid_is_counted_once_whoever_tells_it() {
     node.becomes(&format!("{base}xid 0 13\n"));
     node.wait_for("told by NVML", &count(13, 1));
     // … by the kernel alone, …
-    write("NVRM: Xid (PCI:0000:06:00): 31, pid=7, name=python, Ch 0000000a, intr 00000000. MMU Fault");
+    write(
+        "NVRM: Xid (PCI:0000:06:00): 31, pid=7, name=python, Ch 0000000a, intr 00000000. MMU Fault",
+    );
     node.wait_for("told by the kernel", &count(31, 1));
     // … and by both.
     write("NVRM: Xid (PCI:0000:06:00): 48, pid='<unknown>', name=<unknown>, DBE");
@@ -570,5 +790,8 @@ fn an_xid_is_counted_once_whoever_tells_it() {
     node.becomes(&format!("{base}xid 0 13\nxid 0 48\nxid 0 62\n"));
     let page = node.wait_for("told by both", &count(62, 1));
     assert!(page.contains(&count(48, 1)), "{page}");
-    assert!(page.contains(&count(13, 1)) && page.contains(&count(31, 1)), "{page}");
+    assert!(
+        page.contains(&count(13, 1)) && page.contains(&count(31, 1)),
+        "{page}"
+    );
 }

@@ -1,6 +1,9 @@
 //! What Debian's promtool says about the page.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod support;
@@ -16,17 +19,33 @@ fn it_can_be_read_and_our_own_names_are_as_they_should_be() {
         let flags = paths(&tree);
         let exporter = Running::takt(&flags.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
         let mut promtool = Command::new("promtool");
-        promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        promtool
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = match promtool.spawn() {
             Ok(child) => child,
-            Err(error) => return eprintln!("SKIPPED: cannot run promtool ({error}); apt-get install prometheus"),
+            Err(error) => {
+                return eprintln!(
+                    "SKIPPED: cannot run promtool ({error}); apt-get install prometheus"
+                );
+            }
         };
-        child.stdin.take().unwrap().write_all(exporter.page("").as_bytes()).unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(exporter.page("").as_bytes())
+            .unwrap();
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         // 3 is "not as we would name it": of node_exporter's names some are not.
         assert!(matches!(output.status.code(), Some(0 | 3)), "{said}");
-        let ours: Vec<_> = said.lines().filter(|line| line.starts_with("takt_")).collect();
+        let ours: Vec<_> = said
+            .lines()
+            .filter(|line| line.starts_with("takt_"))
+            .collect();
         assert!(ours.is_empty(), "{ours:?}");
     }
 }

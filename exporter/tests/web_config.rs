@@ -1,6 +1,9 @@
 //! TLS and passwords, with curl as the scraper and openssl's certificates.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod support;
@@ -35,7 +38,10 @@ impl Place {
 
     /// A certificate and its key, `NAME.crt` and `NAME.key`, by itself or by `signer`. False where there is no openssl.
     fn certificate(&self, name: &str, signer: Option<&str>) -> bool {
-        let (key, certificate) = (self.path(&format!("{name}.key")), self.path(&format!("{name}.crt")));
+        let (key, certificate) = (
+            self.path(&format!("{name}.key")),
+            self.path(&format!("{name}.crt")),
+        );
         let mut openssl = Command::new("openssl");
         openssl.args([
             "req",
@@ -48,12 +54,19 @@ impl Place {
             "-days",
             "2",
         ]);
-        openssl.args(["-subj", &format!("/CN={name}"), "-addext", "subjectAltName=IP:127.0.0.1"]);
+        openssl.args([
+            "-subj",
+            &format!("/CN={name}"),
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+        ]);
         openssl.arg("-keyout").arg(key).arg("-out").arg(certificate);
         if let Some(signer) = signer {
             openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
             openssl.arg("-CA").arg(self.path(&format!("{signer}.crt")));
-            openssl.arg("-CAkey").arg(self.path(&format!("{signer}.key")));
+            openssl
+                .arg("-CAkey")
+                .arg(self.path(&format!("{signer}.key")));
         }
         match openssl.output() {
             Ok(output) if output.status.success() => true,
@@ -67,15 +80,25 @@ impl Place {
 
     fn start(&self) -> Running {
         let config = format!("--web.config.file={}", self.path("web.yml").display());
-        Running::takt(&["--collector.disable-defaults", "--collector.loadavg", &config], &[])
+        Running::takt(
+            &[
+                "--collector.disable-defaults",
+                "--collector.loadavg",
+                &config,
+            ],
+            &[],
+        )
     }
 }
 
 /// curl's answer to `/metrics`: the status, 0 where there was no answer, and what came.
 fn curl(exporter: &Running, scheme: &str, arguments: &[&str]) -> (u32, String) {
     let url = format!("{scheme}://{}/metrics", exporter.address);
-    let output =
-        Command::new("curl").args(["-s", "-i", "-m", "20", "-w", "\n%{http_code}"]).args(arguments).arg(url).output();
+    let output = Command::new("curl")
+        .args(["-s", "-i", "-m", "20", "-w", "\n%{http_code}"])
+        .args(arguments)
+        .arg(url)
+        .output();
     let text = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
     let (answer, status) = text.rsplit_once('\n').unwrap();
     (status.parse().unwrap(), answer.to_owned())
@@ -109,19 +132,33 @@ fn passwords_are_asked_for_and_changed_without_a_restart() {
     let exporter = place.start();
     let (status, answer) = curl(&exporter, "http", &[]);
     assert_eq!(status, 401, "{answer}");
-    assert!(answer.to_ascii_lowercase().contains("www-authenticate: basic"), "{answer}");
+    assert!(
+        answer
+            .to_ascii_lowercase()
+            .contains("www-authenticate: basic"),
+        "{answer}"
+    );
     for wrong in ["alice:wrong", "bob:secret", "alice:", ":"] {
         assert_eq!(curl(&exporter, "http", &["-u", wrong]).0, 401, "{wrong}");
     }
     for _ in 0..3 {
         let (status, answer) = curl(&exporter, "http", &["-u", "alice:secret"]);
         assert!(status == 200 && answer.contains("node_load1 "), "{answer}");
-        assert!(answer.to_ascii_lowercase().contains("x-frame-options: deny"), "{answer}");
+        assert!(
+            answer
+                .to_ascii_lowercase()
+                .contains("x-frame-options: deny"),
+            "{answer}"
+        );
     }
     place.write("basic_auth_users:\n  bob: secret\n");
-    wait_for("shut while the file is wrong", || curl(&exporter, "http", &["-u", "alice:secret"]).0 == 500);
+    wait_for("shut while the file is wrong", || {
+        curl(&exporter, "http", &["-u", "alice:secret"]).0 == 500
+    });
     place.write(&format!("basic_auth_users:\n  bob: {SECRET}\n"));
-    wait_for("open for bob", || curl(&exporter, "http", &["-u", "bob:secret"]).0 == 200);
+    wait_for("open for bob", || {
+        curl(&exporter, "http", &["-u", "bob:secret"]).0 == 200
+    });
     assert_eq!(curl(&exporter, "http", &["-u", "alice:secret"]).0, 401);
 }
 
@@ -138,14 +175,23 @@ fn tls_with_a_certificate_that_is_renewed() {
     assert_ne!(curl(&exporter, "http", &[]).0, 200, "not in the clear");
     // A client that says nothing holds up no other.
     let _silent = std::net::TcpStream::connect(exporter.address).unwrap();
-    assert_eq!(curl(&exporter, "https", &["--cacert", &pinned("server")]).0, 200);
+    assert_eq!(
+        curl(&exporter, "https", &["--cacert", &pinned("server")]).0,
+        200
+    );
 
     std::fs::copy(pinned("server"), place.path("old.crt")).unwrap();
     assert!(place.certificate("renewed", None));
     for kind in ["key", "crt"] {
-        std::fs::rename(place.path(&format!("renewed.{kind}")), place.path(&format!("server.{kind}"))).unwrap();
+        std::fs::rename(
+            place.path(&format!("renewed.{kind}")),
+            place.path(&format!("server.{kind}")),
+        )
+        .unwrap();
     }
-    wait_for("renewed", || curl(&exporter, "https", &["--cacert", &pinned("server")]).0 == 200);
+    wait_for("renewed", || {
+        curl(&exporter, "https", &["--cacert", &pinned("server")]).0 == 200
+    });
     assert_eq!(curl(&exporter, "https", &["--cacert", &pinned("old")]).0, 0);
 }
 
@@ -167,7 +213,12 @@ fn clients_show_their_certificates() {
     let exporter = place.start();
     let with = |name: &str| {
         let file = |kind: &str| place.path(&format!("{name}.{kind}")).display().to_string();
-        curl(&exporter, "https", &["-k", "--cert", &file("crt"), "--key", &file("key")]).0
+        curl(
+            &exporter,
+            "https",
+            &["-k", "--cert", &file("crt"), "--key", &file("key")],
+        )
+        .0
     };
     assert_eq!(with("client"), 200);
     assert_eq!(with("stranger"), 0);
@@ -185,8 +236,14 @@ fn a_wrong_file_is_refused_at_the_start() {
     let place = Place::new("tls_server_config:\n  cert_file: server.crt\n");
     let config = format!("--web.config.file={}", place.path("web.yml").display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
-    let output = command.args(["--web.listen-address=127.0.0.1:0", &config]).output().unwrap();
+    let output = command
+        .args(["--web.listen-address=127.0.0.1:0", &config])
+        .output()
+        .unwrap();
     let log = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(log.contains("web.yml: tls_server_config.key_file: missing"), "{log}");
+    assert!(
+        log.contains("web.yml: tls_server_config.key_file: missing"),
+        "{log}"
+    );
 }

@@ -28,7 +28,9 @@ pub fn parse(text: &str) -> Option<Duration> {
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let behind = &rest[digits..];
-        let name = &behind[..behind.find(|c: char| c.is_ascii_digit()).unwrap_or(behind.len())];
+        let name = &behind[..behind
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(behind.len())];
         let (_, unit_ms) = units.find(|(unit, _)| *unit == name)?;
         let count: u64 = rest[..digits].parse().ok()?;
         total_ms = total_ms.checked_add(count.checked_mul(*unit_ms)?)?;

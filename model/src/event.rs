@@ -101,7 +101,9 @@ mod as_map {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Labels, D::Error> {
-        Ok(BTreeMap::<String, String>::deserialize(deserializer)?.into_iter().collect())
+        Ok(BTreeMap::<String, String>::deserialize(deserializer)?
+            .into_iter()
+            .collect())
     }
 }
 

@@ -9,8 +9,8 @@ const MAX_REPEAT: u32 = 1000;
 
 /// The classes that are written `[:name:]`.
 const CLASSES: [&str; 14] = [
-    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
-    "xdigit",
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
+    "space", "upper", "word", "xdigit",
 ];
 
 /// Why Go would not compile an expression.
@@ -47,7 +47,9 @@ pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
             let lazy = usize::from(rest[length..].starts_with('?'));
             let after = &rest[length + lazy..];
             if let Some(first) = repeated {
-                return Err(GoRegexError::Nested(first[..first.len() - after.len()].to_owned()));
+                return Err(GoRegexError::Nested(
+                    first[..first.len() - after.len()].to_owned(),
+                ));
             }
             repeated = Some(rest);
             out.push_str(&rest[..length + lazy]);
@@ -89,9 +91,13 @@ pub fn expand(groups: &regex::Captures<'_>, template: &str) -> String {
             out.push('$');
             rest = after;
         } else if let Some((name, after)) = reference(after) {
-            let is_number = name.bytes().all(|byte| byte.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
+            let is_number = name.bytes().all(|byte| byte.is_ascii_digit())
+                && (name == "0" || !name.starts_with('0'));
             let group = match is_number {
-                true => name.parse().ok().and_then(|number: usize| groups.get(number)),
+                true => name
+                    .parse()
+                    .ok()
+                    .and_then(|number: usize| groups.get(number)),
                 false => groups.name(name),
             };
             out.push_str(group.map_or("", |group| group.as_str()));
@@ -109,7 +115,11 @@ fn reference(text: &str) -> Option<(&str, &str)> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let begin = inner.unwrap_or(text);
     let (name, after) = begin.split_at(begin.find(|c| !is_name(c)).unwrap_or(begin.len()));
-    let after = if inner.is_some() { after.strip_prefix('}')? } else { after };
+    let after = if inner.is_some() {
+        after.strip_prefix('}')?
+    } else {
+        after
+    };
     (!name.is_empty()).then_some((name, after))
 }
 
@@ -147,7 +157,10 @@ fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str
         'A' | 'z' if !in_class => {}
         // Octal, which Rust does not read: \0 to \377.
         '0'..='7' => {
-            let digits = rest.len().min(3).min(rest.find(|c: char| !('0'..='7').contains(&c)).unwrap_or(rest.len()));
+            let digits = rest.len().min(3).min(
+                rest.find(|c: char| !('0'..='7').contains(&c))
+                    .unwrap_or(rest.len()),
+            );
             // One digit but 0 would be a reference to a group.
             if digits == 1 && c != '0' {
                 return Err(GoRegexError::Escape(c.to_string()));
@@ -223,14 +236,24 @@ fn repetition(rest: &str) -> Result<Option<usize>, GoRegexError> {
     if rest.starts_with(['*', '+', '?']) {
         return Ok(Some(1));
     }
-    let Some((inside, _)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) else { return Ok(None) };
+    let Some((inside, _)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
+        return Ok(None);
+    };
     let is_count = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
-    let (least, most) = inside.split_once(',').map_or((inside, None), |(least, most)| (least, Some(most)));
+    let (least, most) = inside
+        .split_once(',')
+        .map_or((inside, None), |(least, most)| (least, Some(most)));
     if !is_count(least) || most.is_some_and(|most| !most.is_empty() && !is_count(most)) {
         return Ok(None);
     }
-    let counts = [Some(least), most].into_iter().flatten().filter(|text| !text.is_empty());
-    match counts.map(str::parse::<u32>).all(|count| count.is_ok_and(|count| count <= MAX_REPEAT)) {
+    let counts = [Some(least), most]
+        .into_iter()
+        .flatten()
+        .filter(|text| !text.is_empty());
+    match counts
+        .map(str::parse::<u32>)
+        .all(|count| count.is_ok_and(|count| count <= MAX_REPEAT))
+    {
         true => Ok(Some(inside.len() + 2)),
         false => Err(GoRegexError::Repeat(inside.to_owned())),
     }
@@ -238,7 +261,9 @@ fn repetition(rest: &str) -> Result<Option<usize>, GoRegexError> {
 
 /// After `(?`: Go knows groups with and without names, and the flags i, m, s and U.
 fn check_flags(rest: &str) -> Result<(), GoRegexError> {
-    if rest.starts_with("P<") || (rest.starts_with('<') && !rest.starts_with("<=") && !rest.starts_with("<!")) {
+    if rest.starts_with("P<")
+        || (rest.starts_with('<') && !rest.starts_with("<=") && !rest.starts_with("<!"))
+    {
         return Ok(());
     }
     let end = rest.find([':', ')']).unwrap_or(rest.len());
@@ -255,7 +280,9 @@ mod tests {
     use regex::Regex;
 
     fn matches(pattern: &str, text: &str) -> bool {
-        Regex::new(&format!("^(?s:{})$", translate(pattern).unwrap())).unwrap().is_match(text)
+        Regex::new(&format!("^(?s:{})$", translate(pattern).unwrap()))
+            .unwrap()
+            .is_match(text)
     }
 
     #[test]
@@ -333,14 +360,30 @@ mod tests {
             ("a{1001}", Some("invalid repeat count: `{1001}`")),
             ("a{1,2000}", Some("invalid repeat count: `{1,2000}`")),
             ("a**", Some("invalid nested repetition operator: `**`")),
-            ("a{2}+?b", Some("invalid nested repetition operator: `{2}+?`")),
+            (
+                "a{2}+?b",
+                Some("invalid nested repetition operator: `{2}+?`"),
+            ),
             ("a*?*", Some("invalid nested repetition operator: `*?*`")),
-            ("[[:foo:]]", Some("invalid character class range: `[:foo:]`")),
+            (
+                "[[:foo:]]",
+                Some("invalid character class range: `[:foo:]`"),
+            ),
             ("(?x)a", Some("invalid or unsupported Perl syntax: `(?x`")),
             ("(?=a)", Some("invalid or unsupported Perl syntax: `(?=a`")),
-            ("(?<=a)", Some("invalid or unsupported Perl syntax: `(?<=a`")),
+            (
+                "(?<=a)",
+                Some("invalid or unsupported Perl syntax: `(?<=a`"),
+            ),
         ] {
-            assert_eq!(translate(pattern).err().map(|error| error.to_string()).as_deref(), said, "{pattern}");
+            assert_eq!(
+                translate(pattern)
+                    .err()
+                    .map(|error| error.to_string())
+                    .as_deref(),
+                said,
+                "{pattern}"
+            );
         }
     }
 

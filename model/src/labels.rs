@@ -22,8 +22,14 @@ impl Labels {
 
     /// Labels that are in order already, each name once and no value empty.
     pub fn from_sorted(pairs: Vec<(Arc<str>, Arc<str>)>) -> Self {
-        debug_assert!(pairs.windows(2).all(|pair| pair[0].0 < pair[1].0), "{pairs:?}");
-        debug_assert!(pairs.iter().all(|(_, value)| !value.is_empty()), "{pairs:?}");
+        debug_assert!(
+            pairs.windows(2).all(|pair| pair[0].0 < pair[1].0),
+            "{pairs:?}"
+        );
+        debug_assert!(
+            pairs.iter().all(|(_, value)| !value.is_empty()),
+            "{pairs:?}"
+        );
         Self(Arc::new(pairs))
     }
 
@@ -44,13 +50,21 @@ impl Labels {
 
     /// Removes a label and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<Arc<str>> {
-        self.position(name).ok().map(|at| Arc::make_mut(&mut self.0).remove(at).1)
+        self.position(name)
+            .ok()
+            .map(|at| Arc::make_mut(&mut self.0).remove(at).1)
     }
 
     /// The labels whose names are wanted; their texts are shared.
     #[must_use]
     pub fn only(&self, mut wanted: impl FnMut(&str) -> bool) -> Self {
-        Self(Arc::new(self.0.iter().filter(|(name, _)| wanted(name)).cloned().collect()))
+        Self(Arc::new(
+            self.0
+                .iter()
+                .filter(|(name, _)| wanted(name))
+                .cloned()
+                .collect(),
+        ))
     }
 
     /// The metric's name, or `""` where there is none.
@@ -93,7 +107,10 @@ impl fmt::Display for Labels {
     /// As Prometheus prints a series: `up{job="node"}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.metric())?;
-        let mut rest = self.iter().filter(|(name, _)| *name != METRIC_NAME).peekable();
+        let mut rest = self
+            .iter()
+            .filter(|(name, _)| *name != METRIC_NAME)
+            .peekable();
         if rest.peek().is_none() && !self.metric().is_empty() {
             return Ok(());
         }
@@ -112,10 +129,18 @@ mod tests {
 
     #[test]
     fn prints_as_prometheus_does() {
-        let up: Labels = [("job", "node"), (METRIC_NAME, "up"), ("instance", "a\"b")].into_iter().collect();
+        let up: Labels = [("job", "node"), (METRIC_NAME, "up"), ("instance", "a\"b")]
+            .into_iter()
+            .collect();
         assert_eq!(up.to_string(), r#"up{instance="a\"b", job="node"}"#);
         assert_eq!(Labels::new().to_string(), "{}");
-        assert_eq!([(METRIC_NAME, "up")].into_iter().collect::<Labels>().to_string(), "up");
+        assert_eq!(
+            [(METRIC_NAME, "up")]
+                .into_iter()
+                .collect::<Labels>()
+                .to_string(),
+            "up"
+        );
     }
 
     #[test]

@@ -28,18 +28,45 @@ pub struct Metric {
 
 impl Metric {
     /// A metric that only rises.
-    pub const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
-        Self { name, help, kind: Kind::Counter, labels }
+    pub const fn counter(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self {
+            name,
+            help,
+            kind: Kind::Counter,
+            labels,
+        }
     }
 
     /// A metric that goes up and down.
-    pub const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
-        Self { name, help, kind: Kind::Gauge, labels }
+    pub const fn gauge(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self {
+            name,
+            help,
+            kind: Kind::Gauge,
+            labels,
+        }
     }
 
     /// A metric whose type the source does not tell.
-    pub const fn unknown(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
-        Self { name, help, kind: Kind::Unknown, labels }
+    pub const fn unknown(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self {
+            name,
+            help,
+            kind: Kind::Unknown,
+            labels,
+        }
     }
 }
 

@@ -53,13 +53,28 @@ impl Samples {
     }
 
     /// Adds a sample of the metric `family.prefix` + `field`.
-    pub fn push_field<V: AsRef<str>>(&mut self, family: &Family, field: &str, values: &[V], value: f64) {
-        let group = self.group(&[family.prefix, field], family.kind, || family.help_of(field));
+    pub fn push_field<V: AsRef<str>>(
+        &mut self,
+        family: &Family,
+        field: &str,
+        values: &[V],
+        value: f64,
+    ) {
+        let group = self.group(&[family.prefix, field], family.kind, || {
+            family.help_of(field)
+        });
         render(group, family.labels, values, value);
     }
 
     /// Adds a sample of a metric that somebody else declared, such as a textfile's: all its names come at run time.
-    pub fn push_foreign(&mut self, name: &str, kind: Kind, help: &str, labels: &[(&str, &str)], value: f64) {
+    pub fn push_foreign(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        help: &str,
+        labels: &[(&str, &str)],
+        value: f64,
+    ) {
         let group = self.group(&[name], kind, || help.to_owned().into());
         let (names, values): (Vec<&str>, Vec<&str>) = labels.iter().copied().unzip();
         render(group, &names, &values, value);
@@ -67,7 +82,10 @@ impl Samples {
 
     /// How many samples there are.
     pub fn len(&self) -> usize {
-        self.groups.iter().map(|group| group.lines.matches('\n').count()).sum()
+        self.groups
+            .iter()
+            .map(|group| group.lines.matches('\n').count())
+            .sum()
     }
 
     /// Whether there is no sample.
@@ -81,12 +99,23 @@ impl Samples {
 
     /// The group of the name made of `parts`. Readings push in the same order each time, so the search begins at
     /// the group used last and mostly ends there or one further.
-    fn group(&mut self, parts: &[&str], kind: Kind, help: impl FnOnce() -> Cow<'static, str>) -> &mut Group {
+    fn group(
+        &mut self,
+        parts: &[&str],
+        kind: Kind,
+        help: impl FnOnce() -> Cow<'static, str>,
+    ) -> &mut Group {
         let count = self.groups.len();
-        let found =
-            (0..count).map(|step| (self.last + step) % count).find(|&at| is_made_of(&self.groups[at].name, parts));
+        let found = (0..count)
+            .map(|step| (self.last + step) % count)
+            .find(|&at| is_made_of(&self.groups[at].name, parts));
         self.last = found.unwrap_or_else(|| {
-            self.groups.push(Group { name: parts.concat().into(), help: help(), kind, lines: String::new() });
+            self.groups.push(Group {
+                name: parts.concat().into(),
+                help: help(),
+                kind,
+                lines: String::new(),
+            });
             count
         });
         &mut self.groups[self.last]
@@ -131,7 +160,13 @@ mod tests {
     fn what_is_reserved_beyond_the_need_is_given_back() {
         let mut samples = Samples::new();
         for number in 0..1000 {
-            samples.push_foreign("many", Kind::Gauge, "Some.", &[("number", &number.to_string())], 1.0);
+            samples.push_foreign(
+                "many",
+                Kind::Gauge,
+                "Some.",
+                &[("number", &number.to_string())],
+                1.0,
+            );
         }
         let length = samples.groups[0].lines.len();
         samples.fit();
@@ -145,7 +180,13 @@ mod tests {
         for number in 0..100 {
             samples.clear();
             samples.push_foreign("stays", Kind::Gauge, "There each time.", &[], 1.0);
-            samples.push_foreign(&format!("comes_{number}"), Kind::Gauge, "There once.", &[], 1.0);
+            samples.push_foreign(
+                &format!("comes_{number}"),
+                Kind::Gauge,
+                "There once.",
+                &[],
+                1.0,
+            );
         }
         assert_eq!(
             (samples.len(), samples.groups.len()),

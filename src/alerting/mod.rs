@@ -59,28 +59,42 @@ pub struct Loaded {
 pub fn load(config: &Config) -> anyhow::Result<Loaded> {
     let alerts = &config.alerts;
     let rules = match alerts.enabled {
-        true => pack::load(alerts.shipped_rules, &alerts.rule_dirs, &alerts.thresholds).context("alerts")?,
+        true => pack::load(alerts.shipped_rules, &alerts.rule_dirs, &alerts.thresholds)
+            .context("alerts")?,
         false => Rules::default(),
     };
     let (name, text, base) = match (&alerts.alertmanager_file, alerts.enabled) {
-        (_, false) => {
-            ("none".to_owned(), "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n".to_owned(), PathBuf::new())
-        }
+        (_, false) => (
+            "none".to_owned(),
+            "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n".to_owned(),
+            PathBuf::new(),
+        ),
         (Some(path), true) => {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("alerts: alertmanager_file: cannot read {}", path.display()))?;
-            (path.display().to_string(), text, path.parent().unwrap_or(Path::new("")).to_owned())
+            let text = std::fs::read_to_string(path).with_context(|| {
+                format!("alerts: alertmanager_file: cannot read {}", path.display())
+            })?;
+            (
+                path.display().to_string(),
+                text,
+                path.parent().unwrap_or(Path::new("")).to_owned(),
+            )
         }
-        (None, true) => {
-            ("[alerts]".to_owned(), alerts.in_long_form(pack::ROUTES, config.knows_owners()), PathBuf::new())
-        }
+        (None, true) => (
+            "[alerts]".to_owned(),
+            alerts.in_long_form(pack::ROUTES, config.knows_owners()),
+            PathBuf::new(),
+        ),
     };
     let routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;
     let reports = config.reports.clone();
     let owners = Addresses::new(move |user| reports.address_of(user));
     let channels = Channels::build(&routing, &config.email, &owners, &base)
         .map_err(|mistake| anyhow!("{}", mistake.in_file(&name)))?;
-    Ok(Loaded { rules, routing, channels })
+    Ok(Loaded {
+        rules,
+        routing,
+        channels,
+    })
 }
 
 /// Alerting in a server.
@@ -103,12 +117,25 @@ pub struct Reload {
 impl Reload {
     /// Rules, routes and channels that were read are in force once this returns.
     pub async fn follow(&self, config: &Config, loaded: Loaded) -> anyhow::Result<()> {
-        let Loaded { rules, routing, channels } = loaded;
+        let Loaded {
+            rules,
+            routing,
+            channels,
+        } = loaded;
         let server = server(config, &self.cluster, self.address);
         self.handle.use_channels(channels, vigil(config))?;
         let change = self.handle.change(move |engine, now| {
             engine.is_served_by(server);
-            ((), engine.reload(&rules.files, &rules.events, XidTable::shipped().clone(), routing, now))
+            (
+                (),
+                engine.reload(
+                    &rules.files,
+                    &rules.events,
+                    XidTable::shipped().clone(),
+                    routing,
+                    now,
+                ),
+            )
         });
         Ok(change.await?)
     }
@@ -124,9 +151,18 @@ impl Alerts {
         scrape: &Arc<ScrapeManager>,
         registry: &mut Registry,
     ) -> Result<Self, Failure> {
-        let Loaded { rules, routing, channels } = load(config).usage()?;
+        let Loaded {
+            rules,
+            routing,
+            channels,
+        } = load(config).usage()?;
         let (samples, events) = rules.count();
-        tracing::info!(rules = samples, event_rules = events, channels = channels.names().count(), "alerting");
+        tracing::info!(
+            rules = samples,
+            event_rules = events,
+            channels = channels.names().count(),
+            "alerting"
+        );
         let engine = Engine::new(
             server(config, cluster, address),
             &rules.files,
@@ -139,9 +175,22 @@ impl Alerts {
         let alerting = Alerting::start(engine, outside, channels, vigil(config), metrics)?;
         let handle = alerting.handle();
         let listening = tokio::spawn(listen_to_all(Arc::clone(scrape), handle.clone()));
-        let api = Api { handle: handle.clone(), started: jiff::Timestamp::now() };
-        let reload = Reload { handle, cluster: cluster.to_owned(), address };
-        Ok(Self { alerting, api, reload, listening, store: Arc::clone(store) })
+        let api = Api {
+            handle: handle.clone(),
+            started: jiff::Timestamp::now(),
+        };
+        let reload = Reload {
+            handle,
+            cluster: cluster.to_owned(),
+            address,
+        };
+        Ok(Self {
+            alerting,
+            api,
+            reload,
+            listening,
+            store: Arc::clone(store),
+        })
     }
 
     /// What follows another configuration.
@@ -151,7 +200,11 @@ impl Alerts {
 
     /// Alertmanager's API, Prometheus' routes about rules, and the page of what fires.
     pub fn router(&self) -> Router {
-        let page = (self.api.handle.clone(), self.reload.cluster.clone(), Arc::clone(&self.store));
+        let page = (
+            self.api.handle.clone(),
+            self.reload.cluster.clone(),
+            Arc::clone(&self.store),
+        );
         api::router(self.api.clone()).route("/alerts", get(show).with_state(page))
     }
 
@@ -182,25 +235,45 @@ async fn show(State((handle, cluster, store)): State<(Handle, String, Arc<Store>
 }
 
 async fn page(handle: Handle, cluster: String, store: Arc<Store>) -> anyhow::Result<String> {
-    let firing = handle.read(move |engine, now| AlertsView::firing(engine, &cluster, now)).await?;
+    let firing = handle
+        .read(move |engine, now| AlertsView::firing(engine, &cluster, now))
+        .await?;
     let since = Timestamp::from(SystemTime::now()).0 - ENDED_DAYS * 86_400_000;
     let ended = move || EndedAlert::since(store.database(), since, ENDED_MOST);
-    Ok(firing.with_ended(tokio::task::spawn_blocking(ended).await??).render()?)
+    Ok(firing
+        .with_ended(tokio::task::spawn_blocking(ended).await??)
+        .render()?)
 }
 
 fn vigil(config: &Config) -> Vigil {
     let interval = Duration::from_secs(config.alerts.heartbeat_seconds);
-    let heartbeat = config.alerts.heartbeat_url.clone().map(|url| Heartbeat { url, interval });
-    Vigil { heartbeat, patience: Duration::from_secs(config.alerts.patience_seconds) }
+    let heartbeat = config
+        .alerts
+        .heartbeat_url
+        .clone()
+        .map(|url| Heartbeat { url, interval });
+    Vigil {
+        heartbeat,
+        patience: Duration::from_secs(config.alerts.patience_seconds),
+    }
 }
 
 fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
-    let external_url = config.alerts.external_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let external_url = config
+        .alerts
+        .external_url
+        .clone()
+        .unwrap_or_else(|| format!("http://{address}"));
     let severity = &config.alerts.page_severity;
-    let pages = Matcher::new("severity", MatchOp::Equal, severity).ok().filter(|_| !severity.is_empty());
+    let pages = Matcher::new("severity", MatchOp::Equal, severity)
+        .ok()
+        .filter(|_| !severity.is_empty());
     Server {
         external_labels: [("cluster", cluster)].into_iter().collect::<Labels>(),
-        defaults: Defaults { interval: config.alerts.interval(), query_offset: Duration::ZERO },
+        defaults: Defaults {
+            interval: config.alerts.interval(),
+            query_offset: Duration::ZERO,
+        },
         settings: Settings {
             external_url: external_url.trim_end_matches('/').to_owned(),
             pages: pages.map(|matcher| Matchers(vec![matcher])),
@@ -213,14 +286,20 @@ async fn listen_to_all(scrape: Arc<ScrapeManager>, handle: Handle) {
     let mut listening: HashMap<String, Listening> = HashMap::new();
     loop {
         let targets = scrape.accessible().into_iter();
-        let targets = targets.filter_map(|(target, access)| Some((events_url(&target.url)?, (target.labels, access))));
+        let targets = targets.filter_map(|(target, access)| {
+            Some((events_url(&target.url)?, (target.labels, access)))
+        });
         let targets: HashMap<Url, (Labels, TargetAccess)> = targets.collect();
         listening.retain(|url, known| {
             let target = Url::parse(url).ok().and_then(|url| targets.get(&url));
-            target.is_some_and(|(labels, access)| *labels == known.labels && access.is_same(&known.access))
+            target.is_some_and(|(labels, access)| {
+                *labels == known.labels && access.is_same(&known.access)
+            })
         });
         for (url, (labels, access)) in targets {
-            listening.entry(url.to_string()).or_insert_with(|| Listening::start(url, labels, access, handle.clone()));
+            listening
+                .entry(url.to_string())
+                .or_insert_with(|| Listening::start(url, labels, access, handle.clone()));
         }
         tokio::time::sleep(TARGETS_EVERY).await;
     }
@@ -235,14 +314,21 @@ struct Listening {
 
 impl Listening {
     fn start(url: Url, labels: Labels, access: TargetAccess, handle: Handle) -> Self {
-        let exporter = Exporter { url: url.to_string(), labels: labels.clone() };
+        let exporter = Exporter {
+            url: url.to_string(),
+            labels: labels.clone(),
+        };
         let with = access.clone();
         let ask: Ask = Box::new(move || {
             let (access, url) = (with.clone(), url.clone());
             Box::pin(async move { access.get(&url).await.map_err(|error| error_chain(&error)) })
         });
         let task = tokio::spawn(listen(ask, exporter, handle)).abort_handle();
-        Self { labels, access, task }
+        Self {
+            labels,
+            access,
+            task,
+        }
     }
 }
 
@@ -268,8 +354,14 @@ mod tests {
     #[test]
     fn events_are_beside_the_metrics() {
         let url = |metrics| events_url(metrics).map(String::from);
-        assert_eq!(url("http://g01:9855/metrics").as_deref(), Some("http://g01:9855/events"));
-        assert_eq!(url("https://g01/x/metrics?a=b").as_deref(), Some("https://g01/x/events"));
+        assert_eq!(
+            url("http://g01:9855/metrics").as_deref(),
+            Some("http://g01:9855/events")
+        );
+        assert_eq!(
+            url("https://g01/x/metrics?a=b").as_deref(),
+            Some("https://g01/x/events")
+        );
         assert_eq!(url("http://g01:9855/page"), None);
     }
 
@@ -292,15 +384,28 @@ mod tests {
             from = 'takt@lab.example'";
         let config = Config::parse(text, &folder.path().join("takt.toml")).unwrap();
         let loaded = load(&config).unwrap();
-        let of_job = [("severity", "info"), ("notify", "user"), ("user", "ada")].into_iter().collect::<Labels>();
+        let of_job = [("severity", "info"), ("notify", "user"), ("user", "ada")]
+            .into_iter()
+            .collect::<Labels>();
         let told = |loaded: &Loaded| -> Vec<String> {
-            loaded.routing.route_test(&of_job).into_iter().map(|(receiver, _)| receiver.to_owned()).collect()
+            loaded
+                .routing
+                .route_test(&of_job)
+                .into_iter()
+                .map(|(receiver, _)| receiver.to_owned())
+                .collect()
         };
         assert_eq!(told(&loaded), ["digest"], "where nobody's address is known");
-        let known =
-            Config::parse(&format!("{text}\n[reports]\ndomain = 'lab.example'"), &folder.path().join("takt.toml"));
+        let known = Config::parse(
+            &format!("{text}\n[reports]\ndomain = 'lab.example'"),
+            &folder.path().join("takt.toml"),
+        );
         assert_eq!(told(&load(&known.unwrap()).unwrap()), ["owners", "nobody"]);
-        let operators: Vec<_> = loaded.channels.names().filter(|name| name.starts_with("operators/")).collect();
+        let operators: Vec<_> = loaded
+            .channels
+            .names()
+            .filter(|name| name.starts_with("operators/"))
+            .collect();
         assert_eq!(
             operators,
             [
@@ -313,17 +418,26 @@ mod tests {
             ]
         );
         let told = |severity: &str| {
-            let labels = [("alertname", "X"), ("severity", severity)].into_iter().collect::<Labels>();
+            let labels = [("alertname", "X"), ("severity", severity)]
+                .into_iter()
+                .collect::<Labels>();
             loaded.routing.route_test(&labels)[0].0.to_owned()
         };
-        assert_eq!([told("critical"), told("warning"), told("none")], ["operators", "operators", "nobody"]);
+        assert_eq!(
+            [told("critical"), told("warning"), told("none")],
+            ["operators", "operators", "nobody"]
+        );
         assert!(!loaded.routing.inhibit_rules.is_empty());
     }
 
     #[test]
     fn five_lines_are_enough() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("slack"), "https://hooks.slack.example/services/T/B/s").unwrap();
+        std::fs::write(
+            folder.path().join("slack"),
+            "https://hooks.slack.example/services/T/B/s",
+        )
+        .unwrap();
         let text = "alerts.slack_webhook_file = 'slack'\nalerts.email_to = ['ops@lab.example']\n[email]\n\
                     server = 'mail.lab.example'\nfrom = 'takt@lab.example'";
         assert_eq!(text.lines().count(), 5);

@@ -9,14 +9,38 @@ use takt_alerts::rules::{RecordingRule, Rule, RuleFile};
 
 /// The files of `dashboards/rules`, by name.
 pub const SHIPPED: &[(&str, &str)] = &[
-    ("gpu.events.yml", include_str!("../../dashboards/rules/gpu.events.yml")),
-    ("gpu.rules.yml", include_str!("../../dashboards/rules/gpu.rules.yml")),
-    ("learned.rules.yml", include_str!("../../dashboards/rules/learned.rules.yml")),
-    ("node.events.yml", include_str!("../../dashboards/rules/node.events.yml")),
-    ("node.rules.yml", include_str!("../../dashboards/rules/node.rules.yml")),
-    ("slurm.rules.yml", include_str!("../../dashboards/rules/slurm.rules.yml")),
-    ("takt.rules.yml", include_str!("../../dashboards/rules/takt.rules.yml")),
-    ("thresholds.rules.yml", include_str!("../../dashboards/rules/thresholds.rules.yml")),
+    (
+        "gpu.events.yml",
+        include_str!("../../dashboards/rules/gpu.events.yml"),
+    ),
+    (
+        "gpu.rules.yml",
+        include_str!("../../dashboards/rules/gpu.rules.yml"),
+    ),
+    (
+        "learned.rules.yml",
+        include_str!("../../dashboards/rules/learned.rules.yml"),
+    ),
+    (
+        "node.events.yml",
+        include_str!("../../dashboards/rules/node.events.yml"),
+    ),
+    (
+        "node.rules.yml",
+        include_str!("../../dashboards/rules/node.rules.yml"),
+    ),
+    (
+        "slurm.rules.yml",
+        include_str!("../../dashboards/rules/slurm.rules.yml"),
+    ),
+    (
+        "takt.rules.yml",
+        include_str!("../../dashboards/rules/takt.rules.yml"),
+    ),
+    (
+        "thresholds.rules.yml",
+        include_str!("../../dashboards/rules/thresholds.rules.yml"),
+    ),
 ];
 
 /// The routes that the short form of the configuration fills in.
@@ -34,19 +58,34 @@ pub struct Rules {
 /// Reads the shipped files and those of `folders`. A file of the operator's replaces a shipped one of the same name,
 /// and one of an earlier folder.
 /// `thresholds` are limits that replace those of the files, by name.
-pub fn load(is_shipped: bool, folders: &[PathBuf], thresholds: &BTreeMap<String, f64>) -> anyhow::Result<Rules> {
+pub fn load(
+    is_shipped: bool,
+    folders: &[PathBuf],
+    thresholds: &BTreeMap<String, f64>,
+) -> anyhow::Result<Rules> {
     let mut texts: Vec<(String, String, String)> = Vec::new();
     if is_shipped {
-        texts.extend(SHIPPED.iter().map(|(name, text)| ((*name).to_owned(), (*name).to_owned(), (*text).to_owned())));
+        texts.extend(
+            SHIPPED
+                .iter()
+                .map(|(name, text)| ((*name).to_owned(), (*name).to_owned(), (*text).to_owned())),
+        );
     }
     for folder in folders {
-        let entries =
-            std::fs::read_dir(folder).with_context(|| format!("rule_dirs: cannot read {}", folder.display()))?;
-        let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+        let entries = std::fs::read_dir(folder)
+            .with_context(|| format!("rule_dirs: cannot read {}", folder.display()))?;
+        let mut paths = entries
+            .map(|entry| Ok(entry?.path()))
+            .collect::<std::io::Result<Vec<_>>>()?;
         paths.sort();
         for path in paths.iter().filter(|path| is_rule_file(path)) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
             texts.retain(|(known, ..)| *known != name);
             texts.push((name, path.display().to_string(), text));
         }
@@ -91,7 +130,9 @@ impl Rules {
         let mut limits: BTreeMap<String, &mut RecordingRule> = groups
             .flat_map(|group| &mut group.rules)
             .filter_map(|rule| match rule {
-                Rule::Recording(rule) if rule.name == THRESHOLD => Some((rule.labels.get(NAME)?.to_owned(), rule)),
+                Rule::Recording(rule) if rule.name == THRESHOLD => {
+                    Some((rule.labels.get(NAME)?.to_owned(), rule))
+                }
                 _ => None,
             })
             .collect();
@@ -100,8 +141,12 @@ impl Rules {
                 bail!("thresholds.{name}: expected a number, found {value}");
             }
             if !limits.contains_key(name) {
-                let near = limits.keys().min_by_key(|known| strsim::osa_distance(known, name));
-                let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+                let near = limits
+                    .keys()
+                    .min_by_key(|known| strsim::osa_distance(known, name));
+                let near = near
+                    .map(|near| format!("; did you mean `{near}`?"))
+                    .unwrap_or_default();
                 bail!("thresholds: no rule has a limit `{name}`{near}");
             }
             if let Some(rule) = limits.get_mut(name) {
@@ -113,8 +158,20 @@ impl Rules {
 
     /// How many rules there are: over samples, over events.
     pub fn count(&self) -> (usize, usize) {
-        let of_files = self.files.iter().flat_map(|file| &file.groups).map(|group| group.rules.len()).sum();
-        (of_files, self.events.iter().flat_map(|file| &file.groups).map(|group| group.rules.len()).sum())
+        let of_files = self
+            .files
+            .iter()
+            .flat_map(|file| &file.groups)
+            .map(|group| group.rules.len())
+            .sum();
+        (
+            of_files,
+            self.events
+                .iter()
+                .flat_map(|file| &file.groups)
+                .map(|group| group.rules.len())
+                .sum(),
+        )
     }
 }
 
@@ -152,22 +209,34 @@ mod tests {
         let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, found, "add the file to SHIPPED");
         let rules = load(true, &[], &BTreeMap::new()).unwrap();
-        assert!(rules.count().0 > 40 && rules.count().1 > 5, "{:?}", rules.count());
+        assert!(
+            rules.count().0 > 40 && rules.count().1 > 5,
+            "{:?}",
+            rules.count()
+        );
     }
 
     #[test]
     fn limits_are_set_by_name_and_a_wrong_name_is_told() {
         let limit = |rules: &Rules, name: &str| -> Vec<String> {
-            let rules = rules.files.iter().flat_map(|file| &file.groups).flat_map(|group| &group.rules);
-            let named =
-                rules.filter(|rule| matches!(rule, Rule::Recording(rule) if rule.labels.get(NAME) == Some(name)));
+            let rules = rules
+                .files
+                .iter()
+                .flat_map(|file| &file.groups)
+                .flat_map(|group| &group.rules);
+            let named = rules.filter(
+                |rule| matches!(rule, Rule::Recording(rule) if rule.labels.get(NAME) == Some(name)),
+            );
             named.map(|rule| rule.expr().to_owned()).collect()
         };
         let rules = load(true, &[], &[("nfs_slow_seconds".to_owned(), 0.5)].into()).unwrap();
         assert_eq!(limit(&rules, "nfs_slow_seconds"), ["vector(0.5)"]);
         assert_eq!(limit(&rules, "node_load_per_cpu"), ["vector(2)"]);
-        let said =
-            |name: &str, value: f64| load(true, &[], &[(name.to_owned(), value)].into()).unwrap_err().to_string();
+        let said = |name: &str, value: f64| {
+            load(true, &[], &[(name.to_owned(), value)].into())
+                .unwrap_err()
+                .to_string()
+        };
         assert!(said("nfs_slow_second", 1.0).contains("did you mean `nfs_slow_seconds`?"));
         assert!(said("nfs_slow_seconds", f64::NAN).contains("expected a number"));
     }
@@ -175,24 +244,38 @@ mod tests {
     #[test]
     fn a_file_of_the_operators_replaces_a_shipped_one_and_mistakes_are_named() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         let folders = [folder.path().to_owned()];
-        write("node.rules.yml", "groups: [{name: mine, rules: [{alert: Mine, expr: up == 0}]}]");
+        write(
+            "node.rules.yml",
+            "groups: [{name: mine, rules: [{alert: Mine, expr: up == 0}]}]",
+        );
         write("notes.txt", "no rules");
         let rules = load(true, &folders, &BTreeMap::new()).unwrap();
         assert_eq!(rules.files.len() + rules.events.len(), SHIPPED.len());
         assert!(rules.files.iter().any(|file| file.groups[0].name == "mine"));
         for (text, expected) in [
-            ("groups: [{name: a, rules: [{alert: B, expr: 'up =='}]}]", "bad.yml"),
+            (
+                "groups: [{name: a, rules: [{alert: B, expr: 'up =='}]}]",
+                "bad.yml",
+            ),
             ("groups: [{name: a, rules: [{alert: B}]}]", "expr"),
-            ("groups: [{name: a, rules: [{alert: B, expr: up, fro: 5m}]}]", "did you mean `for`"),
+            (
+                "groups: [{name: a, rules: [{alert: B, expr: up, fro: 5m}]}]",
+                "did you mean `for`",
+            ),
         ] {
             write("bad.yml", text);
             let said = format!("{:#}", load(false, &folders, &BTreeMap::new()).unwrap_err());
             assert!(said.contains(expected) && said.contains("line"), "{said}");
         }
         assert!(
-            format!("{:#}", load(false, &["/nonexistent".into()], &BTreeMap::new()).unwrap_err()).contains("rule_dirs")
+            format!(
+                "{:#}",
+                load(false, &["/nonexistent".into()], &BTreeMap::new()).unwrap_err()
+            )
+            .contains("rule_dirs")
         );
     }
 }

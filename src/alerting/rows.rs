@@ -10,7 +10,9 @@ use takt_alerts::routing::Logged;
 use takt_alerts::routing::silence::Silence;
 use takt_alerts::state::{RuleKey, Transition};
 use takt_alerts::{Batch, Snapshot};
-use takt_collector::store::{AlertChanges, AlertRecords, NotificationRecord, SilenceRecord, TransitionRecord};
+use takt_collector::store::{
+    AlertChanges, AlertRecords, NotificationRecord, SilenceRecord, TransitionRecord,
+};
 use takt_model::{Labels, Timestamp};
 
 /// Kinds of state.
@@ -29,7 +31,8 @@ const SEPARATOR: char = '\u{1f}';
 pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError> {
     let mut state = BTreeMap::new();
     let mut put = |kind, key: String, body: Option<String>| drop(state.insert((kind, key), body));
-    let rule_key = |rule: &RuleKey, fingerprint: Fingerprint| format!("{rule}{SEPARATOR}{fingerprint}");
+    let rule_key =
+        |rule: &RuleKey, fingerprint: Fingerprint| format!("{rule}{SEPARATOR}{fingerprint}");
     for (rule, fingerprint) in &batch.forgotten_instances {
         put(INSTANCE, rule_key(rule, *fingerprint), None);
     }
@@ -40,42 +43,76 @@ pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError>
         put(ALERT, fingerprint.to_string(), None);
     }
     for one in &batch.instances {
-        put(INSTANCE, rule_key(&one.0, Fingerprint::of(&one.1.labels)), Some(json(one)?));
+        put(
+            INSTANCE,
+            rule_key(&one.0, Fingerprint::of(&one.1.labels)),
+            Some(json(one)?),
+        );
     }
     for one in &batch.event_instances {
-        put(EVENT, rule_key(&one.0, Fingerprint::of(&one.1.labels)), Some(json(one)?));
+        put(
+            EVENT,
+            rule_key(&one.0, Fingerprint::of(&one.1.labels)),
+            Some(json(one)?),
+        );
     }
     for alert in &batch.alerts {
         put(ALERT, alert.fingerprint().to_string(), Some(json(alert)?));
     }
     for (fingerprint, flapping) in &batch.flapping {
-        let body = flapping.as_ref().map(|flapping| json(&(fingerprint, flapping))).transpose()?;
+        let body = flapping
+            .as_ref()
+            .map(|flapping| json(&(fingerprint, flapping)))
+            .transpose()?;
         put(FLAPPING, fingerprint.to_string(), body);
     }
     for Logged { key, entry } in &batch.log {
-        let body = entry.as_ref().map(|entry| json(&(key, entry))).transpose()?;
-        put(LOG, format!("{}{SEPARATOR}{}", key.channel, key.group_key), body);
+        let body = entry
+            .as_ref()
+            .map(|entry| json(&(key, entry)))
+            .transpose()?;
+        put(
+            LOG,
+            format!("{}{SEPARATOR}{}", key.channel, key.group_key),
+            body,
+        );
     }
     for (exporter, id) in &batch.read {
         put(READ, exporter.clone(), Some(id.to_string()));
     }
     put(RUNNING, "at".to_owned(), Some(at.0.to_string()));
-    let notifications = batch.outbox.iter().map(|row| Ok((row.id, notification(row, at)?)));
-    let forgotten = batch.forgotten_silences.iter().map(|id| Ok((id.clone(), None)));
-    let silences = batch.silences.iter().map(|one| Ok((one.id.clone(), Some(silence(one)?))));
+    let notifications = batch
+        .outbox
+        .iter()
+        .map(|row| Ok((row.id, notification(row, at)?)));
+    let forgotten = batch
+        .forgotten_silences
+        .iter()
+        .map(|id| Ok((id.clone(), None)));
+    let silences = batch
+        .silences
+        .iter()
+        .map(|one| Ok((one.id.clone(), Some(silence(one)?))));
     Ok(AlertChanges {
         state,
         transitions: batch.transitions.iter().map(transition).collect(),
         notifications: notifications.collect::<Result<_, StoreError>>()?,
-        silences: forgotten.chain(silences).collect::<Result<_, StoreError>>()?,
+        silences: forgotten
+            .chain(silences)
+            .collect::<Result<_, StoreError>>()?,
     })
 }
 
 /// All that was committed before.
 pub fn load(records: &AlertRecords, now: Timestamp) -> Result<Snapshot, StoreError> {
     let state = |kind| records.state(kind).map_err(failed);
-    let running = state(RUNNING)?.pop().and_then(|(_, at)| at.parse().ok()).map(Timestamp);
-    let read = state(READ)?.into_iter().filter_map(|(exporter, id)| Some((exporter, id.parse().ok()?)));
+    let running = state(RUNNING)?
+        .pop()
+        .and_then(|(_, at)| at.parse().ok())
+        .map(Timestamp);
+    let read = state(READ)?
+        .into_iter()
+        .filter_map(|(exporter, id)| Some((exporter, id.parse().ok()?)));
     Ok(Snapshot {
         instances: all(state(INSTANCE)?)?,
         event_instances: all(state(EVENT)?)?,
@@ -122,7 +159,11 @@ fn notification(row: &Row, at: Timestamp) -> Result<NotificationRecord, StoreErr
     let alerts = i64::try_from(message.alerts.len()).unwrap_or(i64::MAX);
     Ok(NotificationRecord {
         texts,
-        optional: [row.instead_of.clone(), row.error.clone(), row.handle.clone()],
+        optional: [
+            row.instead_of.clone(),
+            row.error.clone(),
+            row.handle.clone(),
+        ],
         numbers: [alerts, i64::from(row.attempts), row.created_at.0, at.0],
         is_open: !row.state.is_final(),
     })
@@ -132,7 +173,12 @@ fn silence(one: &Silence) -> Result<SilenceRecord, StoreError> {
     let matchers: Vec<String> = one.matchers.iter().map(ToString::to_string).collect();
     Ok(SilenceRecord {
         instants_ms: [one.starts_at.0, one.ends_at.0, one.updated_at.0],
-        texts: [one.created_by.clone(), one.comment.clone(), matchers.join(" or "), json(one)?],
+        texts: [
+            one.created_by.clone(),
+            one.comment.clone(),
+            matchers.join(" or "),
+            json(one)?,
+        ],
     })
 }
 

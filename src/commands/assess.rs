@@ -17,7 +17,20 @@ pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {
         again: asked.again,
         cluster: asked.cluster.clone(),
     };
-    let done = source::assess(&Whereabouts::of(place, &config)?, &config.store, &config.accounting(), &question)?;
-    let runs = if done.runs == 1 { "1 run".to_owned() } else { format!("{} runs", done.runs) };
-    Ok(writeln!(std::io::stdout(), "{runs} assessed, {} of them measured well enough", done.measured)?)
+    let done = source::assess(
+        &Whereabouts::of(place, &config)?,
+        &config.store,
+        &config.accounting(),
+        &question,
+    )?;
+    let runs = if done.runs == 1 {
+        "1 run".to_owned()
+    } else {
+        format!("{} runs", done.runs)
+    };
+    Ok(writeln!(
+        std::io::stdout(),
+        "{runs} assessed, {} of them measured well enough",
+        done.measured
+    )?)
 }

@@ -18,7 +18,9 @@ pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
     let answer = source(place)?.capacity(&question)?;
     let report = &answer.report;
     if report.rows.iter().all(|row| row.reported == 0) {
-        tracing::warn!("it is not known what the cluster had in this period: a server that polls Slurm learns it");
+        tracing::warn!(
+            "it is not known what the cluster had in this period: a server that polls Slurm learns it"
+        );
     }
     print(asked.format, &listing(report), &answer)
 }

@@ -22,7 +22,10 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     let text = toml::to_string(&config)?;
     match &place.config {
         Some(path) => writeln!(out, "# {} is good. In force:\n", path.display())?,
-        None => writeln!(out, "# No configuration file was named (--config); these are the defaults:\n")?,
+        None => writeln!(
+            out,
+            "# No configuration file was named (--config); these are the defaults:\n"
+        )?,
     }
     Ok(out.write_all(text.as_bytes())?)
 }

@@ -34,17 +34,25 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
     let (hours, user) = (done.gpu_seconds / 3600.0, &done.user);
     let mut out = std::io::stdout();
     match done.revokes {
-        None => writeln!(out, "credit {}: {hours:.2} GPU-hours given back to {user}", done.id)?,
-        Some(revoked) => {
-            writeln!(out, "credit {}: credit {revoked} of {hours:.2} GPU-hours for {user} revoked", done.id)?
-        }
+        None => writeln!(
+            out,
+            "credit {}: {hours:.2} GPU-hours given back to {user}",
+            done.id
+        )?,
+        Some(revoked) => writeln!(
+            out,
+            "credit {}: credit {revoked} of {hours:.2} GPU-hours for {user} revoked",
+            done.id
+        )?,
     }
     Ok(())
 }
 
 /// Who runs this, as the system knows it: behind `sudo`, the person.
 fn operator() -> String {
-    let sudo = std::env::var("SUDO_USER").ok().filter(|name| !name.is_empty());
+    let sudo = std::env::var("SUDO_USER")
+        .ok()
+        .filter(|name| !name.is_empty());
     sudo.unwrap_or_else(crate::commands::report::user_name)
 }
 
@@ -72,7 +80,8 @@ fn listing(ledger: &[Credit]) -> Listing {
             format!("{:.2}", sign * credit.gpu_seconds / 3600.0),
             format!("{:.2}", sign * credit.cpu_seconds / 3600.0),
             credit.granted_by.clone(),
-            Timestamp::from_second(credit.granted_at).map_or_else(|_| String::new(), |at| at.to_string()),
+            Timestamp::from_second(credit.granted_at)
+                .map_or_else(|_| String::new(), |at| at.to_string()),
             credit.reason.clone(),
             credit.revokes.map_or_else(String::new, |id| id.to_string()),
         ]);

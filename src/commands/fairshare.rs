@@ -30,9 +30,14 @@ pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
     match asked.format {
         ListingFormat::Table if !answer.explanations.is_empty() => {
             let mut out = std::io::stdout().lock();
-            Ok(answer.explanations.iter().try_for_each(|text| write!(out, "{text}"))?)
+            Ok(answer
+                .explanations
+                .iter()
+                .try_for_each(|text| write!(out, "{text}"))?)
         }
-        format if asked.history.is_some() => print(format, &history(&answer.history), &answer.history),
+        format if asked.history.is_some() => {
+            print(format, &history(&answer.history), &answer.history)
+        }
         format => print(format, &listing(&answer.rows), &answer),
     }
 }
@@ -47,7 +52,10 @@ fn warn_of_gaps(answer: &FairshareAnswer) {
         );
     }
     if answer.runs_of_unknown_amounts > 0 {
-        tracing::warn!(runs = answer.runs_of_unknown_amounts, "runs are charged to nobody: what they held is unknown");
+        tracing::warn!(
+            runs = answer.runs_of_unknown_amounts,
+            "runs are charged to nobody: what they held is unknown"
+        );
     }
 }
 

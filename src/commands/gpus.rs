@@ -32,8 +32,18 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
         tracing::warn!("no exporter has told of a GPU in the last hours");
     }
     found.retain(|on| asked.node.as_ref().is_none_or(|node| *node == on.node));
-    found.retain(|on| asked.gpu.as_ref().is_none_or(|gpu| Some(gpu) == on.gpu.as_ref() || *gpu == on.uuid));
-    found.retain(|on| asked.user.as_ref().is_none_or(|user| Some(user) == on.user.as_ref()));
+    found.retain(|on| {
+        asked
+            .gpu
+            .as_ref()
+            .is_none_or(|gpu| Some(gpu) == on.gpu.as_ref() || *gpu == on.uuid)
+    });
+    found.retain(|on| {
+        asked
+            .user
+            .as_ref()
+            .is_none_or(|user| Some(user) == on.user.as_ref())
+    });
     print(asked.format, &listing(&found), &found)
 }
 
@@ -114,9 +124,17 @@ fn listing(found: &[OnGpu]) -> Listing {
             on.user.clone().unwrap_or_else(|| "-".to_owned()),
             text(&on.job_id),
             text(&on.commands),
-            on.memory_used_bytes.map_or_else(String::new, |bytes| format!("{:.1}", bytes / (1_u64 << 30) as f64)),
-            on.utilization_ratio.map_or_else(String::new, |ratio| format!("{:.0} %", ratio * 100.0)),
-            if on.is_idle { "holds memory, does nothing" } else { "" }.to_owned(),
+            on.memory_used_bytes.map_or_else(String::new, |bytes| {
+                format!("{:.1}", bytes / (1_u64 << 30) as f64)
+            }),
+            on.utilization_ratio
+                .map_or_else(String::new, |ratio| format!("{:.0} %", ratio * 100.0)),
+            if on.is_idle {
+                "holds memory, does nothing"
+            } else {
+                ""
+            }
+            .to_owned(),
         ]);
     }
     listing

@@ -25,7 +25,12 @@ pub fn jobcomp(place: &Place, asked: &ImportFrom) -> Result<(), Failure> {
     import(place, asked, ImportFormat::Jobcomp, None)
 }
 
-fn import(place: &Place, asked: &ImportFrom, format: ImportFormat, columns: Option<String>) -> Result<(), Failure> {
+fn import(
+    place: &Place,
+    asked: &ImportFrom,
+    format: ImportFormat,
+    columns: Option<String>,
+) -> Result<(), Failure> {
     let config = Config::load(place).usage()?;
     let question = ImportQuestion {
         format,
@@ -42,26 +47,46 @@ fn import(place: &Place, asked: &ImportFrom, format: ImportFormat, columns: Opti
     let bar = progress_bar(&asked.file);
     let source = Source::open(&Whereabouts::of(place, &config)?)?;
     let moving = bar.clone();
-    let summary =
-        source.import(&config.fairshare, &asked.file, &question, Arc::new(move |bytes| moving.set_position(bytes)));
+    let summary = source.import(
+        &config.fairshare,
+        &asked.file,
+        &question,
+        Arc::new(move |bytes| moving.set_position(bytes)),
+    );
     bar.finish_and_clear();
     let summary = summary?;
     for reject in &summary.first_rejects {
-        let line = reject.line.map_or_else(String::new, |line| format!(", line {line}"));
-        tracing::warn!(row = reject.text, "{}{line}: set aside: {}", question.name, reject.reason);
+        let line = reject
+            .line
+            .map_or_else(String::new, |line| format!(", line {line}"));
+        tracing::warn!(
+            row = reject.text,
+            "{}{line}: set aside: {}",
+            question.name,
+            reject.reason
+        );
     }
     print(asked.format, &listing(&summary), &summary)
 }
 
 /// A bar on a terminal; nothing elsewhere.
 fn progress_bar(file: &Path) -> ProgressBar {
-    let bytes = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
+    let bytes = std::fs::metadata(file)
+        .ok()
+        .filter(std::fs::Metadata::is_file)
+        .map(|file| file.len());
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let (bar, template) = match bytes {
-        Some(bytes) => (ProgressBar::new(bytes), "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec}"),
-        None => (ProgressBar::new_spinner(), "{spinner} {bytes} {bytes_per_sec}"),
+        Some(bytes) => (
+            ProgressBar::new(bytes),
+            "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec}",
+        ),
+        None => (
+            ProgressBar::new_spinner(),
+            "{spinner} {bytes} {bytes_per_sec}",
+        ),
     };
     bar.enable_steady_tick(Duration::from_millis(200));
     bar.with_style(ProgressStyle::with_template(template).expect("the template is well-formed"))

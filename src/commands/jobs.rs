@@ -9,20 +9,32 @@ use takt_collector::api::{JobsQuestion, ListedRun};
 
 /// Lists runs, the newest first.
 pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
-    let question =
-        JobsQuestion { job_id: None, user: asked.user.clone(), state: asked.state.clone(), limit: asked.limit };
+    let question = JobsQuestion {
+        job_id: None,
+        user: asked.user.clone(),
+        state: asked.state.clone(),
+        limit: asked.limit,
+    };
     let runs = source(place)?.jobs(&question)?;
     print(asked.format, &listing(&runs), &runs)
 }
 
 /// Shows every run of one job.
 pub fn show(place: &Place, asked: &Job) -> Result<(), Failure> {
-    let question = JobsQuestion { job_id: Some(asked.id.clone()), limit: usize::MAX, ..JobsQuestion::default() };
+    let question = JobsQuestion {
+        job_id: Some(asked.id.clone()),
+        limit: usize::MAX,
+        ..JobsQuestion::default()
+    };
     let runs = source(place)?.jobs(&question)?;
     if runs.is_empty() {
         return Err(anyhow::anyhow!("no job {} is recorded", asked.id).into());
     }
-    let listing = if runs.len() == 1 { details(&runs[0]) } else { listing(&runs) };
+    let listing = if runs.len() == 1 {
+        details(&runs[0])
+    } else {
+        listing(&runs)
+    };
     print(asked.format, &listing, &runs)
 }
 
@@ -57,7 +69,9 @@ fn listing(runs: &[ListedRun]) -> Listing {
             number(run.cpus),
             number(run.gpus),
             run.node_list.clone().unwrap_or_default(),
-            waiting.as_ref().map_or_else(String::new, |waiting| waiting.reason.clone()),
+            waiting
+                .as_ref()
+                .map_or_else(String::new, |waiting| waiting.reason.clone()),
         ]);
     }
     listing
@@ -81,10 +95,26 @@ fn details(listed: &ListedRun) -> Listing {
         ("qos", text(&run.qos)),
         ("reservation", text(&run.reservation)),
         ("submit", instant(Some(run.submit))),
-        ("reason", waiting.as_ref().map_or_else(String::new, |waiting| waiting.reason.clone())),
-        ("it_waits_because", waiting.as_ref().map_or_else(String::new, |waiting| waiting.words.clone())),
-        ("reason_since", instant(waiting.as_ref().map(|waiting| waiting.since))),
-        ("expected_start", instant(waiting.as_ref().and_then(|waiting| waiting.expected_start))),
+        (
+            "reason",
+            waiting
+                .as_ref()
+                .map_or_else(String::new, |waiting| waiting.reason.clone()),
+        ),
+        (
+            "it_waits_because",
+            waiting
+                .as_ref()
+                .map_or_else(String::new, |waiting| waiting.words.clone()),
+        ),
+        (
+            "reason_since",
+            instant(waiting.as_ref().map(|waiting| waiting.since)),
+        ),
+        (
+            "expected_start",
+            instant(waiting.as_ref().and_then(|waiting| waiting.expected_start)),
+        ),
         ("eligible", instant(run.eligible)),
         ("start", instant(run.start)),
         ("end", instant(run.end)),

@@ -58,7 +58,9 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
 
 /// The exporter's runtime: one thread answers, the collectors that may block have their own.
 fn one_thread() -> std::io::Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
 }
 
 /// The data of a command that asks.
@@ -69,13 +71,22 @@ fn source(place: &Place) -> Result<Source, Failure> {
 
 /// Who keeps a data directory cannot look elsewhere for it.
 fn refuse_server(place: &Place, command: &str) -> Result<(), Failure> {
-    let error =
-        format!("takt {command} keeps a data directory itself; --server (TAKT_SERVER) is for commands that ask");
-    if place.server.is_some() { Err(anyhow::anyhow!(error)).usage() } else { Ok(()) }
+    let error = format!(
+        "takt {command} keeps a data directory itself; --server (TAKT_SERVER) is for commands that ask"
+    );
+    if place.server.is_some() {
+        Err(anyhow::anyhow!(error)).usage()
+    } else {
+        Ok(())
+    }
 }
 
 /// Prints a listing: the table and the CSV have the listing's cells, the JSON the values behind them.
-fn print<T: Serialize>(format: ListingFormat, listing: &Listing, values: &T) -> Result<(), Failure> {
+fn print<T: Serialize>(
+    format: ListingFormat,
+    listing: &Listing,
+    values: &T,
+) -> Result<(), Failure> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     match format {
         ListingFormat::Table => listing.write_table(&mut out)?,

@@ -20,9 +20,20 @@ struct Line {
 
 /// The picture of a range of values, `width` characters wide.
 pub fn plot(data: &QueryData, width: usize) -> String {
-    let lines: Vec<Line> = data.result.as_array().into_iter().flatten().map(line).collect();
-    let times = lines.iter().flat_map(|line| &line.points).map(|point| point.0);
-    let Some((from, to)) = bounds(times) else { return "no values\n".to_owned() };
+    let lines: Vec<Line> = data
+        .result
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(line)
+        .collect();
+    let times = lines
+        .iter()
+        .flat_map(|line| &line.points)
+        .map(|point| point.0);
+    let Some((from, to)) = bounds(times) else {
+        return "no values\n".to_owned();
+    };
     let mut out = String::new();
     if lines.len() <= CURVES {
         for line in &lines {
@@ -32,7 +43,10 @@ pub fn plot(data: &QueryData, width: usize) -> String {
         sparks(&lines, from, to, width, &mut out);
     }
     let (from, to) = (instant(from), instant(to));
-    out.push_str(&format!("{from}{to:>rest$}\n", rest = width.saturating_sub(from.len()).max(to.len() + 1)));
+    out.push_str(&format!(
+        "{from}{to:>rest$}\n",
+        rest = width.saturating_sub(from.len()).max(to.len() + 1)
+    ));
     out
 }
 
@@ -46,15 +60,26 @@ fn line(series: &Value) -> Line {
             name => pairs.push(format!("{name}=\"{value}\"")),
         }
     }
-    let name = if pairs.is_empty() && !metric.is_empty() { metric } else { format!("{metric}{{{}}}", pairs.join(",")) };
-    let points = series["values"].as_array().into_iter().flatten().filter_map(|point| {
-        let value = match point[1].as_str()? {
-            "+Inf" | "-Inf" | "NaN" => return None,
-            number => number.parse().ok()?,
-        };
-        Some((point[0].as_f64()?, value))
-    });
-    Line { name, points: points.collect() }
+    let name = if pairs.is_empty() && !metric.is_empty() {
+        metric
+    } else {
+        format!("{metric}{{{}}}", pairs.join(","))
+    };
+    let points = series["values"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|point| {
+            let value = match point[1].as_str()? {
+                "+Inf" | "-Inf" | "NaN" => return None,
+                number => number.parse().ok()?,
+            };
+            Some((point[0].as_f64()?, value))
+        });
+    Line {
+        name,
+        points: points.collect(),
+    }
 }
 
 fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
@@ -68,17 +93,25 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 fn columns(line: &Line, from: f64, to: f64, columns: usize) -> Vec<Option<f64>> {
     let mut sums = vec![(0.0, 0_u32); columns];
     for (at, value) in &line.points {
-        let share = if to > from { (at - from) / (to - from) } else { 0.0 };
+        let share = if to > from {
+            (at - from) / (to - from)
+        } else {
+            0.0
+        };
         let (sum, count) = &mut sums[((share * columns as f64) as usize).min(columns - 1)];
         *sum += value;
         *count += 1;
     }
-    sums.into_iter().map(|(sum, count)| (count > 0).then(|| sum / f64::from(count))).collect()
+    sums.into_iter()
+        .map(|(sum, count)| (count > 0).then(|| sum / f64::from(count)))
+        .collect()
 }
 
 /// A curve of dots, two in a character's width and four in its height.
 fn curve(line: &Line, from: f64, to: f64, width: usize, out: &mut String) {
-    let Some((least, most)) = bounds(line.points.iter().map(|point| point.1)) else { return };
+    let Some((least, most)) = bounds(line.points.iter().map(|point| point.1)) else {
+        return;
+    };
     let scale = [number(most), number(least)];
     let margin = scale.iter().map(String::len).max().unwrap_or(0);
     let dots = width.saturating_sub(margin + 2).max(10) * 2;
@@ -87,7 +120,11 @@ fn curve(line: &Line, from: f64, to: f64, width: usize, out: &mut String) {
     let mut before: Option<usize> = None;
     for (x, value) in columns(line, from, to, dots).into_iter().enumerate() {
         let Some(value) = value else { continue };
-        let share = if most > least { (value - least) / (most - least) } else { 0.5 };
+        let share = if most > least {
+            (value - least) / (most - least)
+        } else {
+            0.5
+        };
         let y = height - (share * height as f64).round() as usize;
         // Steep parts are joined, so that the eye can follow.
         let last = before.unwrap_or(y);
@@ -103,7 +140,10 @@ fn curve(line: &Line, from: f64, to: f64, width: usize, out: &mut String) {
             _ if row == ROWS - 1 => scale[1].as_str(),
             _ => "",
         };
-        let cells: String = cells.iter().map(|&dots| char::from_u32(0x2800 + u32::from(dots)).unwrap_or(' ')).collect();
+        let cells: String = cells
+            .iter()
+            .map(|&dots| char::from_u32(0x2800 + u32::from(dots)).unwrap_or(' '))
+            .collect();
         out.push_str(&format!("{label:>margin$} │{cells}\n"));
     }
 }
@@ -117,28 +157,55 @@ fn dot(x: usize, y: usize) -> u8 {
 /// A bar for each value between `least` and `most`, a gap where there is none.
 pub fn bars(values: impl IntoIterator<Item = Option<f64>>, least: f64, most: f64) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let share = |value: f64| if most > least { (value - least) / (most - least) } else { 0.5 };
+    let share = |value: f64| {
+        if most > least {
+            (value - least) / (most - least)
+        } else {
+            0.5
+        }
+    };
     let bar = |value: f64| BARS[((share(value) * 8.0) as usize).min(7)];
-    values.into_iter().map(|value| value.map_or(' ', bar)).collect()
+    values
+        .into_iter()
+        .map(|value| value.map_or(' ', bar))
+        .collect()
 }
 
 /// A line each, all on one scale, with the least, the greatest and the last value.
 fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
-    let all = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+    let all = lines
+        .iter()
+        .flat_map(|line| &line.points)
+        .map(|point| point.1);
     let (least, most) = bounds(all).unwrap_or((0.0, 0.0));
-    let names = lines.iter().take(MOST).map(|line| line.name.chars().count()).max().unwrap_or(0).min(width / 2);
+    let names = lines
+        .iter()
+        .take(MOST)
+        .map(|line| line.name.chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(width / 2);
     let bars = width.saturating_sub(names + 36).max(10);
-    out.push_str(&format!("{:names$} {:bars$} {:>10} {:>10} {:>10}\n", "", "", "min", "max", "last"));
+    out.push_str(&format!(
+        "{:names$} {:bars$} {:>10} {:>10} {:>10}\n",
+        "", "", "min", "max", "last"
+    ));
     for line in lines.iter().take(MOST) {
         let name: String = line.name.chars().take(names).collect();
         let picture = self::bars(columns(line, from, to, bars), least, most);
-        let (low, high) = bounds(line.points.iter().map(|point| point.1)).unwrap_or((f64::NAN, f64::NAN));
+        let (low, high) =
+            bounds(line.points.iter().map(|point| point.1)).unwrap_or((f64::NAN, f64::NAN));
         let last = line.points.last().map_or(f64::NAN, |point| point.1);
         let [low, high, last] = [low, high, last].map(number);
-        out.push_str(&format!("{name:names$} {picture} {low:>10} {high:>10} {last:>10}\n"));
+        out.push_str(&format!(
+            "{name:names$} {picture} {low:>10} {high:>10} {last:>10}\n"
+        ));
     }
     if lines.len() > MOST {
-        out.push_str(&format!("and {} series more; topk() chooses\n", lines.len() - MOST));
+        out.push_str(&format!(
+            "and {} series more; topk() chooses\n",
+            lines.len() - MOST
+        ));
     }
 }
 
@@ -149,14 +216,19 @@ pub fn number(x: f64) -> String {
         a if (1e-3..1e6).contains(&a) => {
             let places = (3 - a.log10().floor() as i32).clamp(0, 6) as usize;
             let text = format!("{x:.places$}");
-            if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+            if text.contains('.') {
+                text.trim_end_matches('0').trim_end_matches('.').to_owned()
+            } else {
+                text
+            }
         }
         _ => format!("{x:.3e}"),
     }
 }
 
 fn instant(seconds: f64) -> String {
-    jiff::Timestamp::from_second(seconds as i64).map_or_else(|_| seconds.to_string(), |at| at.to_string())
+    jiff::Timestamp::from_second(seconds as i64)
+        .map_or_else(|_| seconds.to_string(), |at| at.to_string())
 }
 
 #[cfg(test)]
@@ -166,10 +238,15 @@ mod tests {
 
     fn data(series: usize) -> QueryData {
         let series = (0..series).map(|n| {
-            let values: Vec<Value> = (0..5).map(|t| json!([t * 60, (t + n).to_string()])).collect();
+            let values: Vec<Value> = (0..5)
+                .map(|t| json!([t * 60, (t + n).to_string()]))
+                .collect();
             json!({"metric": {"__name__": "x", "n": n.to_string()}, "values": values})
         });
-        QueryData { result_type: "matrix".into(), result: series.collect() }
+        QueryData {
+            result_type: "matrix".into(),
+            result: series.collect(),
+        }
     }
 
     #[test]
@@ -178,10 +255,21 @@ mod tests {
         let lines: Vec<&str> = picture.lines().collect();
         assert_eq!(lines.len(), 1 + ROWS + 1, "{picture}");
         assert_eq!(lines[0], "x{n=\"0\"}");
-        assert!(lines[1].starts_with("4 │") && lines[ROWS].starts_with("0 │"), "{picture}");
-        let blank = |line: &str| line.chars().skip(3).take_while(|&c| c == '\u{2800}').count();
+        assert!(
+            lines[1].starts_with("4 │") && lines[ROWS].starts_with("0 │"),
+            "{picture}"
+        );
+        let blank = |line: &str| {
+            line.chars()
+                .skip(3)
+                .take_while(|&c| c == '\u{2800}')
+                .count()
+        };
         assert!(blank(lines[1]) > blank(lines[ROWS]), "{picture}");
-        assert!(lines[9].starts_with("1970-01-01T00:00:00Z") && lines[9].ends_with("1970-01-01T00:04:00Z"));
+        assert!(
+            lines[9].starts_with("1970-01-01T00:00:00Z")
+                && lines[9].ends_with("1970-01-01T00:04:00Z")
+        );
     }
 
     #[test]
@@ -189,15 +277,29 @@ mod tests {
         let picture = plot(&data(50), 100);
         assert_eq!(picture.lines().count(), 1 + MOST + 2, "{picture}");
         assert!(picture.contains("and 10 series more"));
-        assert!(picture.lines().nth(1).is_some_and(|line| line.starts_with("x{n=\"0\"}") && line.ends_with("4")));
+        assert!(
+            picture
+                .lines()
+                .nth(1)
+                .is_some_and(|line| line.starts_with("x{n=\"0\"}") && line.ends_with("4"))
+        );
     }
 
     #[test]
     fn there_may_be_nothing_to_show() {
         assert_eq!(plot(&data(0), 80), "no values\n");
         let one = json!([{"metric": {}, "values": [[1, "NaN"], [2, "7"], [3, "+Inf"]]}]);
-        let picture = plot(&QueryData { result_type: "matrix".into(), result: one }, 1);
+        let picture = plot(
+            &QueryData {
+                result_type: "matrix".into(),
+                result: one,
+            },
+            1,
+        );
         assert!(picture.starts_with("{}\n7 │"), "{picture}");
-        assert_eq!([0.0, 1.5, 1234.5678, 0.00012, 2.5e9].map(number), ["0", "1.5", "1235", "1.200e-4", "2.500e9"]);
+        assert_eq!(
+            [0.0, 1.5, 1234.5678, 0.00012, 2.5e9].map(number),
+            ["0", "1.5", "1235", "1.200e-4", "2.500e9"]
+        );
     }
 }

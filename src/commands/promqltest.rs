@@ -10,12 +10,17 @@ use takt_collector::query::promql::script::{self, Report};
 pub fn run(files: &[PathBuf]) -> Result<(), Failure> {
     let mut report = Report::default();
     for file in files {
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display())).usage()?;
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read {}", file.display()))
+            .usage()?;
         report.merge(script::run(&file.display().to_string(), &text));
     }
     writeln!(std::io::stdout(), "{report}")?;
     match report.failed.len() {
         0 => Ok(()),
-        failed => Err(Failure::Failed(anyhow!("{failed} of {} cases failed", report.passed + failed))),
+        failed => Err(Failure::Failed(anyhow!(
+            "{failed} of {} cases failed",
+            report.passed + failed
+        ))),
     }
 }

@@ -34,7 +34,10 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
     }
     let format = match asked.format {
         QueryFormat::Plot if answer.data.result_type == "matrix" => {
-            return show(&plot(&answer.data, terminal_size().map_or(100, |(width, _)| usize::from(width.0))));
+            return show(&plot(
+                &answer.data,
+                terminal_size().map_or(100, |(width, _)| usize::from(width.0)),
+            ));
         }
         QueryFormat::Plot => {
             let error = "--format plot shows a range; give --start, --end and --step, or a query such as up[1h]";
@@ -57,7 +60,11 @@ fn listing(data: &QueryData) -> Listing {
         "vector" | "matrix" => data.result.as_array().map_or(&[], Vec::as_slice),
         _ => &[],
     };
-    let names: BTreeSet<&str> = series.iter().flat_map(labels).map(|(name, _)| name).collect();
+    let names: BTreeSet<&str> = series
+        .iter()
+        .flat_map(labels)
+        .map(|(name, _)| name)
+        .collect();
     let mut rows = Vec::new();
     let mut row = |series: &Value, point: &Value| {
         let label = |name: &&str| text(&series["metric"][*name]);
@@ -70,17 +77,29 @@ fn listing(data: &QueryData) -> Listing {
         "vector" => series.iter().for_each(|one| row(one, &one["value"])),
         "matrix" => {
             for one in series {
-                one["values"].as_array().into_iter().flatten().for_each(|point| row(one, point));
+                one["values"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .for_each(|point| row(one, point));
             }
         }
         _ => row(&Value::Null, &data.result),
     }
-    let columns = ["time"].into_iter().chain(names.iter().copied()).chain(["value"]).map(str::to_owned);
+    let columns = ["time"]
+        .into_iter()
+        .chain(names.iter().copied())
+        .chain(["value"])
+        .map(str::to_owned);
     Listing::of(&columns.collect::<Vec<_>>(), rows)
 }
 
 fn labels(series: &Value) -> impl Iterator<Item = (&str, &Value)> {
-    series["metric"].as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
+    series["metric"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name.as_str(), value))
 }
 
 fn text(value: &Value) -> String {
@@ -98,7 +117,12 @@ mod tests {
 
     fn csv(result_type: &str, result: Value) -> String {
         let mut out = Vec::new();
-        listing(&QueryData { result_type: result_type.to_owned(), result }).write_csv(&mut out).unwrap();
+        listing(&QueryData {
+            result_type: result_type.to_owned(),
+            result,
+        })
+        .write_csv(&mut out)
+        .unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -110,7 +134,10 @@ mod tests {
             {"metric": {"node": "g01"}, "value": [1, "1"]},
             {"metric": {"job": "x"}, "value": [1, "NaN"]},
         ]);
-        assert_eq!(csv("vector", up), "time,job,node,value\n1,,g01,1\n1,x,,NaN\n");
+        assert_eq!(
+            csv("vector", up),
+            "time,job,node,value\n1,,g01,1\n1,x,,NaN\n"
+        );
         let matrix = json!([{"metric": {}, "values": [[1, "1"], [2, "+Inf"]]}]);
         assert_eq!(csv("matrix", matrix), "time,value\n1,1\n2,+Inf\n");
     }

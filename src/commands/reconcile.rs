@@ -37,25 +37,55 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
     let mut circumstances = circumstances(&source, &usage)?;
     for charge in &capacity.reservations_charged {
         // slurmctld names users without their accounts, and charges of a whole account are nobody's line.
-        let of = (charge.owner.account.clone(), charge.owner.user.clone().unwrap_or_default());
-        circumstances.entry(of).or_default().reserved_idle_cpu_seconds += charge.cpu_seconds;
+        let of = (
+            charge.owner.account.clone(),
+            charge.owner.user.clone().unwrap_or_default(),
+        );
+        circumstances
+            .entry(of)
+            .or_default()
+            .reserved_idle_cpu_seconds += charge.cpu_seconds;
     }
     let with_reservations = !capacity.reservations.is_empty();
     // Periods are whole local days, which sreport reads as such.
     let day = |instant: &str| instant.split('T').next().unwrap_or_default().to_owned();
-    let sreport =
-        one_thread()?.block_on(jobs::sreport(&config.jobs, &usage.timezone, &day(&usage.from), &day(&usage.to)))?;
-    let lines = reconcile(&ours(&usage, &capacity.report), &sreport, &circumstances, with_reservations);
+    let sreport = one_thread()?.block_on(jobs::sreport(
+        &config.jobs,
+        &usage.timezone,
+        &day(&usage.from),
+        &day(&usage.to),
+    ))?;
+    let lines = reconcile(
+        &ours(&usage, &capacity.report),
+        &sreport,
+        &circumstances,
+        with_reservations,
+    );
     let differ = lines.iter().filter(|line| line.difference != 0).count();
-    let shown: Vec<Line> = lines.into_iter().filter(|line| !asked.differences || line.difference != 0).collect();
-    tracing::info!(period_from = usage.from, period_to = usage.to, timezone = usage.timezone, differ, "compared");
+    let shown: Vec<Line> = lines
+        .into_iter()
+        .filter(|line| !asked.differences || line.difference != 0)
+        .collect();
+    tracing::info!(
+        period_from = usage.from,
+        period_to = usage.to,
+        timezone = usage.timezone,
+        differ,
+        "compared"
+    );
     print(asked.format, &listing(&shown), &shown)
 }
 
 fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
     let mut ours = BTreeMap::new();
     for row in &usage.rows {
-        let value = |at: usize| row.group.0.get(at).and_then(|(_, value)| value.clone()).unwrap_or_default();
+        let value = |at: usize| {
+            row.group
+                .0
+                .get(at)
+                .and_then(|(_, value)| value.clone())
+                .unwrap_or_default()
+        };
         let key = |resource: &str| Key {
             account: value(0),
             user: value(1),
@@ -64,8 +94,15 @@ fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
         };
         let figures = &row.figures;
         // sreport has no line for what was not used.
-        let used = [("cpu", figures.cpu_seconds), ("gres/gpu", figures.gpu_seconds.unwrap_or(0))];
-        ours.extend(used.into_iter().filter(|(_, seconds)| *seconds > 0).map(|(name, seconds)| (key(name), seconds)));
+        let used = [
+            ("cpu", figures.cpu_seconds),
+            ("gres/gpu", figures.gpu_seconds.unwrap_or(0)),
+        ];
+        ours.extend(
+            used.into_iter()
+                .filter(|(_, seconds)| *seconds > 0)
+                .map(|(name, seconds)| (key(name), seconds)),
+        );
     }
     for row in &capacity.rows {
         let parts = [
@@ -77,14 +114,24 @@ fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
             ("reported", row.reported),
         ];
         ours.extend(parts.into_iter().map(|(part, seconds)| {
-            (Key { resource: row.resource.clone(), part: part.to_owned(), ..Key::default() }, seconds)
+            (
+                Key {
+                    resource: row.resource.clone(),
+                    part: part.to_owned(),
+                    ..Key::default()
+                },
+                seconds,
+            )
         }));
     }
     ours
 }
 
 /// What of each user's runs may explain a difference.
-fn circumstances(source: &Source, usage: &UsageReport) -> Result<BTreeMap<(String, String), Circumstances>, Failure> {
+fn circumstances(
+    source: &Source,
+    usage: &UsageReport,
+) -> Result<BTreeMap<(String, String), Circumstances>, Failure> {
     const DAY: u32 = 86_400;
     let instant = |text: &str| {
         let instant: jiff::Timestamp = text.parse()?;
@@ -105,7 +152,12 @@ fn circumstances(source: &Source, usage: &UsageReport) -> Result<BTreeMap<(Strin
          GROUP BY ALL"
     ))?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let count = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0);
+    let count = |value: &Value| {
+        value
+            .as_u64()
+            .or_else(|| value.as_str()?.parse().ok())
+            .unwrap_or(0)
+    };
     let row = |row: &Vec<Value>| {
         let of = Circumstances {
             suspended_cpu_seconds: count(&row[2]),
@@ -133,9 +185,24 @@ fn listing(lines: &[Line]) -> Listing {
         Text("reason"),
     ]);
     for line in lines {
-        let Key { account, user, resource, part } = line.key.clone();
-        let numbers = [line.ours.to_string(), line.sreport.to_string(), line.difference.to_string()];
-        listing.push([account, user, resource, part].into_iter().chain(numbers).chain([line.reason.clone()]).collect());
+        let Key {
+            account,
+            user,
+            resource,
+            part,
+        } = line.key.clone();
+        let numbers = [
+            line.ours.to_string(),
+            line.sreport.to_string(),
+            line.difference.to_string(),
+        ];
+        listing.push(
+            [account, user, resource, part]
+                .into_iter()
+                .chain(numbers)
+                .chain([line.reason.clone()])
+                .collect(),
+        );
     }
     listing
 }

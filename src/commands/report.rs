@@ -42,8 +42,10 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
     match view {
         View::User => user = user.or_else(|| Some(user_name())),
         View::Account if account.is_none() => {
-            return Err(anyhow::anyhow!("whose sheet? (--account NAME; `takt report cluster` lists all accounts)"))
-                .usage();
+            return Err(anyhow::anyhow!(
+                "whose sheet? (--account NAME; `takt report cluster` lists all accounts)"
+            ))
+            .usage();
         }
         View::Cluster => (user, account) = (None, None),
         _ => {}
@@ -78,5 +80,7 @@ pub fn user_name() -> String {
     };
     let known = passwd.lines().find_map(of_id);
     // Users of a directory service are in no file.
-    known.or_else(|| std::env::var("USER").ok()).unwrap_or_else(|| id.to_string())
+    known
+        .or_else(|| std::env::var("USER").ok())
+        .unwrap_or_else(|| id.to_string())
 }

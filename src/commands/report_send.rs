@@ -17,11 +17,16 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
     let config = Config::load(place).usage()?;
     let email = match config.email.is_set() {
         true => config.email.clone(),
-        false if asked.dry_run => {
-            EmailConfig { server: "localhost".into(), from: "takt@localhost".into(), ..EmailConfig::default() }
-        }
+        false if asked.dry_run => EmailConfig {
+            server: "localhost".into(),
+            from: "takt@localhost".into(),
+            ..EmailConfig::default()
+        },
         false => {
-            return Err(anyhow::anyhow!("no mail server is configured ([email] server); --dry-run needs none")).usage();
+            return Err(anyhow::anyhow!(
+                "no mail server is configured ([email] server); --dry-run needs none"
+            ))
+            .usage();
         }
     };
     let mailer = Mailer::new(&email).context("email").usage()?;
@@ -30,23 +35,39 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         None => last_month()?,
     };
     let source = source(place)?;
-    let sheets = source.sheets(&dispatch::everybody(&month, asked.cluster.clone()), &config.accounting())?;
+    let sheets = source.sheets(
+        &dispatch::everybody(&month, asked.cluster.clone()),
+        &config.accounting(),
+    )?;
     let sent = source.sent_reports(&month, asked.cluster.as_deref())?;
-    let letters = due(&sheets, &sent, &config.reports, Timestamp::now().as_second());
+    let letters = due(
+        &sheets,
+        &sent,
+        &config.reports,
+        Timestamp::now().as_second(),
+    );
     if let Some(directory) = &asked.out {
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
     }
     let mut out = std::io::stdout();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     for letter in &letters {
         let mail = dispatch::mail(letter, &mailer, &email)?;
         match (&asked.out, asked.dry_run) {
             (Some(directory), true) => {
-                let to: String = letter.to.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+                let to: String = letter
+                    .to
+                    .chars()
+                    .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+                    .collect();
                 let stem = format!("{}-to-{to}", letter.file_stem());
                 let write = |ending: &str, bytes: &[u8]| {
                     let path = directory.join(format!("{stem}.{ending}"));
-                    fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
+                    fs::write(&path, bytes)
+                        .with_context(|| format!("cannot write {}", path.display()))
                 };
                 write("eml", &mailer.eml(&mail)?)?;
                 write("html", mail.html.as_deref().unwrap_or_default().as_bytes())?;
@@ -61,12 +82,19 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         }
     }
     if letters.is_empty() {
-        writeln!(std::io::stderr(), "nothing is due: nobody of {month} has an address, or all have the report")?;
+        writeln!(
+            std::io::stderr(),
+            "nothing is due: nobody of {month} has an address, or all have the report"
+        )?;
     }
     Ok(())
 }
 
 fn last_month() -> Result<String, Failure> {
     let today = jiff::Zoned::now().date();
-    Ok(today.first_of_month().checked_sub(1.day())?.strftime("%Y-%m").to_string())
+    Ok(today
+        .first_of_month()
+        .checked_sub(1.day())?
+        .strftime("%Y-%m")
+        .to_string())
 }

@@ -14,7 +14,10 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
     let dir = configuration(place, asked).usage()?.data_dir(place);
     let (place, asked) = (place.clone(), asked.clone());
     let source: server::Source = Arc::new(move || configuration(&place, &asked));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
         server::run(source, &dir, shutdown, |address, cluster| {

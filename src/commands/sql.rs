@@ -26,9 +26,23 @@ pub(super) fn show(format: ListingFormat, answer: &Rows) -> Result<(), Failure> 
             "the answer has more rows than are shown; LIMIT it, or raise sql.max_rows"
         );
     }
-    let values: Vec<Map<String, Value>> =
-        answer.rows.iter().map(|row| answer.columns.iter().cloned().zip(row.iter().cloned()).collect()).collect();
-    let cells = answer.rows.iter().map(|row| row.iter().map(text).collect()).collect();
+    let values: Vec<Map<String, Value>> = answer
+        .rows
+        .iter()
+        .map(|row| {
+            answer
+                .columns
+                .iter()
+                .cloned()
+                .zip(row.iter().cloned())
+                .collect()
+        })
+        .collect();
+    let cells = answer
+        .rows
+        .iter()
+        .map(|row| row.iter().map(text).collect())
+        .collect();
     print(format, &Listing::of(&answer.columns, cells), &values)
 }
 

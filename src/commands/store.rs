@@ -20,10 +20,17 @@ pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
         StoreCommand::Verify(asked) => {
             let damaged = source(place)?.verify()?;
             let cells = damaged.iter().map(|line| vec![line.clone()]).collect();
-            print(asked.format, &Listing::of(&["damaged".to_owned()], cells), &damaged)?;
+            print(
+                asked.format,
+                &Listing::of(&["damaged".to_owned()], cells),
+                &damaged,
+            )?;
             match damaged.len() {
                 0 => Ok(()),
-                count => Err(anyhow!("{count} damaged blocks; a query that meets one sets it aside by itself").into()),
+                count => Err(anyhow!(
+                    "{count} damaged blocks; a query that meets one sets it aside by itself"
+                )
+                .into()),
             }
         }
         StoreCommand::Seal(asked) => print_kept(asked.format, &keeper(place)?.seal()?),
@@ -36,14 +43,22 @@ fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
         (Some(node), _) => format!("{{node={}}}", serde_json::to_string(node)?),
         (None, Some(selector)) => selector.clone(),
         (None, None) => {
-            return Err(anyhow!("say what to delete: --node NAME, or --selector '{{node=\"g01\"}}'")).usage();
+            return Err(anyhow!(
+                "say what to delete: --node NAME, or --selector '{{node=\"g01\"}}'"
+            ))
+            .usage();
         }
     };
     if !asked.yes {
-        let error = anyhow!("this deletes every stored sample of {selector} for good; say --yes if that is meant");
+        let error = anyhow!(
+            "this deletes every stored sample of {selector} for good; say --yes if that is meant"
+        );
         return Err(error).usage();
     }
-    print_kept(asked.format, &keeper(place)?.delete(&DeleteQuestion { selector })?)
+    print_kept(
+        asked.format,
+        &keeper(place)?.delete(&DeleteQuestion { selector })?,
+    )
 }
 
 fn keeper(place: &Place) -> Result<SampleKeeper, Failure> {
@@ -62,7 +77,9 @@ fn stat_listing(stat: &Stat) -> Listing {
         Column::Number("bytes"),
         Column::Number("bytes a row"),
     ]);
-    let instant = |ms: i64| jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |at| at.to_string());
+    let instant = |ms: i64| {
+        jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |at| at.to_string())
+    };
     for block in &stat.blocks {
         listing.push(vec![
             block.resolution.clone(),
@@ -76,7 +93,16 @@ fn stat_listing(stat: &Stat) -> Listing {
         ]);
     }
     let (rows, bytes) = (stat.hot_samples, stat.hot_bytes);
-    let cells = ["hot", "hot.duckdb", "", "", &stat.series.to_string(), &rows.to_string(), &bytes.to_string(), ""];
+    let cells = [
+        "hot",
+        "hot.duckdb",
+        "",
+        "",
+        &stat.series.to_string(),
+        &rows.to_string(),
+        &bytes.to_string(),
+        "",
+    ];
     listing.push(cells.map(str::to_owned).to_vec());
     listing
 }
@@ -84,7 +110,9 @@ fn stat_listing(stat: &Stat) -> Listing {
 fn print_kept(format: ListingFormat, kept: &Kept) -> Result<(), Failure> {
     let mut listing = Listing::new(&[Column::Text("block"), Column::Text("what")]);
     for (names, what) in [(&kept.written, "written"), (&kept.removed, "removed")] {
-        names.iter().for_each(|name| listing.push(vec![name.clone(), what.to_owned()]));
+        names
+            .iter()
+            .for_each(|name| listing.push(vec![name.clone(), what.to_owned()]));
     }
     print(format, &listing, kept)
 }

@@ -21,22 +21,32 @@ const EXPORTER_STATE: &str = "exporter";
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
-    let address =
-        asked.exporter.web.listen_address.first().context("--web.listen-address: expected HOST:PORT").usage()?;
+    let address = asked
+        .exporter
+        .web
+        .listen_address
+        .first()
+        .context("--web.listen-address: expected HOST:PORT")
+        .usage()?;
     refuse_server(place, "up")?;
     let dir = Config::load(place).usage()?.data_dir(place);
-    let listener =
-        TcpListener::bind(address).with_context(|| format!("cannot listen on {address} for the exporter"))?;
+    let listener = TcpListener::bind(address)
+        .with_context(|| format!("cannot listen on {address} for the exporter"))?;
     let exporter_address = listener.local_addr()?;
     let source: server::Source = {
         let (place, asked) = (place.clone(), asked.clone());
         Arc::new(move || configuration(&place, &asked, &exporter_address.to_string()))
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
         let mut options = asked.exporter.clone();
-        options.state_directory.get_or_insert_with(|| dir.join(EXPORTER_STATE));
+        options
+            .state_directory
+            .get_or_insert_with(|| dir.join(EXPORTER_STATE));
         let exporter = spawn_exporter(&options, listener, shutdown.clone())?;
         let served = server::run(source, &dir, shutdown, |address, cluster| {
             welcome(address, exporter_address, cluster, &dir);
@@ -50,14 +60,30 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
 /// What the file says, and this machine's exporter as a target.
 fn configuration(place: &Place, asked: &Up, exporter_address: &str) -> anyhow::Result<Config> {
     let mut config = Config::load(place)?;
-    config.server.listen_address.clone_from(&asked.server_address);
+    config
+        .server
+        .listen_address
+        .clone_from(&asked.server_address);
     if place.config.is_none() || asked.interval_seconds.is_some() {
         config.scrape.interval_seconds = asked.interval_seconds.unwrap_or(INTERVAL_SECONDS);
-        config.scrape.timeout_seconds = config.scrape.timeout_seconds.min(config.scrape.interval_seconds);
+        config.scrape.timeout_seconds = config
+            .scrape
+            .timeout_seconds
+            .min(config.scrape.interval_seconds);
     }
-    let node = rustix::system::uname().nodename().to_string_lossy().split('.').next().unwrap_or("localhost").to_owned();
+    let node = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .split('.')
+        .next()
+        .unwrap_or("localhost")
+        .to_owned();
     let address = exporter_address.to_owned();
-    config.scrape.targets.push(TargetConfig { address, node, ..TargetConfig::default() });
+    config.scrape.targets.push(TargetConfig {
+        address,
+        node,
+        ..TargetConfig::default()
+    });
     config.validate()?;
     Ok(config)
 }
@@ -71,19 +97,27 @@ fn spawn_exporter(
     let exporter = Exporter::new(options)?;
     listener.set_nonblocking(true)?;
     let runtime = one_thread()?;
-    let thread = std::thread::Builder::new().name("takt-exporter".to_owned()).spawn(move || {
-        let stopped = async move { drop(shutdown.wait_for(|asked| *asked).await) };
-        let serve = async {
-            exporter.serve(tokio::net::TcpListener::from_std(listener)?, stopped).await.map_err(anyhow::Error::from)
-        };
-        if let Err(error) = runtime.block_on(serve) {
-            tracing::error!(error = format!("{error:#}"), "the exporter stopped");
-        }
-    })?;
+    let thread = std::thread::Builder::new()
+        .name("takt-exporter".to_owned())
+        .spawn(move || {
+            let stopped = async move { drop(shutdown.wait_for(|asked| *asked).await) };
+            let serve = async {
+                exporter
+                    .serve(tokio::net::TcpListener::from_std(listener)?, stopped)
+                    .await
+                    .map_err(anyhow::Error::from)
+            };
+            if let Err(error) = runtime.block_on(serve) {
+                tracing::error!(error = format!("{error:#}"), "the exporter stopped");
+            }
+        })?;
     Ok(thread)
 }
 
-#[expect(clippy::print_stdout, reason = "where to look is this command's answer")]
+#[expect(
+    clippy::print_stdout,
+    reason = "where to look is this command's answer"
+)]
 fn welcome(address: SocketAddr, exporter: SocketAddr, cluster: &str, dir: &Path) {
     println!(
         "takt watches this machine, cluster {cluster}.\n\n\

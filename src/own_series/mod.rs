@@ -20,7 +20,13 @@ use tokio::sync::watch;
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// What is written of the server's metrics; those of requests and the runtime stay on its page.
-const SELECTED: [&str; 5] = ["takt_alerts_", "takt_collector_", "takt_notifications_", "takt_server_", "takt_store_"];
+const SELECTED: [&str; 5] = [
+    "takt_alerts_",
+    "takt_collector_",
+    "takt_notifications_",
+    "takt_server_",
+    "takt_store_",
+];
 
 /// What the series are made from.
 pub struct OwnSeries {
@@ -43,9 +49,16 @@ impl OwnSeries {
         let mut pause = tokio::time::interval(INTERVAL);
         loop {
             pause.tick().await;
-            let status = self.polls.as_ref().map(|polls| polls.borrow().clone()).unwrap_or_default();
-            let (store, registry, cluster) =
-                (Arc::clone(&self.store), Arc::clone(&self.registry), self.cluster.clone());
+            let status = self
+                .polls
+                .as_ref()
+                .map(|polls| polls.borrow().clone())
+                .unwrap_or_default();
+            let (store, registry, cluster) = (
+                Arc::clone(&self.store),
+                Arc::clone(&self.registry),
+                self.cluster.clone(),
+            );
             let address = self.address;
             let row = tokio::task::spawn_blocking(move || {
                 let now = Timestamp::from(SystemTime::now());
@@ -55,7 +68,11 @@ impl OwnSeries {
                     Ok(scheduler) => row.extend(slurm::series(&scheduler, &status, now)),
                     Err(error) => tracing::warn!(%error, "cannot tell of Slurm"),
                 }
-                let own = [("job", "takt-server".to_owned()), ("instance", address.to_string()), ("cluster", cluster)];
+                let own = [
+                    ("job", "takt-server".to_owned()),
+                    ("instance", address.to_string()),
+                    ("cluster", cluster),
+                ];
                 for (labels, _) in &mut row {
                     own.iter().for_each(|(name, value)| labels.set(name, value));
                 }
@@ -84,7 +101,9 @@ fn of_registry(registry: &Registry) -> Row {
     while let Ok(Some(line)) = page.next_line(b"") {
         let Line::Sample(sample) = line else { continue };
         if let Ok(labels) = sample.labels()
-            && SELECTED.iter().any(|prefix| labels.metric().starts_with(prefix))
+            && SELECTED
+                .iter()
+                .any(|prefix| labels.metric().starts_with(prefix))
             && !labels.metric().ends_with("_bucket")
         {
             row.push((labels, sample.value));
@@ -95,14 +114,26 @@ fn of_registry(registry: &Registry) -> Row {
 
 /// Room on the disk of the data: what is free for Takt, and all of it.
 fn of_disk(path: &PathBuf) -> Row {
-    let Ok(disk) = rustix::fs::statvfs(path) else { return Row::new() };
+    let Ok(disk) = rustix::fs::statvfs(path) else {
+        return Row::new();
+    };
     let bytes = |blocks: u64| (blocks * disk.f_frsize) as f64;
     vec![
-        (named("takt_store_disk_free_bytes", &[]), bytes(disk.f_bavail)),
-        (named("takt_store_disk_size_bytes", &[]), bytes(disk.f_blocks)),
+        (
+            named("takt_store_disk_free_bytes", &[]),
+            bytes(disk.f_bavail),
+        ),
+        (
+            named("takt_store_disk_size_bytes", &[]),
+            bytes(disk.f_blocks),
+        ),
     ]
 }
 
 fn named(metric: &str, labels: &[(&str, &str)]) -> Labels {
-    labels.iter().copied().chain([(METRIC_NAME, metric)]).collect()
+    labels
+        .iter()
+        .copied()
+        .chain([(METRIC_NAME, metric)])
+        .collect()
 }

@@ -12,7 +12,10 @@ const TOLD_SECONDS: i64 = 3600;
 
 /// Whether slurmctld answered: where it does, it tells who waits, if nobody does. slurmdbd answers without it too.
 fn controller_answers(status: &PollStatus) -> bool {
-    let asked = matches!(status.state, PollState::Ok | PollState::NoAccounting | PollState::DatabaseDown);
+    let asked = matches!(
+        status.state,
+        PollState::Ok | PollState::NoAccounting | PollState::DatabaseDown
+    );
     asked && status.pending.is_some()
 }
 
@@ -26,14 +29,26 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
     if controller_answers(status) {
         row.extend(nodes(now, status));
         if let Some(start) = now.last_start {
-            row.push((named("takt_slurm_last_start_timestamp_seconds", &[]), start as f64));
+            row.push((
+                named("takt_slurm_last_start_timestamp_seconds", &[]),
+                start as f64,
+            ));
         }
-        for Pending { partition, reason, jobs } in status.pending.iter().flatten() {
+        for Pending {
+            partition,
+            reason,
+            jobs,
+        } in status.pending.iter().flatten()
+        {
             let labels = [("partition", partition.as_str()), ("reason", reason)];
             row.push((named("takt_slurm_jobs_pending", &labels), *jobs as f64));
         }
     }
-    row.extend(now.interactive.iter().map(|job| (named("takt_slurm_job_interactive", &[("jobid", job)]), 1.0)));
+    row.extend(
+        now.interactive
+            .iter()
+            .map(|job| (named("takt_slurm_job_interactive", &[("jobid", job)]), 1.0)),
+    );
     row.extend(maintenance(now));
     row.extend(failures(now, at));
     row
@@ -48,18 +63,27 @@ fn daemons(status: &PollStatus) -> Row {
         PollState::NoAccounting | PollState::ControllerDown => &[controller],
         _ => &[],
     };
-    told.iter().map(|(daemon, up)| (named("takt_slurm_up", &[("daemon", daemon)]), *up)).collect()
+    told.iter()
+        .map(|(daemon, up)| (named("takt_slurm_up", &[("daemon", daemon)]), *up))
+        .collect()
 }
 
 fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
-    let told: BTreeMap<&str, &Node> = status.nodes.iter().flatten().map(|node| (node.node.as_str(), node)).collect();
+    let told: BTreeMap<&str, &Node> = status
+        .nodes
+        .iter()
+        .flatten()
+        .map(|node| (node.node.as_str(), node))
+        .collect();
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let mut idle: BTreeMap<&str, u64> = BTreeMap::new();
     let mut row = Row::new();
     for (node, state, reason) in &now.nodes {
         let effect = effect_of(state);
         let base = state.split(['+', ' ']).next().unwrap_or_default();
-        let base = base.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_lowercase();
+        let base = base
+            .trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
+            .to_lowercase();
         // A node that is idle because it is drained takes no job.
         let shown = match effect {
             Some(Effect::Down) => "unavailable".to_owned(),
@@ -74,9 +98,15 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
         if effect == Some(Effect::Down) {
             let mut labels = named(
                 "takt_slurm_node_unavailable",
-                &[("node", node), ("state", state), ("reason", reason.as_deref().unwrap_or_default())],
+                &[
+                    ("node", node),
+                    ("state", state),
+                    ("reason", reason.as_deref().unwrap_or_default()),
+                ],
             );
-            if let Some((by, since)) = told.and_then(|told| told.reason_by.as_ref().zip(told.reason_at)) {
+            if let Some((by, since)) =
+                told.and_then(|told| told.reason_by.as_ref().zip(told.reason_at))
+            {
                 labels.set("by", by);
                 let since = jiff::Timestamp::from_second(since).unwrap_or_default();
                 labels.set("since", &since.to_string());
@@ -85,11 +115,20 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
         }
     }
     row.extend(idle.into_iter().map(|(partition, nodes)| {
-        (named("takt_slurm_partition_idle_nodes", &[("partition", partition)]), nodes as f64)
+        (
+            named(
+                "takt_slurm_partition_idle_nodes",
+                &[("partition", partition)],
+            ),
+            nodes as f64,
+        )
     }));
-    row.extend(
-        counts.into_iter().map(|(state, nodes)| (named("takt_slurm_nodes", &[("state", &state)]), nodes as f64)),
-    );
+    row.extend(counts.into_iter().map(|(state, nodes)| {
+        (
+            named("takt_slurm_nodes", &[("state", &state)]),
+            nodes as f64,
+        )
+    }));
     row
 }
 
@@ -114,13 +153,20 @@ fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
             *by_node.entry(node).or_default() += 1;
         }
         if job.end > at.whole_seconds() - TOLD_SECONDS {
-            let labels = [("jobid", job.job_id.as_str()), ("user", &job.user), ("node", list)];
+            let labels = [
+                ("jobid", job.job_id.as_str()),
+                ("user", &job.user),
+                ("node", list),
+            ];
             row.push((named("takt_slurm_job_node_failure", &labels), 1.0));
         }
     }
-    row.extend(
-        by_node.into_iter().map(|(node, jobs)| (named("takt_slurm_node_failures_1d", &[("node", &node)]), jobs as f64)),
-    );
+    row.extend(by_node.into_iter().map(|(node, jobs)| {
+        (
+            named("takt_slurm_node_failures_1d", &[("node", &node)]),
+            jobs as f64,
+        )
+    }));
     row
 }
 
@@ -163,16 +209,30 @@ mod tests {
             reason_at: by.map(|_| 1_700_000_000),
             ..Node::default()
         };
-        let nodes =
-            vec![told("g1", &["all", "gpu"], None), told("g2", &["gpu"], None), told("g3", &["big"], Some("ann"))];
-        let status = PollStatus { state, pending, nodes: Some(nodes), ..PollStatus::default() };
+        let nodes = vec![
+            told("g1", &["all", "gpu"], None),
+            told("g2", &["gpu"], None),
+            told("g3", &["big"], Some("ann")),
+        ];
+        let status = PollStatus {
+            state,
+            pending,
+            nodes: Some(nodes),
+            ..PollStatus::default()
+        };
         let row = series(&now, &status, Timestamp::from_seconds(10_000));
-        row.into_iter().map(|(labels, value)| format!("{labels} {value}")).collect()
+        row.into_iter()
+            .map(|(labels, value)| format!("{labels} {value}"))
+            .collect()
     }
 
     #[test]
     fn slurm_in_series() {
-        let pending = Some(vec![Pending { partition: "gpu".to_owned(), reason: "Resources".to_owned(), jobs: 3 }]);
+        let pending = Some(vec![Pending {
+            partition: "gpu".to_owned(),
+            reason: "Resources".to_owned(),
+            jobs: 3,
+        }]);
         assert_eq!(
             shown(PollState::Ok, pending.clone()),
             [
@@ -196,15 +256,28 @@ mod tests {
                 r#"takt_slurm_node_failures_1d{node="g2"} 2"#,
             ]
         );
-        for down in [shown(PollState::ControllerDown, pending.clone()), shown(PollState::Ok, None)] {
+        for down in [
+            shown(PollState::ControllerDown, pending.clone()),
+            shown(PollState::Ok, None),
+        ] {
             assert_eq!(down[0], r#"takt_slurm_up{daemon="slurmctld"} 0"#);
             assert!(
-                down.iter().all(|line| !line.contains("takt_slurm_nodes") && !line.contains("pending")),
+                down.iter()
+                    .all(|line| !line.contains("takt_slurm_nodes") && !line.contains("pending")),
                 "{down:?}"
             );
         }
         let database = shown(PollState::DatabaseDown, pending);
-        assert_eq!(database[..2], [r#"takt_slurm_up{daemon="slurmctld"} 1"#, r#"takt_slurm_up{daemon="slurmdbd"} 0"#]);
-        assert!(shown(PollState::NoSlurm, None).is_empty() && shown(PollState::Waiting, None).is_empty());
+        assert_eq!(
+            database[..2],
+            [
+                r#"takt_slurm_up{daemon="slurmctld"} 1"#,
+                r#"takt_slurm_up{daemon="slurmdbd"} 0"#
+            ]
+        );
+        assert!(
+            shown(PollState::NoSlurm, None).is_empty()
+                && shown(PollState::Waiting, None).is_empty()
+        );
     }
 }

@@ -68,22 +68,45 @@ impl AlertsView {
     /// What the engine knows to fire at `now`: the worst first, then the newest.
     pub fn firing(engine: &Engine, cluster: &str, now: Timestamp) -> Self {
         let suppressed = engine.router().suppressed(now);
-        let firing = engine.router().alerts().iter().filter(|(_, alert)| !alert.is_resolved(now));
+        let firing = engine
+            .router()
+            .alerts()
+            .iter()
+            .filter(|(_, alert)| !alert.is_resolved(now));
         let mut firing: Vec<_> = firing.collect();
-        let rank =
-            |alert: &Alert| WORST_FIRST.iter().position(|severity| Some(*severity) == alert.labels.get("severity"));
+        let rank = |alert: &Alert| {
+            WORST_FIRST
+                .iter()
+                .position(|severity| Some(*severity) == alert.labels.get("severity"))
+        };
         firing.sort_by_key(|(_, alert)| (rank(alert).unwrap_or(3), Reverse(alert.starts_at)));
         let more = firing.len().saturating_sub(MOST);
-        let view = |(fingerprint, alert): &(_, &Alert)| AlertView::of(fingerprint, alert, &suppressed(alert));
+        let view = |(fingerprint, alert): &(_, &Alert)| {
+            AlertView::of(fingerprint, alert, &suppressed(alert))
+        };
         let alerts = firing.iter().take(MOST).map(view);
         let alerts = alerts.collect();
-        Self { cluster: cluster.to_owned(), now: instant(now), alerts, more, ended: Vec::new(), ended_days: ENDED_DAYS }
+        Self {
+            cluster: cluster.to_owned(),
+            now: instant(now),
+            alerts,
+            more,
+            ended: Vec::new(),
+            ended_days: ENDED_DAYS,
+        }
     }
 
     /// The same, and what is over.
     pub fn with_ended(mut self, ended: Vec<EndedAlert>) -> Self {
-        let mut placed: BTreeSet<String> = self.alerts.iter().map(|alert| alert.fingerprint.clone()).collect();
-        self.ended = ended.into_iter().map(|one| EndedView::of(one, |place| placed.insert(place.to_owned()))).collect();
+        let mut placed: BTreeSet<String> = self
+            .alerts
+            .iter()
+            .map(|alert| alert.fingerprint.clone())
+            .collect();
+        self.ended = ended
+            .into_iter()
+            .map(|one| EndedView::of(one, |place| placed.insert(place.to_owned())))
+            .collect();
         self
     }
 
@@ -92,7 +115,9 @@ impl AlertsView {
     /// # Errors
     /// Only where the template asks for something that its values have not.
     pub fn render(&self) -> Result<String, minijinja::Error> {
-        TEMPLATES.get_template("alerts.html")?.render(context! { ..minijinja::Value::from_serialize(self) })
+        TEMPLATES
+            .get_template("alerts.html")?
+            .render(context! { ..minijinja::Value::from_serialize(self) })
     }
 }
 
@@ -103,13 +128,20 @@ impl EndedView {
         let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
         let lasted = jiff::SignedDuration::from_secs((to.0 - from.0 + 500) / 1000);
         Self {
-            fingerprint: if is_free(&fingerprint) { fingerprint } else { String::new() },
+            fingerprint: if is_free(&fingerprint) {
+                fingerprint
+            } else {
+                String::new()
+            },
             name,
             severity,
             from: instant(from),
             to: instant(to),
             lasted: format!("{lasted:#}"),
-            labels: labels.into_iter().filter(|(name, _)| !TITLE.contains(&name.as_str())).collect(),
+            labels: labels
+                .into_iter()
+                .filter(|(name, _)| !TITLE.contains(&name.as_str()))
+                .collect(),
         }
     }
 }
@@ -119,18 +151,35 @@ impl AlertView {
         let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
         let mut untold = why.muted_by.clone();
         untold.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
-        untold.extend(why.inhibited_by.map(|_| "explained by another alert".to_owned()));
-        let words = alert.annotations.iter().filter(|(name, _)| *name != "summary");
-        let labels = alert.labels.iter().filter(|(name, _)| !TITLE.contains(name));
+        untold.extend(
+            why.inhibited_by
+                .map(|_| "explained by another alert".to_owned()),
+        );
+        let words = alert
+            .annotations
+            .iter()
+            .filter(|(name, _)| *name != "summary");
+        let labels = alert
+            .labels
+            .iter()
+            .filter(|(name, _)| !TITLE.contains(name));
         Self {
             fingerprint: fingerprint.to_string(),
             name: label("alertname"),
             severity: label("severity"),
-            summary: alert.annotations.get("summary").cloned().unwrap_or_default(),
+            summary: alert
+                .annotations
+                .get("summary")
+                .cloned()
+                .unwrap_or_default(),
             since: instant(alert.starts_at),
             untold: untold.join(", "),
-            words: words.map(|(name, text)| (name.replace('_', " "), text.clone())).collect(),
-            labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            words: words
+                .map(|(name, text)| (name.replace('_', " "), text.clone()))
+                .collect(),
+            labels: labels
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
         }
     }
 }

@@ -8,7 +8,9 @@ use takt_collector::accounting::UsageReport;
 use takt_collector::api::{self, Problem, UsageQuestion};
 use takt_collector::jobs::JobRun;
 use takt_collector::scrape::TargetStatus;
-use takt_collector::store::{FairsharePoint, Health, JobFilter, Matcher, Records, SeriesData, Store, StoreError};
+use takt_collector::store::{
+    FairsharePoint, Health, JobFilter, Matcher, Records, SeriesData, Store, StoreError,
+};
 use takt_model::{Labels, Timestamp};
 
 /// Everything the page shows, before it is rounded and worded.
@@ -93,12 +95,21 @@ const CPU_WINDOW: Duration = Duration::from_secs(120);
 /// When the store does not answer.
 pub fn gather(store: &Store, around: &Surroundings) -> Result<Facts, StoreError> {
     let now = Timestamp::from(SystemTime::now());
-    let zoned = jiff::Timestamp::from_millisecond(now.0).unwrap_or_default().to_zoned(around.zone.clone());
+    let zoned = jiff::Timestamp::from_millisecond(now.0)
+        .unwrap_or_default()
+        .to_zoned(around.zone.clone());
     let month_name = zoned.strftime("%B %Y").to_string();
-    let known = Records::of(store.database()).clusters()?.iter().any(|known| known.cluster == around.cluster);
+    let known = Records::of(store.database())
+        .clusters()?
+        .iter()
+        .any(|known| known.cluster == around.cluster);
     let mut health = health(store, around, now);
     // Before the first record there is nothing to ask for.
-    let month = if known { month(store, around).map(Some) } else { Ok(None) };
+    let month = if known {
+        month(store, around).map(Some)
+    } else {
+        Ok(None)
+    };
     let month = month.unwrap_or_else(|problem| {
         health.push((false, format!("usage of the month: {problem}")));
         None
@@ -128,17 +139,29 @@ fn month(store: &Store, around: &Surroundings) -> Result<UsageReport, Problem> {
 /// The users of this cluster by fair share as it was last noted, the best first: a page must not read every run.
 fn fairshare(store: &Store, around: &Surroundings) -> Result<Vec<FairsharePoint>, StoreError> {
     let records = Records::of(store.database());
-    let Some(noted) = records.fairshare_noted(&around.cluster)? else { return Ok(Vec::new()) };
+    let Some(noted) = records.fairshare_noted(&around.cluster)? else {
+        return Ok(Vec::new());
+    };
     let mut points = records.fairshare_history(&around.cluster, None, None, noted)?;
     points.retain(|point| point.user.is_some());
-    points.sort_by(|a, b| b.fair_share.unwrap_or(0.0).total_cmp(&a.fair_share.unwrap_or(0.0)));
+    points.sort_by(|a, b| {
+        b.fair_share
+            .unwrap_or(0.0)
+            .total_cmp(&a.fair_share.unwrap_or(0.0))
+    });
     Ok(points)
 }
 
-fn nodes(store: &Store, targets: &[TargetStatus], now: Timestamp) -> Result<Vec<NodeFacts>, StoreError> {
+fn nodes(
+    store: &Store,
+    targets: &[TargetStatus],
+    now: Timestamp,
+) -> Result<Vec<NodeFacts>, StoreError> {
     let mut nodes: BTreeMap<String, NodeFacts> = BTreeMap::new();
     for target in targets {
-        let node = nodes.entry(target.labels.get("node").unwrap_or(&target.url).to_owned()).or_default();
+        let node = nodes
+            .entry(target.labels.get("node").unwrap_or(&target.url).to_owned())
+            .or_default();
         node.trouble = node.trouble.take().or_else(|| target.error.clone());
     }
     let latest = |metric: &str| store.instant(&[Matcher::metric(metric)], now, LOOKBACK);
@@ -154,7 +177,10 @@ fn nodes(store: &Store, targets: &[TargetStatus], now: Timestamp) -> Result<Vec<
     for (node, gpus) in gpus(&latest)? {
         nodes.entry(node).or_default().gpus = gpus;
     }
-    Ok(nodes.into_iter().map(|(name, node)| NodeFacts { name, ..node }).collect())
+    Ok(nodes
+        .into_iter()
+        .map(|(name, node)| NodeFacts { name, ..node })
+        .collect())
 }
 
 /// The place of one reading.
@@ -170,7 +196,8 @@ fn gpus(
     };
     for series in latest("takt_gpu_up")? {
         let gpu = gpus.entry(key(&series.labels)).or_default();
-        gpu.trouble = (value(&series) == 0.0).then(|| series.labels.get("reason").unwrap_or("down").to_owned());
+        gpu.trouble = (value(&series) == 0.0)
+            .then(|| series.labels.get("reason").unwrap_or("down").to_owned());
     }
     for series in latest("takt_gpu_info")? {
         let gpu = gpus.entry(key(&series.labels)).or_default();
@@ -178,10 +205,18 @@ fn gpus(
         gpu.model = series.labels.get("model").unwrap_or_default().to_owned();
     }
     let readings: [(&str, Field); 5] = [
-        ("takt_gpu_utilization_ratio", |gpu| &mut gpu.utilization_ratio),
-        ("takt_gpu_memory_used_bytes", |gpu| &mut gpu.memory_used_bytes),
-        ("takt_gpu_memory_total_bytes", |gpu| &mut gpu.memory_total_bytes),
-        ("takt_gpu_temperature_celsius", |gpu| &mut gpu.temperature_celsius),
+        ("takt_gpu_utilization_ratio", |gpu| {
+            &mut gpu.utilization_ratio
+        }),
+        ("takt_gpu_memory_used_bytes", |gpu| {
+            &mut gpu.memory_used_bytes
+        }),
+        ("takt_gpu_memory_total_bytes", |gpu| {
+            &mut gpu.memory_total_bytes
+        }),
+        ("takt_gpu_temperature_celsius", |gpu| {
+            &mut gpu.temperature_celsius
+        }),
         ("takt_gpu_power_watts", |gpu| &mut gpu.power_watts),
     ];
     for (metric, field) in readings {
@@ -200,45 +235,76 @@ fn gpus(
     }
     for series in latest("takt_gpu_process_memory_used_bytes")? {
         let label = |name| series.labels.get(name).unwrap_or_default();
-        gpus.entry(key(&series.labels)).or_default().commands.push(format!("{}: {}", label("user"), label("command")));
+        gpus.entry(key(&series.labels))
+            .or_default()
+            .commands
+            .push(format!("{}: {}", label("user"), label("command")));
     }
     let mut by_node: BTreeMap<String, Vec<GpuFacts>> = BTreeMap::new();
     for ((node, uuid), gpu) in gpus {
-        by_node.entry(node).or_default().push(GpuFacts { uuid, ..gpu });
+        by_node
+            .entry(node)
+            .or_default()
+            .push(GpuFacts { uuid, ..gpu });
     }
     let order = |gpu: &GpuFacts| (gpu.index.parse().unwrap_or(u32::MAX), gpu.uuid.clone());
-    by_node.values_mut().for_each(|gpus| gpus.sort_by_key(order));
+    by_node
+        .values_mut()
+        .for_each(|gpus| gpus.sort_by_key(order));
     Ok(by_node)
 }
 
 /// The share of the last minutes in which each node's CPUs were not idle.
 fn cpu_busy(store: &Store, now: Timestamp) -> Result<BTreeMap<String, f64>, StoreError> {
-    let idle = [Matcher::metric("node_cpu_seconds_total"), Matcher::equal("mode", "idle")];
+    let idle = [
+        Matcher::metric("node_cpu_seconds_total"),
+        Matcher::equal("mode", "idle"),
+    ];
     let mut idle_and_all: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for series in store.range(&idle, now.minus(CPU_WINDOW), now)? {
-        let readings: Vec<_> = series.samples.iter().filter(|sample| sample.value.is_finite()).collect();
-        if let (Some(first), Some(last), Some(node)) = (readings.first(), readings.last(), series.labels.get("node")) {
+        let readings: Vec<_> = series
+            .samples
+            .iter()
+            .filter(|sample| sample.value.is_finite())
+            .collect();
+        if let (Some(first), Some(last), Some(node)) =
+            (readings.first(), readings.last(), series.labels.get("node"))
+        {
             let (idle, all) = idle_and_all.entry(node.to_owned()).or_default();
             *idle += (last.value - first.value).max(0.0);
             *all += (last.at.0 - first.at.0) as f64 / 1e3;
         }
     }
-    let busy =
-        |(node, (idle, all)): (String, (f64, f64))| (all > 0.0).then(|| (node, (1.0 - idle / all).clamp(0.0, 1.0)));
+    let busy = |(node, (idle, all)): (String, (f64, f64))| {
+        (all > 0.0).then(|| (node, (1.0 - idle / all).clamp(0.0, 1.0)))
+    };
     Ok(idle_and_all.into_iter().filter_map(busy).collect())
 }
 
 fn by_node(series: &[SeriesData]) -> impl Iterator<Item = (String, f64)> {
-    series.iter().filter_map(|series| Some((series.labels.get("node")?.to_owned(), value(series))))
+    series
+        .iter()
+        .filter_map(|series| Some((series.labels.get("node")?.to_owned(), value(series))))
 }
 
 /// The value of an instant's series, which has exactly one.
 fn value(series: &SeriesData) -> f64 {
-    series.samples.last().map_or(f64::NAN, |sample| sample.value)
+    series
+        .samples
+        .last()
+        .map_or(f64::NAN, |sample| sample.value)
 }
 
 fn queue(store: &Store, around: &Surroundings) -> Result<Option<QueueFacts>, StoreError> {
-    let states = ["PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"].map(str::to_owned).to_vec();
+    let states = [
+        "PENDING",
+        "RUNNING",
+        "SUSPENDED",
+        "CONFIGURING",
+        "COMPLETING",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     let mut runs = Records::of(store.database()).jobs(&JobFilter {
         cluster: Some(around.cluster.clone()),
         states,
@@ -250,15 +316,26 @@ fn queue(store: &Store, around: &Surroundings) -> Result<Option<QueueFacts>, Sto
     let pending = runs.iter().filter(|run| run.start.is_none()).count();
     let running = runs.len() - pending;
     runs.sort_by_key(|run| run.start.is_some());
-    Ok(Some(QueueFacts { running, pending, runs }))
+    Ok(Some(QueueFacts {
+        running,
+        pending,
+        runs,
+    }))
 }
 
 fn health(store: &Store, around: &Surroundings, now: Timestamp) -> Vec<(bool, String)> {
     let mut checks = Vec::new();
-    let failing = around.targets.iter().filter(|target| target.error.is_some()).count();
+    let failing = around
+        .targets
+        .iter()
+        .filter(|target| target.error.is_some())
+        .count();
     checks.push(match around.targets.len() {
         0 => (false, "no exporter is configured".to_owned()),
-        all => (failing == 0, format!("{} of {all} exporters answer", all - failing)),
+        all => (
+            failing == 0,
+            format!("{} of {all} exporters answer", all - failing),
+        ),
     });
     checks.push(match &*store.health().borrow() {
         Health::Writing => {
@@ -271,7 +348,11 @@ fn health(store: &Store, around: &Surroundings, now: Timestamp) -> Vec<(bool, St
     for damaged in store.database().damaged() {
         checks.push((
             false,
-            format!("a damaged file was set aside as {}: {}", damaged.moved_to.display(), damaged.reason),
+            format!(
+                "a damaged file was set aside as {}: {}",
+                damaged.moved_to.display(),
+                damaged.reason
+            ),
         ));
     }
     checks.extend(around.scheduler.clone());

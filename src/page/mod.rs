@@ -16,8 +16,12 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut templates = Environment::new();
     templates.set_auto_escape_callback(|_| AutoEscape::Html);
     templates.set_trim_blocks(true);
-    templates.add_template("page.html", include_str!("page.html")).expect("the page's template is part of the program");
-    templates.add_template("alerts.html", include_str!("alerts.html")).expect("this page too");
+    templates
+        .add_template("page.html", include_str!("page.html"))
+        .expect("the page's template is part of the program");
+    templates
+        .add_template("alerts.html", include_str!("alerts.html"))
+        .expect("this page too");
     templates
 });
 
@@ -27,5 +31,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
 /// Only where the template asks for something that its values have not.
 pub fn render(facts: &Facts) -> Result<String, minijinja::Error> {
     let view = view::View::of(facts);
-    TEMPLATES.get_template("page.html")?.render(context! { ..minijinja::Value::from_serialize(&view) })
+    TEMPLATES
+        .get_template("page.html")?
+        .render(context! { ..minijinja::Value::from_serialize(&view) })
 }

@@ -114,33 +114,57 @@ impl<'a> View<'a> {
         Self {
             cluster: &facts.cluster,
             now: facts.now.strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
-            up: facts.nodes.iter().filter(|node| node.trouble.is_none()).count(),
+            up: facts
+                .nodes
+                .iter()
+                .filter(|node| node.trouble.is_none())
+                .count(),
             gpus: gpus().count(),
-            gpus_busy: gpus().filter(|gpu| gpu.utilization_ratio.is_some_and(|ratio| ratio > BUSY_RATIO)).count(),
+            gpus_busy: gpus()
+                .filter(|gpu| {
+                    gpu.utilization_ratio
+                        .is_some_and(|ratio| ratio > BUSY_RATIO)
+                })
+                .count(),
             nodes: facts.nodes.iter().map(Node::of).collect(),
             month: Month::of(facts),
             shares: facts.shares.iter().take(ROWS).map(Share::of).collect(),
             shares_more: facts.shares.len().saturating_sub(ROWS),
-            queue: facts.queue.as_ref().map(|queue| Queue::of(queue, facts.now.timestamp())),
+            queue: facts
+                .queue
+                .as_ref()
+                .map(|queue| Queue::of(queue, facts.now.timestamp())),
             queue_empty: match facts.queue {
                 Some(_) => "Nothing is running or waiting.",
                 None => "No scheduler: this machine has no Slurm, and none is configured.",
             },
-            health: facts.health.iter().map(|(good, text)| Check::of(*good, text)).collect(),
+            health: facts
+                .health
+                .iter()
+                .map(|(good, text)| Check::of(*good, text))
+                .collect(),
         }
     }
 }
 
 impl<'a> Node<'a> {
     fn of(facts: &'a NodeFacts) -> Self {
-        let meters = [("CPU", facts.cpu_busy_ratio), ("mem", facts.memory_used_ratio)];
+        let meters = [
+            ("CPU", facts.cpu_busy_ratio),
+            ("mem", facts.memory_used_ratio),
+        ];
         Self {
             name: &facts.name,
             up: facts.trouble.is_none(),
             trouble: facts.trouble.as_deref().unwrap_or_default(),
             meters: meters
                 .into_iter()
-                .filter_map(|(name, ratio)| Some(Meter { name, percent: percent(ratio?) }))
+                .filter_map(|(name, ratio)| {
+                    Some(Meter {
+                        name,
+                        percent: percent(ratio?),
+                    })
+                })
                 .collect(),
             gpus: facts.gpus.iter().map(Gpu::of).collect(),
         }
@@ -151,7 +175,9 @@ impl<'a> Gpu<'a> {
     fn of(facts: &'a GpuFacts) -> Self {
         let memory = facts.memory_used_bytes.zip(facts.memory_total_bytes);
         let readings = [
-            facts.temperature_celsius.map(|celsius| format!("{celsius:.0} °C")),
+            facts
+                .temperature_celsius
+                .map(|celsius| format!("{celsius:.0} °C")),
             facts.power_watts.map(|watts| format!("{watts:.0} W")),
         ];
         let title: Vec<String> = [facts.model.clone(), facts.uuid.clone()]
@@ -166,8 +192,9 @@ impl<'a> Gpu<'a> {
             title: title.join(" · "),
             utilization: facts.utilization_ratio.map(percent),
             memory: memory.map(|(used, total)| percent(used / total)),
-            memory_gib: memory
-                .map_or_else(String::new, |(used, total)| format!("{:.0}/{:.0} G", gib(used), gib(total))),
+            memory_gib: memory.map_or_else(String::new, |(used, total)| {
+                format!("{:.0}/{:.0} G", gib(used), gib(total))
+            }),
             user: facts.users.join(", "),
         }
     }
@@ -182,7 +209,12 @@ impl<'a> Month<'a> {
             Some(_) => "No job has run this month.",
             None => "No job records yet: takt import sacct FILE, or a Slurm on this machine.",
         };
-        Self { name: &facts.month_name, rows: users.into_iter().take(ROWS).collect(), more, nothing }
+        Self {
+            name: &facts.month_name,
+            rows: users.into_iter().take(ROWS).collect(),
+            more,
+            nothing,
+        }
     }
 }
 
@@ -190,10 +222,17 @@ impl<'a> User<'a> {
     /// `None` for who only waits.
     fn of(row: &'a Row) -> Option<Self> {
         let figures = &row.figures;
-        let user = row.group.0.first().and_then(|(_, user)| user.as_deref()).unwrap_or("-");
+        let user = row
+            .group
+            .0
+            .first()
+            .and_then(|(_, user)| user.as_deref())
+            .unwrap_or("-");
         (figures.jobs_running > 0).then(|| Self {
             user,
-            gpu_hours: figures.gpu_hours.map_or_else(|| "?".into(), |hours| format!("{hours:.1}")),
+            gpu_hours: figures
+                .gpu_hours
+                .map_or_else(|| "?".into(), |hours| format!("{hours:.1}")),
             cpu_hours: format!("{:.1}", figures.cpu_hours),
             jobs: figures.jobs_running,
             waited: match i64::try_from(figures.jobs_started) {
@@ -206,7 +245,8 @@ impl<'a> User<'a> {
 
 impl<'a> Share<'a> {
     fn of(row: &'a FairsharePoint) -> Self {
-        let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
+        let number =
+            |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
         Self {
             user: row.user.as_deref().unwrap_or_default(),
             account: &row.account,
@@ -241,8 +281,16 @@ impl<'a> Queue<'a> {
 impl Check {
     fn of(good: bool, text: &str) -> Self {
         match good {
-            true => Self { class: "ok good", mark: "✓", text: text.to_owned() },
-            false => Self { class: "ok bad", mark: "✗", text: text.to_owned() },
+            true => Self {
+                class: "ok good",
+                mark: "✓",
+                text: text.to_owned(),
+            },
+            false => Self {
+                class: "ok bad",
+                mark: "✗",
+                text: text.to_owned(),
+            },
         }
     }
 }
@@ -277,9 +325,18 @@ mod tests {
 
     #[test]
     fn what_nobody_measured_is_no_zero() {
-        let unknown = GpuFacts { uuid: "GPU-1".into(), ..GpuFacts::default() };
-        assert_eq!((Gpu::of(&unknown).utilization, Gpu::of(&unknown).memory), (None, None));
-        let idle = GpuFacts { utilization_ratio: Some(0.0), ..GpuFacts::default() };
+        let unknown = GpuFacts {
+            uuid: "GPU-1".into(),
+            ..GpuFacts::default()
+        };
+        assert_eq!(
+            (Gpu::of(&unknown).utilization, Gpu::of(&unknown).memory),
+            (None, None)
+        );
+        let idle = GpuFacts {
+            utilization_ratio: Some(0.0),
+            ..GpuFacts::default()
+        };
         assert_eq!(Gpu::of(&idle).utilization, Some(0));
     }
 

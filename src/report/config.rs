@@ -73,15 +73,28 @@ impl ReportsConfig {
         if self.opt_out.iter().any(|name| name == user) {
             return None;
         }
-        let at_domain = || self.domain.as_ref().map(|domain| format!("{user}@{domain}"));
-        self.addresses.get(user).cloned().or_else(at_domain).filter(|address| is_address(address))
+        let at_domain = || {
+            self.domain
+                .as_ref()
+                .map(|domain| format!("{user}@{domain}"))
+        };
+        self.addresses
+            .get(user)
+            .cloned()
+            .or_else(at_domain)
+            .filter(|address| is_address(address))
     }
 }
 
 /// One address and nothing else: neither a second one nor a line break may come from a configuration or a user's name.
 fn is_address(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, ',' | ';' | '<' | '>' | '"' | '(' | ')' | '@');
+    let plain = |c: char| {
+        c.is_ascii_graphic() && !matches!(c, ',' | ';' | '<' | '>' | '"' | '(' | ')' | '@')
+    };
     text.split_once('@').is_some_and(|(user, domain)| {
-        !user.is_empty() && !domain.is_empty() && user.chars().all(plain) && domain.chars().all(plain)
+        !user.is_empty()
+            && !domain.is_empty()
+            && user.chars().all(plain)
+            && domain.chars().all(plain)
     })
 }

@@ -38,7 +38,9 @@ pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::E
     templates.set_auto_escape_callback(|_| AutoEscape::Html);
     templates.add_template("usage.html", include_str!("usage.html"))?;
     let charts = [
-        chart("GPU-hours", &report.rows, |figures| figures.gpu_hours.unwrap_or(0.0)),
+        chart("GPU-hours", &report.rows, |figures| {
+            figures.gpu_hours.unwrap_or(0.0)
+        }),
         chart("CPU-hours", &report.rows, |figures| figures.cpu_hours),
     ];
     let heads: Vec<_> = (by.iter().map(|key| (key_name(key).to_owned(), false)))
@@ -46,7 +48,10 @@ pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::E
         .map(|(name, number)| context! { name, number })
         .collect();
     let total = (report.rows.len() > 1).then(|| {
-        let names = by.iter().enumerate().map(|(at, _)| if at == 0 { "all".into() } else { String::new() });
+        let names = by
+            .iter()
+            .enumerate()
+            .map(|(at, _)| if at == 0 { "all".into() } else { String::new() });
         cells(report, names, &report.totals)
     });
     templates.get_template("usage.html")?.render(context! {
@@ -64,26 +69,50 @@ pub fn usage(report: &UsageReport, by: &[String]) -> Result<String, minijinja::E
     })
 }
 
-fn cells(report: &UsageReport, group: impl Iterator<Item = String>, figures: &Figures) -> Vec<Cell> {
-    let numbers = shown(report).map(|(_, write)| Cell { text: write(figures), number: true });
-    group.map(|text| Cell { text, number: false }).chain(numbers).collect()
+fn cells(
+    report: &UsageReport,
+    group: impl Iterator<Item = String>,
+    figures: &Figures,
+) -> Vec<Cell> {
+    let numbers = shown(report).map(|(_, write)| Cell {
+        text: write(figures),
+        number: true,
+    });
+    group
+        .map(|text| Cell {
+            text,
+            number: false,
+        })
+        .chain(numbers)
+        .collect()
 }
 
 fn sums(report: &UsageReport) -> Vec<minijinja::Value> {
     let totals = &report.totals;
-    let gpu_hours = shown(report).find(|(name, _)| *name == "gpu_hours").map(|(_, write)| ("GPU-hours", write(totals)));
+    let gpu_hours = shown(report)
+        .find(|(name, _)| *name == "gpu_hours")
+        .map(|(_, write)| ("GPU-hours", write(totals)));
     let others = [
         ("CPU-hours", hours(totals.cpu_hours)),
         ("runs started", totals.jobs_started.to_string()),
         ("hours waited, all runs", hours(totals.wait_hours)),
     ];
-    (gpu_hours.into_iter().chain(others)).map(|(name, value)| context! { name, value }).collect()
+    (gpu_hours.into_iter().chain(others))
+        .map(|(name, value)| context! { name, value })
+        .collect()
 }
 
 /// `None` where there is nothing to draw.
 fn chart(title: &'static str, rows: &[Row], of: fn(&Figures) -> f64) -> Option<Chart> {
-    let mut values: Vec<(String, f64)> =
-        rows.iter().map(|row| (group_cells(row).collect::<Vec<_>>().join(" · "), of(&row.figures))).collect();
+    let mut values: Vec<(String, f64)> = rows
+        .iter()
+        .map(|row| {
+            (
+                group_cells(row).collect::<Vec<_>>().join(" · "),
+                of(&row.figures),
+            )
+        })
+        .collect();
     values.retain(|(_, value)| *value > 0.0);
     values.sort_by(|a, b| b.1.total_cmp(&a.1));
     let longest = values.first()?.1;
@@ -95,7 +124,11 @@ fn chart(title: &'static str, rows: &[Row], of: fn(&Figures) -> f64) -> Option<C
             value: hours(value),
         })
         .collect();
-    Some(Chart { title, height: bars.len() * BAR_HEIGHT, bars })
+    Some(Chart {
+        title,
+        height: bars.len() * BAR_HEIGHT,
+        bars,
+    })
 }
 
 /// What fits beside a bar.

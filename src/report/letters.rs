@@ -23,17 +23,28 @@ pub struct Letter<'s> {
 }
 
 /// All letters of these sheets that were not sent yet, or that would say something else by now.
-pub fn due<'s>(sheets: &'s [Sheet], sent: &[SentReport], config: &ReportsConfig, now: i64) -> Vec<Letter<'s>> {
+pub fn due<'s>(
+    sheets: &'s [Sheet],
+    sent: &[SentReport],
+    config: &ReportsConfig,
+    now: i64,
+) -> Vec<Letter<'s>> {
     let mut letters = Vec::new();
     let patience_seconds = i64::from(config.correction_hours) * 3600;
     for sheet in sheets {
         for to in recipients(&sheet.subject, config) {
             let is_this = |sent: &&SentReport| {
-                sent.kind == sheet.subject.kind() && sent.subject == sheet.subject.name() && sent.recipient == to
+                sent.kind == sheet.subject.kind()
+                    && sent.subject == sheet.subject.name()
+                    && sent.recipient == to
             };
             let edition = match sent.iter().filter(is_this).max_by_key(|sent| sent.edition) {
                 None => 1,
-                Some(last) if last.digest == digest(sheet) || now - last.sent_at < patience_seconds => continue,
+                Some(last)
+                    if last.digest == digest(sheet) || now - last.sent_at < patience_seconds =>
+                {
+                    continue;
+                }
                 Some(last) => last.edition + 1,
             };
             letters.push(Letter { sheet, to, edition });
@@ -53,7 +64,10 @@ fn recipients(subject: &Subject, config: &ReportsConfig) -> Vec<String> {
 /// The figures that a correction is about. What was held decides: what was measured settles a little after.
 fn digest(sheet: &Sheet) -> String {
     let figures = &sheet.figures;
-    format!("{:.1} {:.1} {}", figures.gpu_hours, figures.cpu_hours, figures.jobs_ended)
+    format!(
+        "{:.1} {:.1} {}",
+        figures.gpu_hours, figures.cpu_hours, figures.jobs_ended
+    )
 }
 
 impl Letter<'_> {
@@ -91,7 +105,10 @@ impl Letter<'_> {
             thread: (self.edition > 1).then_some(first),
             headers: vec![
                 ("List-Id", format!("Takt reports <reports.{domain}>")),
-                ("List-Unsubscribe", format!("<mailto:{opt_out}?subject=opt%20out>")),
+                (
+                    "List-Unsubscribe",
+                    format!("<mailto:{opt_out}?subject=opt%20out>"),
+                ),
             ],
             attachments: Vec::new(),
         })
@@ -105,21 +122,51 @@ impl Letter<'_> {
             Subject::Account(name) => format!("account {name}, {when}"),
             Subject::Cluster => format!("the cluster's {when}"),
         };
-        format!("{}{}: {words}", if self.edition > 1 { "Correction: " } else { "" }, sheet.cluster)
+        format!(
+            "{}{}: {words}",
+            if self.edition > 1 { "Correction: " } else { "" },
+            sheet.cluster
+        )
     }
 
     /// The same each time, so that a second copy can be known for one; bytes that no name can break.
     fn message_id(&self, edition: i64, domain: &str) -> String {
-        let whose = format!("{} {} {}", self.sheet.cluster, self.sheet.subject.name(), self.to);
+        let whose = format!(
+            "{} {} {}",
+            self.sheet.cluster,
+            self.sheet.subject.name(),
+            self.to
+        );
         let whose: String = whose.bytes().map(|byte| format!("{byte:02x}")).collect();
-        let period: String = self.sheet.period.chars().filter(|c| c.is_ascii_digit() || *c == '-').collect();
-        format!("takt.report.{period}.{}.{edition}.{whose}@{domain}", self.sheet.subject.kind())
+        let period: String = self
+            .sheet
+            .period
+            .chars()
+            .filter(|c| c.is_ascii_digit() || *c == '-')
+            .collect();
+        format!(
+            "takt.report.{period}.{}.{edition}.{whose}@{domain}",
+            self.sheet.subject.kind()
+        )
     }
 
     /// The name of a file for it.
     pub fn file_stem(&self) -> String {
-        let name = format!("{}-{}-{}", self.sheet.period, self.sheet.subject.kind(), self.sheet.subject.name());
-        name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' }).collect()
+        let name = format!(
+            "{}-{}-{}",
+            self.sheet.period,
+            self.sheet.subject.kind(),
+            self.sheet.subject.name()
+        );
+        name.chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || "-_".contains(c) {
+                    c
+                } else {
+                    '_'
+                }
+            })
+            .collect()
     }
 }
 
@@ -127,10 +174,20 @@ impl Letter<'_> {
 pub fn in_short(sheet: &Sheet) -> String {
     let figures = &sheet.figures;
     let mut lines = vec![format!("*{}, {}*", sheet.cluster, month(&sheet.period))];
-    let gpu_hours =
-        if sheet.has_gpus { format!("{} GPU-hours and ", amount(figures.gpu_hours)) } else { String::new() };
-    lines.push(format!("{gpu_hours}{} CPU-hours in {} runs", amount(figures.cpu_hours), count(figures.jobs_started)));
-    let (held, wasted) = (figures.split_gpu_hours.held(), figures.split_gpu_hours.wasted());
+    let gpu_hours = if sheet.has_gpus {
+        format!("{} GPU-hours and ", amount(figures.gpu_hours))
+    } else {
+        String::new()
+    };
+    lines.push(format!(
+        "{gpu_hours}{} CPU-hours in {} runs",
+        amount(figures.cpu_hours),
+        count(figures.jobs_started)
+    ));
+    let (held, wasted) = (
+        figures.split_gpu_hours.held(),
+        figures.split_gpu_hours.wasted(),
+    );
     if let Some(utilization) = figures.gpu_utilization {
         let share = if held > 0.0 { wasted / held } else { 0.0 };
         lines.push(format!(
@@ -141,12 +198,22 @@ pub fn in_short(sheet: &Sheet) -> String {
         ));
     }
     if figures.split_gpu_hours.lost > 0.0 {
-        lines.push(format!("{} GPU-hours were lost to faults", amount(figures.split_gpu_hours.lost)));
+        lines.push(format!(
+            "{} GPU-hours were lost to faults",
+            amount(figures.split_gpu_hours.lost)
+        ));
     }
     if let Some(waiting) = sheet.waiting {
-        lines.push(format!("Half of the runs waited under {}", super::words::duration(waiting.median_seconds as f64)));
+        lines.push(format!(
+            "Half of the runs waited under {}",
+            super::words::duration(waiting.median_seconds as f64)
+        ));
     }
-    lines.join("\n").replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    lines
+        .join("\n")
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -155,7 +222,11 @@ mod tests {
     use takt_collector::accounting::sheet::Figures;
 
     fn sheet(subject: Subject, gpu_hours: f64) -> Sheet {
-        let figures = Figures { period: "2026-10".into(), gpu_hours, ..Figures::default() };
+        let figures = Figures {
+            period: "2026-10".into(),
+            gpu_hours,
+            ..Figures::default()
+        };
         let json = serde_json::json!({
             "subject": subject, "cluster": "lab", "period": "2026-10", "from": "", "to": "", "timezone": "UTC",
             "is_open": false, "currency": null, "has_co2": false, "figures": figures, "before": [], "days": [],
@@ -169,8 +240,11 @@ mod tests {
         ReportsConfig {
             domain: Some("lab.example".into()),
             addresses: [("bob".to_owned(), "b@home.example".to_owned())].into(),
-            account_owners: [("physics".to_owned(), vec!["pi@lab.example".to_owned(), "co@lab.example".to_owned()])]
-                .into(),
+            account_owners: [(
+                "physics".to_owned(),
+                vec!["pi@lab.example".to_owned(), "co@lab.example".to_owned()],
+            )]
+            .into(),
             operators: vec!["root@lab.example".into()],
             opt_out: vec!["cid".into()],
             ..ReportsConfig::default()
@@ -189,8 +263,20 @@ mod tests {
             sheet(Subject::Account("biology".into()), 1.0),
             sheet(Subject::Cluster, 1.0),
         ];
-        let to: Vec<String> = due(&sheets, &[], &config(), 0).into_iter().map(|letter| letter.to).collect();
-        assert_eq!(to, ["ann@lab.example", "b@home.example", "pi@lab.example", "co@lab.example", "root@lab.example"]);
+        let to: Vec<String> = due(&sheets, &[], &config(), 0)
+            .into_iter()
+            .map(|letter| letter.to)
+            .collect();
+        assert_eq!(
+            to,
+            [
+                "ann@lab.example",
+                "b@home.example",
+                "pi@lab.example",
+                "co@lab.example",
+                "root@lab.example"
+            ]
+        );
     }
 
     #[test]
@@ -199,15 +285,24 @@ mod tests {
         let first = [sheet(Subject::User("ann".into()), 10.0)];
         let letters = due(&first, &[], &config(), 0);
         let mail = letters[0].mail("lab.example", "takt@lab.example").unwrap();
-        assert_eq!((mail.subject.as_str(), mail.thread.as_deref()), ("lab: your October 2026", None));
+        assert_eq!(
+            (mail.subject.as_str(), mail.thread.as_deref()),
+            ("lab: your October 2026", None)
+        );
         let mut sent = vec![letters[0].sent(0)];
         assert_eq!(due(&first, &sent, &config(), 9 * day), []);
         let late = [sheet(Subject::User("ann".into()), 12.0)];
         assert_eq!(due(&late, &sent, &config(), day / 2), [], "not yet");
         let corrections = due(&late, &sent, &config(), day);
-        let correction = corrections[0].mail("lab.example", "takt@lab.example").unwrap();
+        let correction = corrections[0]
+            .mail("lab.example", "takt@lab.example")
+            .unwrap();
         assert_eq!(correction.subject, "Correction: lab: your October 2026");
-        assert!(correction.text.starts_with("This corrects the report that you have"));
+        assert!(
+            correction
+                .text
+                .starts_with("This corrects the report that you have")
+        );
         assert_eq!(correction.thread, mail.message_id);
         assert_ne!(correction.message_id, mail.message_id);
         sent.push(corrections[0].sent(day));
@@ -218,12 +313,18 @@ mod tests {
     fn no_name_breaks_a_header_or_a_file() {
         let odd = "p\r\nBcc: x@y/../<&>";
         let sheets = [sheet(Subject::Account(odd.into()), 1.0)];
-        let config =
-            ReportsConfig { account_owners: [(odd.to_owned(), vec!["pi@lab.example".into()])].into(), ..config() };
+        let config = ReportsConfig {
+            account_owners: [(odd.to_owned(), vec!["pi@lab.example".into()])].into(),
+            ..config()
+        };
         let letters = due(&sheets, &[], &config, 0);
         let mail = letters[0].mail("lab.example", "takt@lab.example").unwrap();
         let id = mail.message_id.unwrap();
-        assert!(id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-@".contains(&byte)), "{id}");
+        assert!(
+            id.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b".-@".contains(&byte)),
+            "{id}"
+        );
         assert!(!letters[0].file_stem().contains(['/', '\r', '\n', '.']));
         let from = takt_alerts::notify::email::EmailConfig {
             server: "localhost".into(),
@@ -235,7 +336,10 @@ mod tests {
         let bytes = String::from_utf8(mailer.eml(&mail).unwrap()).unwrap();
         let head = bytes.split("\r\n\r\n").next().unwrap();
         assert!(!head.to_lowercase().contains("\r\nbcc:"), "{head}");
-        let cluster = Sheet { cluster: "<!channel> & co".into(), ..sheet(Subject::Cluster, 1.0) };
+        let cluster = Sheet {
+            cluster: "<!channel> & co".into(),
+            ..sheet(Subject::Cluster, 1.0)
+        };
         assert!(in_short(&cluster).starts_with("*&lt;!channel&gt; &amp; co, October 2026*"));
     }
 }

@@ -32,13 +32,20 @@ pub fn warnings<'b>(
 ) -> Vec<Warning<'b>> {
     let mut due = Vec::new();
     for budget in budgets {
-        let Some(level) = budget.warning.map(|share| (share * 100.0).round() as i64) else { continue };
+        let Some(level) = budget.warning.map(|share| (share * 100.0).round() as i64) else {
+            continue;
+        };
         let period = match budget.period {
             BudgetPeriod::Month => month.to_owned(),
             BudgetPeriod::Year => month.chars().take(4).collect(),
         };
         for to in recipients(budget, level, config) {
-            let warning = Warning { budget, to, period: period.clone(), level };
+            let warning = Warning {
+                budget,
+                to,
+                period: period.clone(),
+                level,
+            };
             let was_told = |sent: &SentReport| {
                 sent.month == warning.period
                     && sent.kind == warning.kind()
@@ -57,7 +64,11 @@ pub fn warnings<'b>(
 /// Whose budget it is; the operators when it is used up; the channel, where there is one, always.
 fn recipients(budget: &BudgetUse, level: i64, config: &ReportsConfig) -> Vec<String> {
     let mut to: Vec<String> = match budget.is_account {
-        true => config.account_owners.get(&budget.name).cloned().unwrap_or_default(),
+        true => config
+            .account_owners
+            .get(&budget.name)
+            .cloned()
+            .unwrap_or_default(),
         false => config.address_of(&budget.name).into_iter().collect(),
     };
     if level >= 100 {
@@ -71,7 +82,11 @@ fn recipients(budget: &BudgetUse, level: i64, config: &ReportsConfig) -> Vec<Str
 
 impl Warning<'_> {
     fn kind(&self) -> String {
-        let of = if self.budget.is_account { "account" } else { "user" };
+        let of = if self.budget.is_account {
+            "account"
+        } else {
+            "user"
+        };
         format!("budget of {of} in {}", self.budget.unit)
     }
 
@@ -91,7 +106,14 @@ impl Warning<'_> {
 
     /// `account physics has used 84 % of its 200 GPU-hours for October 2026`
     fn sentence(&self) -> String {
-        let BudgetUse { name, is_account, unit, limit, used, .. } = self.budget;
+        let BudgetUse {
+            name,
+            is_account,
+            unit,
+            limit,
+            used,
+            ..
+        } = self.budget;
         let whose = if *is_account { "account" } else { "user" };
         let (share, limit, period) = (percent(used / limit), amount(*limit), month(&self.period));
         format!("{whose} {name} has used {share} of its {limit} {unit} for {period}")
@@ -99,7 +121,9 @@ impl Warning<'_> {
 
     /// As a mail.
     pub fn mail(&self, cluster: &str) -> Mail {
-        let BudgetUse { unit, limit, used, .. } = self.budget;
+        let BudgetUse {
+            unit, limit, used, ..
+        } = self.budget;
         let rest = match limit - used {
             left if left > 0.0 => format!("{} {unit} are left.", amount(left)),
             over => format!("That is {} {unit} more than there were.", amount(-over)),
@@ -111,7 +135,10 @@ impl Warning<'_> {
         );
         Mail {
             to: self.to.clone(),
-            subject: format!("{cluster}: {} % of the budget of {} reached", self.level, self.budget.name),
+            subject: format!(
+                "{cluster}: {} % of the budget of {} reached",
+                self.level, self.budget.name
+            ),
             text,
             html: None,
             message_id: None,
@@ -124,7 +151,9 @@ impl Warning<'_> {
     /// In short, for a channel. Slack reads `&`, `<` and `>` as markup.
     pub fn in_short(&self, cluster: &str) -> String {
         let text = format!("*{cluster}*: {}", self.sentence());
-        text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+        text.replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
     }
 }
 
@@ -140,7 +169,9 @@ mod tests {
             unit: "GPU-hours".into(),
             limit: 200.0,
             used,
-            warning: [1.0, 0.8, 0.5].into_iter().find(|share| used >= 200.0 * share),
+            warning: [1.0, 0.8, 0.5]
+                .into_iter()
+                .find(|share| used >= 200.0 * share),
         }
     }
 
@@ -159,23 +190,45 @@ mod tests {
         let (config, mut sent) = (config(), Vec::new());
         let mut told = |budgets: &[BudgetUse], month: &str| {
             let due = warnings(budgets, &sent, &config, month);
-            let words: Vec<String> = due.iter().map(|due| format!("{} {}", due.level, due.to)).collect();
+            let words: Vec<String> = due
+                .iter()
+                .map(|due| format!("{} {}", due.level, due.to))
+                .collect();
             sent.extend(due.iter().map(|due| due.sent("lab", 0)));
             words
         };
-        let physics = |used| [budget("physics", true, used), budget("cid", false, 300.0), budget("ann", false, 10.0)];
-        assert_eq!(told(&physics(90.0), "2026-10"), ["100 root@lab.example"], "cid wants no mail, operators do");
+        let physics = |used| {
+            [
+                budget("physics", true, used),
+                budget("cid", false, 300.0),
+                budget("ann", false, 10.0),
+            ]
+        };
+        assert_eq!(
+            told(&physics(90.0), "2026-10"),
+            ["100 root@lab.example"],
+            "cid wants no mail, operators do"
+        );
         assert_eq!(told(&physics(100.0), "2026-10"), ["50 pi@lab.example"]);
         assert_eq!(told(&physics(150.0), "2026-10"), [""; 0]);
-        assert_eq!(told(&physics(201.0), "2026-10"), ["100 pi@lab.example", "100 root@lab.example"]);
+        assert_eq!(
+            told(&physics(201.0), "2026-10"),
+            ["100 pi@lab.example", "100 root@lab.example"]
+        );
         // A credit took some off; that 80 % is reached again is nothing new.
         assert_eq!(told(&physics(170.0), "2026-10"), [""; 0]);
-        assert_eq!(told(&physics(170.0), "2026-11"), ["80 pi@lab.example", "100 root@lab.example"]);
+        assert_eq!(
+            told(&physics(170.0), "2026-11"),
+            ["80 pi@lab.example", "100 root@lab.example"]
+        );
     }
 
     #[test]
     fn what_a_warning_says() {
-        let config = ReportsConfig { slack_webhook_file: Some("hook".into()), ..config() };
+        let config = ReportsConfig {
+            slack_webhook_file: Some("hook".into()),
+            ..config()
+        };
         let budgets = [budget("<physics> & co", true, 168.0)];
         let due = warnings(&budgets, &[], &config, "2026-10");
         assert_eq!((due.len(), due[0].to.as_str()), (1, SLACK));
@@ -184,7 +237,14 @@ mod tests {
             "*lab*: account &lt;physics&gt; &amp; co has used 84 % of its 200 GPU-hours for October 2026"
         );
         let mail = due[0].mail("lab");
-        assert!(mail.text.contains("32.0 GPU-hours are left."), "{}", mail.text);
-        assert_eq!(mail.subject, "lab: 80 % of the budget of <physics> & co reached");
+        assert!(
+            mail.text.contains("32.0 GPU-hours are left."),
+            "{}",
+            mail.text
+        );
+        assert_eq!(
+            mail.subject,
+            "lab: 80 % of the budget of <physics> & co reached"
+        );
     }
 }

@@ -48,12 +48,15 @@ pub fn weekly<'s>(
         return Vec::new();
     }
     let letter = |sheet: &'s Sheet| {
-        let Subject::User(name) = &sheet.subject else { return None };
+        let Subject::User(name) = &sheet.subject else {
+            return None;
+        };
         if !is_low(sheet) && !is_unused(sheet) {
             return None;
         }
         let to = config.address_of(name)?;
-        let is_recent = |sent: &SentReport| sent.subject == *name && now - sent.sent_at < DAYS * 86_400;
+        let is_recent =
+            |sent: &SentReport| sent.subject == *name && now - sent.sent_at < DAYS * 86_400;
         (!sent.iter().any(is_recent)).then_some(Weekly { sheet, to })
     };
     sheets.iter().filter_map(letter).collect()
@@ -61,11 +64,17 @@ pub fn weekly<'s>(
 
 fn is_low(sheet: &Sheet) -> bool {
     let figures = &sheet.figures;
-    figures.gpu_hours > HELD_GPU_HOURS && figures.gpu_utilization.is_some_and(|used| used <= LOW_UTILIZATION)
+    figures.gpu_hours > HELD_GPU_HOURS
+        && figures
+            .gpu_utilization
+            .is_some_and(|used| used <= LOW_UTILIZATION)
 }
 
 fn is_unused(sheet: &Sheet) -> bool {
-    let (held, unused) = (sheet.figures.gpu_hours, sheet.figures.limit_excess_gpu_hours);
+    let (held, unused) = (
+        sheet.figures.gpu_hours,
+        sheet.figures.limit_excess_gpu_hours,
+    );
     unused > UNUSED_GPU_HOURS && held < LOW_USE_OF_LIMITS * (held + unused)
 }
 
@@ -108,14 +117,31 @@ impl Weekly<'_> {
             sheet.cluster
         );
         if let Some(used) = figures.gpu_utilization.filter(|_| is_low(sheet)) {
-            let _ = write!(text, "\nThe GPUs worked for {} of that time, as far as it was measured.\n", percent(used));
-            for run in sheet.runs.iter().filter(|run| !run.cause.is_empty()).take(NAMED) {
-                let name = run.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
-                let used =
-                    run.gpu_utilization.map_or_else(String::new, |used| format!(", worked for {}", percent(used)));
+            let _ = write!(
+                text,
+                "\nThe GPUs worked for {} of that time, as far as it was measured.\n",
+                percent(used)
+            );
+            for run in sheet
+                .runs
+                .iter()
+                .filter(|run| !run.cause.is_empty())
+                .take(NAMED)
+            {
+                let name = run
+                    .name
+                    .as_ref()
+                    .map(|name| format!(" ({name})"))
+                    .unwrap_or_default();
+                let used = run.gpu_utilization.map_or_else(String::new, |used| {
+                    format!(", worked for {}", percent(used))
+                });
                 let wasted = amount(run.split_gpu_hours.wasted());
-                let _ =
-                    writeln!(text, "  job {}{name}: {wasted} GPU-hours for nothing ({}){used}", run.job_id, run.cause);
+                let _ = writeln!(
+                    text,
+                    "  job {}{name}: {wasted} GPU-hours for nothing ({}){used}",
+                    run.job_id, run.cause
+                );
             }
             for fix in sheet.fixes.iter().take(NAMED) {
                 let _ = write!(text, "\n  {}: {}\n    {}\n", fix.job, fix.why, fix.line);
@@ -139,8 +165,12 @@ mod tests {
     use takt_collector::accounting::sheet::Figures;
 
     fn sheet(name: &str, gpu_hours: f64, used: Option<f64>, unused: f64) -> Sheet {
-        let figures =
-            Figures { gpu_hours, gpu_utilization: used, limit_excess_gpu_hours: unused, ..Figures::default() };
+        let figures = Figures {
+            gpu_hours,
+            gpu_utilization: used,
+            limit_excess_gpu_hours: unused,
+            ..Figures::default()
+        };
         let json = serde_json::json!({
             "subject": Subject::User(name.to_owned()), "cluster": "lab", "period": "2026-11-14 to 2026-11-21", "from": "", "to": "",
             "timezone": "UTC", "is_open": false, "currency": null, "has_co2": false, "figures": figures, "before": [],
@@ -153,7 +183,11 @@ mod tests {
     }
 
     fn config() -> ReportsConfig {
-        ReportsConfig { domain: Some("lab.example".into()), opt_out: vec!["cid".into()], ..ReportsConfig::default() }
+        ReportsConfig {
+            domain: Some("lab.example".into()),
+            opt_out: vec!["cid".into()],
+            ..ReportsConfig::default()
+        }
     }
 
     const FRIDAY: Date = jiff::civil::date(2026, 11, 20);
@@ -173,7 +207,10 @@ mod tests {
         let to: Vec<_> = due.iter().map(|letter| letter.to.as_str()).collect();
         assert_eq!(to, ["low@lab.example", "limits@lab.example"]);
         let text = due[0].mail().text;
-        assert!(text.contains("worked for 25 %") && text.contains("#SBATCH --gpus=1"), "{text}");
+        assert!(
+            text.contains("worked for 25 %") && text.contains("#SBATCH --gpus=1"),
+            "{text}"
+        );
         assert!(!text.contains("time limits"), "{text}");
         assert!(due[1].mail().text.contains("kept 1,001 GPU-hours reserved"));
     }
@@ -194,6 +231,9 @@ mod tests {
             }
         }
         assert_eq!(told, ["2026-11-20", "2026-11-27", "2026-12-04"]);
-        assert!(weekly(&sheets, &[], &config(), jiff::civil::date(2026, 11, 21), 0).is_empty(), "a Saturday");
+        assert!(
+            weekly(&sheets, &[], &config(), jiff::civil::date(2026, 11, 21), 0).is_empty(),
+            "a Saturday"
+        );
     }
 }

@@ -46,7 +46,11 @@ pub fn duration(seconds: f64) -> String {
 
 /// `12.50 EUR`
 pub fn money(value: f64, currency: &str) -> String {
-    let whole = if value.abs() >= 999.995 { grouped(value.round()) } else { format!("{value:.2}") };
+    let whole = if value.abs() >= 999.995 {
+        grouped(value.round())
+    } else {
+        format!("{value:.2}")
+    };
     format!("{whole} {currency}")
 }
 
@@ -67,8 +71,16 @@ pub fn month(period: &str) -> String {
         "December",
     ];
     let parts = period.split_once('-').filter(|(_, month)| month.len() == 2);
-    let named = parts.and_then(|(year, month)| Some((year, NAMES.get(month.parse::<usize>().ok()?.checked_sub(1)?)?)));
-    named.map_or_else(|| period.to_owned(), |(year, name)| format!("{name} {year}"))
+    let named = parts.and_then(|(year, month)| {
+        Some((
+            year,
+            NAMES.get(month.parse::<usize>().ok()?.checked_sub(1)?)?,
+        ))
+    });
+    named.map_or_else(
+        || period.to_owned(),
+        |(year, name)| format!("{name} {year}"),
+    )
 }
 
 fn grouped(value: f64) -> String {
@@ -89,15 +101,49 @@ mod tests {
 
     #[test]
     fn numbers() {
-        let amounts = [0.0, 0.004, 0.124, 9.99, 9.996, 99.94, 99.96, 1234.4, 1_234_567.0, -1234.0].map(amount);
-        assert_eq!(amounts, ["0", "0", "0.12", "9.99", "10.0", "99.9", "100", "1,234", "1,234,567", "-1,234"]);
+        let amounts = [
+            0.0,
+            0.004,
+            0.124,
+            9.99,
+            9.996,
+            99.94,
+            99.96,
+            1234.4,
+            1_234_567.0,
+            -1234.0,
+        ]
+        .map(amount);
+        assert_eq!(
+            amounts,
+            [
+                "0",
+                "0",
+                "0.12",
+                "9.99",
+                "10.0",
+                "99.9",
+                "100",
+                "1,234",
+                "1,234,567",
+                "-1,234"
+            ]
+        );
         assert_eq!(
             [0.0, 0.0004, 0.004, 0.0994, 0.5, 1.2].map(percent),
             ["0 %", "0 %", "0.4 %", "9.9 %", "50 %", "120 %"]
         );
         let durations = [0.0, 59.0, 60.0, 3599.0, 3600.0, 11_100.0, 187_200.0].map(duration);
-        assert_eq!(durations, ["0 s", "59 s", "1 min", "1:00 h", "1:00 h", "3:05 h", "2 d 4 h"]);
-        assert_eq!((money(12.5, "EUR"), money(1234.6, "EUR")), ("12.50 EUR".into(), "1,235 EUR".into()));
+        assert_eq!(
+            durations,
+            [
+                "0 s", "59 s", "1 min", "1:00 h", "1:00 h", "3:05 h", "2 d 4 h"
+            ]
+        );
+        assert_eq!(
+            (money(12.5, "EUR"), money(1234.6, "EUR")),
+            ("12.50 EUR".into(), "1,235 EUR".into())
+        );
         assert_eq!(
             (month("2026-10"), month("2026-10-01 to 2026-10-15")),
             ("October 2026".into(), "2026-10-01 to 2026-10-15".into())

@@ -25,20 +25,34 @@ pub struct Channel {
 impl Channel {
     /// Takes Slack's Web API, webhooks and ntfy.
     pub fn slack() -> Result<Self, Skip> {
-        need(&[Needed { program: "python3", package: "python3" }])?;
+        need(&[Needed {
+            program: "python3",
+            package: "python3",
+        }])?;
         Ok(Self::start("slack.py"))
     }
 
     /// Takes mail, in clear and from everybody.
     pub fn smtp() -> Result<Self, Skip> {
-        need(&[Needed { program: "aiosmtpd", package: "python3-aiosmtpd" }])?;
+        need(&[Needed {
+            program: "aiosmtpd",
+            package: "python3-aiosmtpd",
+        }])?;
         Ok(Self::start("smtp.py"))
     }
 
     fn start(program: &str) -> Self {
         let directory = TempDir::with_prefix("takt-channel-").unwrap();
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support").join(program);
-        let mut channel = Self { port: 0, daemon: None, taken: directory.path().join("taken"), script, directory };
+        let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/support")
+            .join(program);
+        let mut channel = Self {
+            port: 0,
+            daemon: None,
+            taken: directory.path().join("taken"),
+            script,
+            directory,
+        };
         channel.run();
         channel
     }
@@ -48,10 +62,20 @@ impl Channel {
         let log = self.directory.path().join("log");
         let _ = std::fs::remove_file(&log);
         let mut command = Command::new(PYTHON);
-        command.arg(&self.script).arg(&self.taken).args(["--port", &self.port.to_string()]);
+        command
+            .arg(&self.script)
+            .arg(&self.taken)
+            .args(["--port", &self.port.to_string()]);
         let mut daemon = Daemon::start("channel", command, &log);
-        self.port = daemon
-            .wait_until("listening", SOON, || std::fs::read_to_string(&log).ok()?.lines().next()?.trim().parse().ok());
+        self.port = daemon.wait_until("listening", SOON, || {
+            std::fs::read_to_string(&log)
+                .ok()?
+                .lines()
+                .next()?
+                .trim()
+                .parse()
+                .ok()
+        });
         self.daemon = Some(daemon);
     }
 
@@ -67,10 +91,15 @@ impl Channel {
     /// All that was taken, in order; for HTTP with the body as JSON where it is.
     pub fn taken(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.taken).unwrap_or_default();
-        let whole = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let whole = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         whole
             .map(|mut one| {
-                if let Some(body) = one["body"].as_str().and_then(|body| serde_json::from_str(body).ok()) {
+                if let Some(body) = one["body"]
+                    .as_str()
+                    .and_then(|body| serde_json::from_str(body).ok())
+                {
                     one["body"] = body;
                 }
                 one
@@ -89,8 +118,13 @@ impl Channel {
 
     /// What was taken on a path and answered with success.
     pub fn on(&self, path: &str) -> Vec<Value> {
-        let is_ok =
-            |one: &Value| one["status"] == 200 && !one["answer"].as_str().unwrap_or_default().contains("\"ok\": false");
+        let is_ok = |one: &Value| {
+            one["status"] == 200
+                && !one["answer"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .contains("\"ok\": false")
+        };
         self.taken()
             .into_iter()
             .filter(|one| one["path"].as_str().is_some_and(|p| p.starts_with(path)) && is_ok(one))
@@ -101,7 +135,9 @@ impl Channel {
     pub fn mails(&self, to: &str, count: usize) -> Vec<String> {
         wait_for(&format!("{count} mails to {to}"), SOON, || {
             let mails = self.taken().into_iter().filter(|mail| mail["to"][0] == to);
-            let mails: Vec<String> = mails.map(|mail| mail["content"].as_str().unwrap().to_owned()).collect();
+            let mails: Vec<String> = mails
+                .map(|mail| mail["content"].as_str().unwrap().to_owned())
+                .collect();
             (mails.len() >= count).then_some(mails)
         })
     }
@@ -109,6 +145,8 @@ impl Channel {
     /// Answers for the next requests; see `slack.py`.
     pub fn script(&self, path: &str, answers: Value) {
         let body = json!({"path": path, "answers": answers}).to_string();
-        ureq::post(format!("{}/script", self.url())).send(body).unwrap();
+        ureq::post(format!("{}/script", self.url()))
+            .send(body)
+            .unwrap();
     }
 }

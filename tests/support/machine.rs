@@ -46,18 +46,42 @@ impl Machine {
         }
         prepare(&directory.join("files"));
         let mut command = Command::new("unshare");
-        command.args(["--fork", "--kill-child=SIGKILL", "--pid", "--mount", "--ipc", "--uts", "--net"]);
+        command.args([
+            "--fork",
+            "--kill-child=SIGKILL",
+            "--pid",
+            "--mount",
+            "--ipc",
+            "--uts",
+            "--net",
+        ]);
         command.args(["bash", "-c", BOOT, "boot"]).arg(directory);
         let mut daemon = Daemon::start("systemd", command, &directory.join("boot.log"));
         let children = PathBuf::from(format!("/proc/{0}/task/{0}/children", daemon.pid()));
         let init = daemon.wait_until("booting", Duration::from_secs(30), || {
-            let child = std::fs::read_to_string(&children).ok()?.trim().parse().ok()?;
+            let child = std::fs::read_to_string(&children)
+                .ok()?
+                .trim()
+                .parse()
+                .ok()?;
             // The shell has become systemd.
-            (std::fs::read_to_string(format!("/proc/{child}/comm")).ok()?.trim() == "systemd").then_some(child)
+            (std::fs::read_to_string(format!("/proc/{child}/comm"))
+                .ok()?
+                .trim()
+                == "systemd")
+                .then_some(child)
         });
-        let machine = Self { _daemon: daemon, init, _disk: disk };
+        let machine = Self {
+            _daemon: daemon,
+            init,
+            _disk: disk,
+        };
         machine.wait_until("running", |machine| {
-            machine.run(["systemctl", "is-system-running"]).stdout.contains("running").then_some(())
+            machine
+                .run(["systemctl", "is-system-running"])
+                .stdout
+                .contains("running")
+                .then_some(())
         });
         Ok(machine)
     }
@@ -65,8 +89,23 @@ impl Machine {
     /// Runs a program in it to the end.
     pub fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Run {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.init.to_string(), "--mount", "--pid", "--ipc", "--uts", "--net", "--root"]);
-        Run::of(&command.args(["--wdns=/", "--"]).args(arguments).output().unwrap())
+        command.args([
+            "--target",
+            &self.init.to_string(),
+            "--mount",
+            "--pid",
+            "--ipc",
+            "--uts",
+            "--net",
+            "--root",
+        ]);
+        Run::of(
+            &command
+                .args(["--wdns=/", "--"])
+                .args(arguments)
+                .output()
+                .unwrap(),
+        )
     }
 
     /// Waits for something in it.

@@ -2,7 +2,10 @@
 //! Slurm, a real Prometheus. A test file says `mod support;` and uses its part.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 pub mod channels;
 pub mod machine;
@@ -34,19 +37,30 @@ pub struct Needed {
 
 /// Skips unless all programs are installed.
 pub fn need(programs: &[Needed]) -> Result<(), Skip> {
-    let missing: Vec<_> = programs.iter().filter(|n| find_program(n.program).is_none()).collect();
+    let missing: Vec<_> = programs
+        .iter()
+        .filter(|n| find_program(n.program).is_none())
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
     let programs: Vec<_> = missing.iter().map(|n| n.program).collect();
     let mut packages: Vec<_> = missing.iter().map(|n| n.package).collect();
     packages.dedup();
-    Err(Skip(format!("needs {}; apt-get install {}", programs.join(", "), packages.join(" "))))
+    Err(Skip(format!(
+        "needs {}; apt-get install {}",
+        programs.join(", "),
+        packages.join(" ")
+    )))
 }
 
 /// Skips unless the tests run as root.
 pub fn need_root() -> Result<(), Skip> {
-    if rustix::process::geteuid().is_root() { Ok(()) } else { Err(Skip("needs root".to_owned())) }
+    if rustix::process::geteuid().is_root() {
+        Ok(())
+    } else {
+        Err(Skip("needs root".to_owned()))
+    }
 }
 
 /// Skips where a program is missing.
@@ -56,7 +70,11 @@ pub fn need_program(name: &str) -> Result<PathBuf, Skip> {
 
 /// Skips where a file of a package is missing.
 pub fn need_file(path: &str, package: &str) -> Result<(), Skip> {
-    if Path::new(path).exists() { Ok(()) } else { Err(Skip(format!("needs {path}; apt-get install {package}"))) }
+    if Path::new(path).exists() {
+        Ok(())
+    } else {
+        Err(Skip(format!("needs {path}; apt-get install {package}")))
+    }
 }
 
 /// What a test needs, or `None` after it has been said, under the test's name, why it is skipped.
@@ -68,7 +86,10 @@ pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
         Err(skip) => {
             let thread = std::thread::current();
             let test = thread.name().unwrap_or("test");
-            assert!(std::env::var_os("TAKT_TEST_NO_SKIP").is_none(), "{test} would be skipped: {skip}");
+            assert!(
+                std::env::var_os("TAKT_TEST_NO_SKIP").is_none(),
+                "{test} would be skipped: {skip}"
+            );
             // Written past the capture of a passing test's output: nobody shall take a skipped test for a passed one.
             let line = format!("test {test} ... skipped: {skip}\n");
             std::io::stderr().write_all(line.as_bytes()).unwrap();
@@ -80,11 +101,15 @@ pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
 /// Where a program is, also for users whose `PATH` lacks the administrator's folders.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/bin", "/sbin"].map(PathBuf::from));
-    folders.map(|folder| folder.join(name)).find(|file| is_executable(file))
+    let folders =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/usr/bin", "/sbin"].map(PathBuf::from));
+    folders
+        .map(|folder| folder.join(name))
+        .find(|file| is_executable(file))
 }
 
 fn is_executable(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    file.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }

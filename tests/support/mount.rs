@@ -16,25 +16,50 @@ impl Mount {
     pub fn ext4(at: &Path, image: &Path, bytes: u64) -> Self {
         let is_new = !image.exists();
         if is_new {
-            std::fs::File::create(image).unwrap().set_len(bytes).unwrap();
+            std::fs::File::create(image)
+                .unwrap()
+                .set_len(bytes)
+                .unwrap();
         }
-        let (program, arguments): (_, &[&str]) =
-            if is_new { ("mkfs.ext4", &["-q", "-F"]) } else { ("e2fsck", &["-f", "-y"]) };
-        let done = Command::new(program).args(arguments).arg(image).output().unwrap();
+        let (program, arguments): (_, &[&str]) = if is_new {
+            ("mkfs.ext4", &["-q", "-F"])
+        } else {
+            ("e2fsck", &["-f", "-y"])
+        };
+        let done = Command::new(program)
+            .args(arguments)
+            .arg(image)
+            .output()
+            .unwrap();
         // 1: errors were found and mended.
-        assert!(matches!(done.status.code(), Some(0 | 1)), "{program}: {done:?}");
+        assert!(
+            matches!(done.status.code(), Some(0 | 1)),
+            "{program}: {done:?}"
+        );
         Self::new(at, &["-o", "loop", &image.to_string_lossy()])
     }
 
     fn new(at: &Path, arguments: &[&str]) -> Self {
         std::fs::create_dir_all(at).unwrap();
-        let done = Command::new("mount").args(arguments).arg(at).output().unwrap();
-        assert!(done.status.success(), "cannot mount at {}: {done:?}", at.display());
+        let done = Command::new("mount")
+            .args(arguments)
+            .arg(at)
+            .output()
+            .unwrap();
+        assert!(
+            done.status.success(),
+            "cannot mount at {}: {done:?}",
+            at.display()
+        );
         Self(at.to_owned())
     }
 
     pub fn again(&self, options: &str) {
-        let done = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).status().unwrap();
+        let done = Command::new("mount")
+            .args(["-o", &format!("remount,{options}")])
+            .arg(&self.0)
+            .status()
+            .unwrap();
         assert!(done.success());
     }
 

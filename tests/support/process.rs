@@ -10,7 +10,9 @@ use std::sync::{LazyLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, kill_process, kill_process_group, set_parent_process_death_signal,
+};
 
 /// How long a daemon may take to end after it was asked to.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,10 +28,23 @@ pub struct Daemon {
 impl Daemon {
     /// Starts `command` in a process group of its own, with all its output in the file `log`.
     pub fn start(name: &str, mut command: Command, log: &Path) -> Self {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
-        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).process_group(0);
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .unwrap();
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .process_group(0);
         let child = spawn(command).unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
-        Self { name: name.to_owned(), child, log: log.to_owned(), ended: false }
+        Self {
+            name: name.to_owned(),
+            child,
+            log: log.to_owned(),
+            ended: false,
+        }
     }
 
     pub fn pid(&self) -> u32 {
@@ -45,8 +60,16 @@ impl Daemon {
         let ticks = || {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
             // User and system time are the 14th and 15th field; the second, the name, may have spaces in it.
-            let fields = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
-            fields.map(|field| field.parse::<f64>().unwrap()).sum::<f64>()
+            let fields = stat
+                .rsplit(')')
+                .next()
+                .unwrap()
+                .split_whitespace()
+                .skip(11)
+                .take(2);
+            fields
+                .map(|field| field.parse::<f64>().unwrap())
+                .sum::<f64>()
         };
         let (before, began) = (ticks(), Instant::now());
         thread::sleep(Duration::from_millis(500));
@@ -59,14 +82,29 @@ impl Daemon {
     }
 
     /// Waits until `ready` gives something; fails with the log's end when the program has ended, or when time is up.
-    pub fn wait_until<T>(&mut self, what: &str, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
+    pub fn wait_until<T>(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> T {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(result) = ready() {
                 return result;
             }
-            assert!(self.is_running(), "{} ended before it was {what}:\n{}", self.name, tail(&self.log()));
-            assert!(Instant::now() < deadline, "{} is not {what} after {limit:?}:\n{}", self.name, tail(&self.log()));
+            assert!(
+                self.is_running(),
+                "{} ended before it was {what}:\n{}",
+                self.name,
+                tail(&self.log())
+            );
+            assert!(
+                Instant::now() < deadline,
+                "{} is not {what} after {limit:?}:\n{}",
+                self.name,
+                tail(&self.log())
+            );
             thread::sleep(Duration::from_millis(25));
         }
     }
@@ -148,20 +186,34 @@ pub fn http_get(url: &str) -> Result<Page, ureq::Error> {
 }
 
 /// Fetches a page with query parameters and headers.
-pub fn http_get_with(url: &str, query: &[(&str, &str)], headers: &[(&str, &str)]) -> Result<Page, ureq::Error> {
+pub fn http_get_with(
+    url: &str,
+    query: &[(&str, &str)],
+    headers: &[(&str, &str)],
+) -> Result<Page, ureq::Error> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(Duration::from_secs(60)))
         .build()
         .into();
     let request = agent.get(url).query_pairs(query.iter().copied());
-    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    let request = headers.iter().fold(request, |request, (name, value)| {
+        request.header(*name, *value)
+    });
     let mut response = request.call()?;
-    let content_type = response.headers().get("content-type").and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let content_type = response
+        .headers()
+        .get("content-type")
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
     Ok(Page {
         status: response.status().as_u16(),
         content_type: content_type.to_owned(),
-        body: response.body_mut().with_config().limit(512 << 20).read_to_string()?,
+        body: response
+            .body_mut()
+            .with_config()
+            .limit(512 << 20)
+            .read_to_string()?,
     })
 }
 
@@ -191,6 +243,10 @@ fn spawn(mut command: Command) -> io::Result<Child> {
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
     }
     let (answer, answered) = mpsc::channel();
-    ORDERS.send((command, answer)).expect("the thread that starts programs never ends");
-    answered.recv().expect("the thread that starts programs never ends")
+    ORDERS
+        .send((command, answer))
+        .expect("the thread that starts programs never ends");
+    answered
+        .recv()
+        .expect("the thread that starts programs never ends")
 }

@@ -40,12 +40,18 @@ impl Prometheus {
     /// Starts it and waits until it answers.
     pub fn start(targets: &[Target<'_>]) -> Result<Self, Skip> {
         let started = Self::configured(&configuration(targets))?;
-        Ok(Self { targets: targets.len(), ..started })
+        Ok(Self {
+            targets: targets.len(),
+            ..started
+        })
     }
 
     /// The same by its configuration file's text.
     pub fn configured(text: &str) -> Result<Self, Skip> {
-        need(&[Needed { program: "prometheus", package: "prometheus" }])?;
+        need(&[Needed {
+            program: "prometheus",
+            package: "prometheus",
+        }])?;
         let directory = TempDir::with_prefix("takt-prometheus-").unwrap();
         let config = directory.path().join("prometheus.yml");
         std::fs::write(&config, text).unwrap();
@@ -53,7 +59,10 @@ impl Prometheus {
         let mut command = Command::new("prometheus");
         command
             .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                directory.path().join("data").display()
+            ))
             .arg(format!("--web.listen-address={address}"))
             .arg("--log.level=warn")
             .current_dir(directory.path());
@@ -61,9 +70,16 @@ impl Prometheus {
         let url = format!("http://{address}");
         let mut daemon = Daemon::start("prometheus", command, &log);
         daemon.wait_until("ready", Duration::from_secs(60), || {
-            http_get(&format!("{url}/-/ready")).ok().filter(|page| page.status == 200)
+            http_get(&format!("{url}/-/ready"))
+                .ok()
+                .filter(|page| page.status == 200)
         });
-        Ok(Self { daemon, url, targets: 0, _directory: directory })
+        Ok(Self {
+            daemon,
+            url,
+            targets: 0,
+            _directory: directory,
+        })
     }
 
     /// Where it answers, such as `http://127.0.0.1:20123`.
@@ -78,7 +94,10 @@ impl Prometheus {
         let limit = Duration::from_secs(30 + 2 * scrapes as u64);
         self.daemon.wait_until("scraping every target", limit, || {
             let answer = instant_query(&url, &query).ok()?;
-            answer.first().filter(|sample| sample.value == targets).map(|_| ())
+            answer
+                .first()
+                .filter(|sample| sample.value == targets)
+                .map(|_| ())
         });
     }
 
@@ -94,13 +113,27 @@ impl Prometheus {
 }
 
 fn configuration(targets: &[Target<'_>]) -> String {
-    let mut text = String::from("global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\nscrape_configs:\n");
+    let mut text =
+        String::from("global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\nscrape_configs:\n");
     for target in targets {
-        let Target { job, address, labels } = target;
-        write!(text, "  - job_name: '{job}'\n    static_configs:\n      - targets: ['{address}']\n").unwrap();
+        let Target {
+            job,
+            address,
+            labels,
+        } = target;
+        write!(
+            text,
+            "  - job_name: '{job}'\n    static_configs:\n      - targets: ['{address}']\n"
+        )
+        .unwrap();
         for (i, (name, value)) in labels.iter().enumerate() {
             let heading = if i == 0 { "        labels:\n" } else { "" };
-            writeln!(text, "{heading}          {name}: '{}'", value.replace('\'', "''")).unwrap();
+            writeln!(
+                text,
+                "{heading}          {name}: '{}'",
+                value.replace('\'', "''")
+            )
+            .unwrap();
         }
     }
     text
@@ -108,15 +141,24 @@ fn configuration(targets: &[Target<'_>]) -> String {
 
 /// Asks any server that speaks Prometheus' HTTP API.
 pub fn instant_query(url: &str, promql: &str) -> Result<Vec<Sample>, String> {
-    let page = http_get_with(&format!("{url}/api/v1/query"), &[("query", promql)], &[]).map_err(|e| e.to_string())?;
+    let page = http_get_with(&format!("{url}/api/v1/query"), &[("query", promql)], &[])
+        .map_err(|e| e.to_string())?;
     let answer: Value = serde_json::from_str(&page.body).map_err(|_| page.body.clone())?;
     if answer["status"] != "success" {
         return Err(answer["error"].as_str().unwrap_or(&page.body).to_owned());
     }
     let result = &answer["data"]["result"];
     match answer["data"]["resultType"].as_str() {
-        Some("scalar") => Ok(vec![Sample { labels: BTreeMap::new(), value: number(&result[1]) }]),
-        Some("vector") => Ok(result.as_array().into_iter().flatten().map(sample).collect()),
+        Some("scalar") => Ok(vec![Sample {
+            labels: BTreeMap::new(),
+            value: number(&result[1]),
+        }]),
+        Some("vector") => Ok(result
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(sample)
+            .collect()),
         other => Err(format!("{promql} is no instant vector but {other:?}")),
     }
 }
@@ -124,12 +166,17 @@ pub fn instant_query(url: &str, promql: &str) -> Result<Vec<Sample>, String> {
 fn sample(element: &Value) -> Sample {
     let labels = element["metric"].as_object().into_iter().flatten();
     Sample {
-        labels: labels.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect(),
+        labels: labels
+            .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
+            .collect(),
         value: number(&element["value"][1]),
     }
 }
 
 /// Prometheus writes numbers as texts, `NaN`, `+Inf` and `-Inf` among them.
 fn number(value: &Value) -> f64 {
-    value.as_str().and_then(|text| text.parse().ok()).expect("a sample's value is a number in a text")
+    value
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .expect("a sample's value is a number in a text")
 }

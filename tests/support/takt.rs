@@ -26,11 +26,17 @@ pub struct Run {
 
 impl Takt {
     pub fn fresh() -> Self {
-        Self { directory: TempDir::with_prefix("takt-test-").unwrap(), environment: Vec::new() }
+        Self {
+            directory: TempDir::with_prefix("takt-test-").unwrap(),
+            environment: Vec::new(),
+        }
     }
 
     /// Adds variables to the environment of all commands, such as a Slurm lab's.
-    pub fn with_environment(mut self, environment: impl IntoIterator<Item = (String, String)>) -> Self {
+    pub fn with_environment(
+        mut self,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
         self.environment.extend(environment);
         self
     }
@@ -55,10 +61,15 @@ impl Takt {
     pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
         // What the person who runs the tests has set is not the test's.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TAKT_")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TAKT_"))
+        {
             command.env_remove(name);
         }
-        command.args(arguments).current_dir(self.directory()).env("TAKT_DATA_DIR", self.data_directory());
+        command
+            .args(arguments)
+            .current_dir(self.directory())
+            .env("TAKT_DATA_DIR", self.data_directory());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -69,9 +80,16 @@ impl Takt {
     }
 
     /// Runs a command to its end with `input` as its standard input.
-    pub fn run_with_input<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>, input: &[u8]) -> Run {
+    pub fn run_with_input<A: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+        input: &[u8],
+    ) -> Run {
         let mut command = self.command(arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let output = std::thread::scope(|scope| {
@@ -84,7 +102,11 @@ impl Takt {
 
     /// Starts a command that goes on, such as `serve`.
     pub fn start<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Daemon {
-        Daemon::start("takt", self.command(arguments), &self.directory().join("takt.log"))
+        Daemon::start(
+            "takt",
+            self.command(arguments),
+            &self.directory().join("takt.log"),
+        )
     }
 }
 
@@ -100,14 +122,25 @@ impl Run {
     /// Standard output of a command that has to succeed.
     #[track_caller]
     pub fn ok(self) -> String {
-        assert_eq!(self.code, Some(0), "takt failed:\n{}{}", self.stdout, self.stderr);
+        assert_eq!(
+            self.code,
+            Some(0),
+            "takt failed:\n{}{}",
+            self.stdout,
+            self.stderr
+        );
         self.stdout
     }
 
     /// Standard error of a command that has to fail with this exit code and print nothing on standard output.
     #[track_caller]
     pub fn fails(self, code: i32) -> String {
-        assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{}", self.stderr);
+        assert_eq!(
+            (self.code, self.stdout.as_str()),
+            (Some(code), ""),
+            "{}",
+            self.stderr
+        );
         self.stderr
     }
 }

@@ -21,32 +21,53 @@ type Pairs = Vec<(String, String)>;
 pub(super) async fn receivers(State(api): State<Api>) -> Result<Answer, Refusal> {
     let names = api.handle.read(|engine, _| {
         let receivers = engine.router().config().receivers.iter();
-        receivers.map(|receiver| json!({"name": receiver.name})).collect::<Vec<_>>()
+        receivers
+            .map(|receiver| json!({"name": receiver.name}))
+            .collect::<Vec<_>>()
     });
     Answer::of(&names.await?)
 }
 
-pub(super) async fn list(State(api): State<Api>, Query(query): Query<Pairs>) -> Result<Answer, Refusal> {
+pub(super) async fn list(
+    State(api): State<Api>,
+    Query(query): Query<Pairs>,
+) -> Result<Answer, Refusal> {
     let filter = Filter::read(&query)?;
     let alerts = api.handle.read(move |engine, now| {
         let suppressed = engine.router().suppressed(now);
         let config = engine.router().config();
-        let alerts = engine.router().alerts().iter().map(|(_, alert)| alert).filter(|alert| !alert.is_resolved(now));
+        let alerts = engine
+            .router()
+            .alerts()
+            .iter()
+            .map(|(_, alert)| alert)
+            .filter(|alert| !alert.is_resolved(now));
         let told = alerts.filter_map(|alert| {
-            let routes: Vec<&Route> =
-                config.routes.matching(&alert.labels).into_iter().map(|at| config.routes.get(at)).collect();
+            let routes: Vec<&Route> = config
+                .routes
+                .matching(&alert.labels)
+                .into_iter()
+                .map(|at| config.routes.get(at))
+                .collect();
             let why = suppressed(alert);
             let receivers: Vec<&str> = routes.iter().map(|route| route.receiver.as_str()).collect();
-            filter.wants(alert, &why, &receivers).then(|| gettable(alert, &why, &receivers, config, now))
+            filter
+                .wants(alert, &why, &receivers)
+                .then(|| gettable(alert, &why, &receivers, config, now))
         });
         told.collect::<Vec<Value>>()
     });
     Answer::of(&alerts.await?)
 }
 
-pub(super) async fn groups(State(api): State<Api>, Query(query): Query<Pairs>) -> Result<Answer, Refusal> {
+pub(super) async fn groups(
+    State(api): State<Api>,
+    Query(query): Query<Pairs>,
+) -> Result<Answer, Refusal> {
     let filter = Filter::read(&query)?;
-    let groups = api.handle.read(move |engine, now| groups_of(engine, &filter, now));
+    let groups = api
+        .handle
+        .read(move |engine, now| groups_of(engine, &filter, now));
     Answer::of(&groups.await?)
 }
 
@@ -61,8 +82,12 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
             .filter_map(|alert| {
                 let why = suppressed(alert);
                 let routes = config.routes.matching(&alert.labels).into_iter();
-                let told: Vec<_> = routes.map(|at| config.routes.get(at).receiver.as_str()).collect();
-                filter.wants(alert, &why, &receivers).then(|| gettable(alert, &why, &told, config, now))
+                let told: Vec<_> = routes
+                    .map(|at| config.routes.get(at).receiver.as_str())
+                    .collect();
+                filter
+                    .wants(alert, &why, &receivers)
+                    .then(|| gettable(alert, &why, &told, config, now))
             })
             .collect();
         if !told.is_empty() {
@@ -82,12 +107,22 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
 /// An alert as it is pushed; the inner error leaves out only itself.
 fn pushed(place: usize, value: &Value) -> Result<Result<Posted, String>, Refusal> {
     let alert = Object::of("alerts", format!("{place}."), value)?;
-    let (labels, annotations) = (alert.texts("labels")?, alert.texts("annotations")?.unwrap_or_default());
-    let (starts_at, ends_at) = (alert.instant("startsAt")?.flatten(), alert.instant("endsAt")?.flatten());
+    let (labels, annotations) = (
+        alert.texts("labels")?,
+        alert.texts("annotations")?.unwrap_or_default(),
+    );
+    let (starts_at, ends_at) = (
+        alert.instant("startsAt")?.flatten(),
+        alert.instant("endsAt")?.flatten(),
+    );
     let generator_url = alert.text("generatorURL")?.unwrap_or_default();
     let labels = alert.required("labels", labels)?;
     if !generator_url.is_empty() && !is_address(generator_url) {
-        return Err(alert.invalid(601, "generatorURL", &format!("must be of type uri: {generator_url:?}")));
+        return Err(alert.invalid(
+            601,
+            "generatorURL",
+            &format!("must be of type uri: {generator_url:?}"),
+        ));
     }
     for (names, what) in [(&labels, "label set"), (&annotations, "annotations")] {
         if names.get("").is_some_and(|value| !value.is_empty()) {
@@ -95,8 +130,15 @@ fn pushed(place: usize, value: &Value) -> Result<Result<Posted, String>, Refusal
         }
     }
     Ok(Ok(Posted {
-        labels: labels.iter().filter(|(_, value)| !value.is_empty()).map(|(n, v)| (n.as_str(), v.as_str())).collect(),
-        annotations: annotations.into_iter().filter(|(_, text)| !text.is_empty()).collect(),
+        labels: labels
+            .iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(n, v)| (n.as_str(), v.as_str()))
+            .collect(),
+        annotations: annotations
+            .into_iter()
+            .filter(|(_, text)| !text.is_empty())
+            .collect(),
         starts_at,
         ends_at,
         generator_url: generator_url.to_owned(),
@@ -105,11 +147,16 @@ fn pushed(place: usize, value: &Value) -> Result<Result<Posted, String>, Refusal
 
 /// What Go takes for a request's address: a path, or an address with a scheme.
 fn is_address(text: &str) -> bool {
-    (text.starts_with('/') || reqwest::Url::parse(text).is_ok()) && !text.contains(char::is_whitespace)
+    (text.starts_with('/') || reqwest::Url::parse(text).is_ok())
+        && !text.contains(char::is_whitespace)
 }
 
 /// Good alerts of a batch are taken also if others are not.
-pub(super) async fn post(State(api): State<Api>, headers: HeaderMap, bytes: Bytes) -> Result<StatusCode, Refusal> {
+pub(super) async fn post(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<StatusCode, Refusal> {
     let alerts = match body::read("alerts", &headers, &bytes)? {
         Value::Array(alerts) => alerts,
         Value::Null => Vec::new(),
@@ -155,7 +202,9 @@ impl Filter {
         for text in values(query, "filter") {
             matchers.push(parse_matcher(text).map_err(Refusal::bad)?);
         }
-        let receiver = values(query, "receiver").last().filter(|text| !text.is_empty());
+        let receiver = values(query, "receiver")
+            .last()
+            .filter(|text| !text.is_empty());
         let receiver = receiver
             .map(whole)
             .transpose()
@@ -175,7 +224,10 @@ impl Filter {
         let is_inhibited = why.inhibited_by.is_some();
         let is_muted = !why.muted_by.is_empty();
         self.matchers.accept(&alert.labels)
-            && self.receiver.as_ref().is_none_or(|regex| receivers.iter().any(|name| regex.is_match(name)))
+            && self
+                .receiver
+                .as_ref()
+                .is_none_or(|regex| receivers.iter().any(|name| regex.is_match(name)))
             && (self.active || is_silenced || is_inhibited)
             && (self.silenced || !is_silenced)
             && (self.inhibited || !is_inhibited)
@@ -187,8 +239,15 @@ fn by_name(labels: &Labels) -> BTreeMap<&str, &str> {
     labels.iter().collect()
 }
 
-fn gettable(alert: &Alert, why: &Suppressed, receivers: &[&str], config: &Config, now: Timestamp) -> Value {
-    let is_suppressed = !why.silenced_by.is_empty() || why.inhibited_by.is_some() || !why.muted_by.is_empty();
+fn gettable(
+    alert: &Alert,
+    why: &Suppressed,
+    receivers: &[&str],
+    config: &Config,
+    now: Timestamp,
+) -> Value {
+    let is_suppressed =
+        !why.silenced_by.is_empty() || why.inhibited_by.is_some() || !why.muted_by.is_empty();
     let inhibited_by: Vec<String> = why.inhibited_by.iter().map(ToString::to_string).collect();
     let mut shown = json!({
         "labels": by_name(&alert.labels),
@@ -220,8 +279,12 @@ mod tests {
     fn what_cannot_be_an_alert_is_refused_with_alertmanagers_codes() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
-            headers.insert("content-type", "application/json; charset=utf-8".parse().unwrap());
-            let value = body::read("alerts", &headers, text.as_bytes()).map_err(|refusal| refusal.0.as_u16())?;
+            headers.insert(
+                "content-type",
+                "application/json; charset=utf-8".parse().unwrap(),
+            );
+            let value = body::read("alerts", &headers, text.as_bytes())
+                .map_err(|refusal| refusal.0.as_u16())?;
             pushed(0, &value).map_err(|refusal| refusal.0.as_u16())
         };
         for (text, expected) in [
@@ -236,18 +299,31 @@ mod tests {
             (r#"{"labels":{"a":"b"},"startsAt":"x"}"#, Err(400)),
             (r#"{"labels":{"a":"b"},"startsAt":""}"#, Ok(true)),
             (r#"{"labels":{"a":"b"},"generatorURL":"x y"}"#, Err(422)),
-            (r#"{"labels":{"a":"b"},"generatorURL":"/graph?g0=x"}"#, Ok(true)),
+            (
+                r#"{"labels":{"a":"b"},"generatorURL":"/graph?g0=x"}"#,
+                Ok(true),
+            ),
             (r#"{"labels":{"":"b"}}"#, Ok(false)),
         ] {
             assert_eq!(read(text).map(|alert| alert.is_ok()), expected, "{text}");
         }
-        assert_eq!(body::read("alerts", &HeaderMap::new(), b"[]").unwrap_err().0.as_u16(), 415);
+        assert_eq!(
+            body::read("alerts", &HeaderMap::new(), b"[]")
+                .unwrap_err()
+                .0
+                .as_u16(),
+            415
+        );
     }
 
     #[test]
     fn switches_are_read_as_go_openapi_reads_them() {
         let on = |value: &str| is_on(&[("active".to_owned(), value.to_owned())], "active");
-        assert!(["true", "TRUE", "1", "yes", "on", ""].iter().all(|value| on(value)));
+        assert!(
+            ["true", "TRUE", "1", "yes", "on", ""]
+                .iter()
+                .all(|value| on(value))
+        );
         assert!(!["false", "0", "no", "f", "x"].iter().any(|value| on(value)));
         assert!(is_on(&[], "active"));
     }

@@ -10,23 +10,38 @@ use takt_model::Timestamp;
 
 /// The JSON that was sent as `name`.
 pub(super) fn read(name: &str, headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Refusal> {
-    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let sent = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
     let sent = sent.unwrap_or("application/x-www-form-urlencoded");
     let media = sent.split(';').next().unwrap_or_default().trim();
     if bytes.is_empty() {
         return Err(Refusal::required(name));
     }
     if !media.eq_ignore_ascii_case("application/json") {
-        let message = format!("unsupported media type {media:?}, only [application/json] are allowed");
-        return Err(Refusal::coded(StatusCode::UNSUPPORTED_MEDIA_TYPE, 415, message));
+        let message =
+            format!("unsupported media type {media:?}, only [application/json] are allowed");
+        return Err(Refusal::coded(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            415,
+            message,
+        ));
     }
-    let value = serde_json::Deserializer::from_slice(bytes).into_iter().next();
-    value.unwrap_or(Ok(Value::Null)).map_err(|error| unread(name, error.to_string()))
+    let value = serde_json::Deserializer::from_slice(bytes)
+        .into_iter()
+        .next();
+    value
+        .unwrap_or(Ok(Value::Null))
+        .map_err(|error| unread(name, error.to_string()))
 }
 
 /// A body called `name` that cannot be what it should be.
 fn unread(name: &str, why: String) -> Refusal {
-    Refusal::coded(StatusCode::BAD_REQUEST, 400, format!("parsing {name} body from \"\" failed, because {why}"))
+    Refusal::coded(
+        StatusCode::BAD_REQUEST,
+        400,
+        format!("parsing {name} body from \"\" failed, because {why}"),
+    )
 }
 
 /// One object of a body.
@@ -42,8 +57,16 @@ impl<'b> Object<'b> {
     /// The object, `null` being one without fields.
     pub(super) fn of(name: &'static str, place: String, value: &'b Value) -> Result<Self, Refusal> {
         match value {
-            Value::Object(fields) => Ok(Self { name, place, fields: Some(fields) }),
-            Value::Null => Ok(Self { name, place, fields: None }),
+            Value::Object(fields) => Ok(Self {
+                name,
+                place,
+                fields: Some(fields),
+            }),
+            Value::Null => Ok(Self {
+                name,
+                place,
+                fields: None,
+            }),
             other => Err(unread(name, format!("{} is no object", found(other)))),
         }
     }
@@ -60,9 +83,14 @@ impl<'b> Object<'b> {
         read: impl FnOnce(&'b Value) -> Result<T, &'static str>,
     ) -> Result<Option<T>, Refusal> {
         let wrong = |value: &Value, should| {
-            unread(self.name, format!("{}{field} is {}, no {should}", self.place, found(value)))
+            unread(
+                self.name,
+                format!("{}{field} is {}, no {should}", self.place, found(value)),
+            )
         };
-        self.get(field).map(|value| read(value).map_err(|should| wrong(value, should))).transpose()
+        self.get(field)
+            .map(|value| read(value).map_err(|should| wrong(value, should)))
+            .transpose()
     }
 
     pub(super) fn text(&self, field: &str) -> Result<Option<&'b str>, Refusal> {
@@ -74,7 +102,9 @@ impl<'b> Object<'b> {
     }
 
     pub(super) fn list(&self, field: &str) -> Result<Option<&'b [Value]>, Refusal> {
-        self.field(field, |value| value.as_array().map(Vec::as_slice).ok_or("list"))
+        self.field(field, |value| {
+            value.as_array().map(Vec::as_slice).ok_or("list")
+        })
     }
 
     /// Names and texts; `null` is the empty text.
@@ -85,7 +115,9 @@ impl<'b> Object<'b> {
                 Value::Null => Ok(String::new()),
                 value => value.as_str().map(str::to_owned).ok_or("object of texts"),
             };
-            pairs.map(|(name, value)| Ok((name.clone(), text(value)?))).collect()
+            pairs
+                .map(|(name, value)| Ok((name.clone(), text(value)?)))
+                .collect()
         })
     }
 
@@ -126,6 +158,10 @@ impl Refusal {
 
     /// A field that the contract asks for is not there.
     pub(super) fn required(field: &str) -> Self {
-        Self::coded(StatusCode::UNPROCESSABLE_ENTITY, 602, format!("{field} in body is required"))
+        Self::coded(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            602,
+            format!("{field} in body is required"),
+        )
     }
 }

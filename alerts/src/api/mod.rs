@@ -38,7 +38,10 @@ pub fn router(api: Api) -> Router {
         .route("/api/v2/alerts", get(alerts::list).post(alerts::post))
         .route("/api/v2/alerts/groups", get(alerts::groups))
         .route("/api/v2/silences", get(silences::list).post(silences::set))
-        .route("/api/v2/silence/{id}", get(silences::get).delete(silences::expire))
+        .route(
+            "/api/v2/silence/{id}",
+            get(silences::get).delete(silences::expire),
+        )
         .route("/api/v1/rules", get(rules::rules))
         .route("/api/v1/alerts", get(rules::alerts))
         .layer(DefaultBodyLimit::max(BODY_MAX))
@@ -50,7 +53,9 @@ struct Answer(Value);
 
 impl Answer {
     fn of(value: &impl Serialize) -> Result<Self, Refusal> {
-        serde_json::to_value(value).map(Self).map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error))
+        serde_json::to_value(value)
+            .map(Self)
+            .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error))
     }
 }
 
@@ -74,7 +79,10 @@ impl Refusal {
     }
 
     fn prometheus(error: String) -> Self {
-        Self(StatusCode::BAD_REQUEST, json!({"status": "error", "errorType": "bad_data", "error": error}))
+        Self(
+            StatusCode::BAD_REQUEST,
+            json!({"status": "error", "errorType": "bad_data", "error": error}),
+        )
     }
 }
 
@@ -98,7 +106,10 @@ impl From<ChangeError> for Refusal {
 
 async fn status(axum::extract::State(api): axum::extract::State<Api>) -> Result<Answer, Refusal> {
     let version = env!("CARGO_PKG_VERSION");
-    let config = api.handle.read(|engine, _| engine.router().config().shown.clone()).await?;
+    let config = api
+        .handle
+        .read(|engine, _| engine.router().config().shown.clone())
+        .await?;
     Ok(Answer(json!({
         "cluster": {"name": "", "status": "disabled", "peers": []},
         "versionInfo": {
@@ -111,12 +122,17 @@ async fn status(axum::extract::State(api): axum::extract::State<Api>) -> Result<
 
 /// The values of one query parameter, which may be repeated.
 fn values<'q>(query: &'q [(String, String)], name: &str) -> impl Iterator<Item = &'q str> {
-    query.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    query
+        .iter()
+        .filter(move |(key, _)| key == name)
+        .map(|(_, value)| value.as_str())
 }
 
 /// A switch that is off unless it is given and true.
 fn is_true(query: &[(String, String)], name: &str) -> bool {
-    values(query, name).last().is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+    values(query, name)
+        .last()
+        .is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
 /// A switch that is on unless it is given; then the words for "on" are go-openapi's, and all others are off.
@@ -126,4 +142,6 @@ fn is_on(query: &[(String, String)], name: &str) -> bool {
 }
 
 /// See [`is_on`].
-const ON: [&str; 10] = ["true", "1", "yes", "ok", "y", "on", "selected", "checked", "t", "enabled"];
+const ON: [&str; 10] = [
+    "true", "1", "yes", "ok", "y", "on", "selected", "checked", "t", "enabled",
+];

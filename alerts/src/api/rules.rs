@@ -13,21 +13,30 @@ use takt_model::Labels;
 
 type Pairs = Vec<(String, String)>;
 
-pub(super) async fn rules(State(api): State<Api>, Query(query): Query<Pairs>) -> Result<Answer, Refusal> {
+pub(super) async fn rules(
+    State(api): State<Api>,
+    Query(query): Query<Pairs>,
+) -> Result<Answer, Refusal> {
     let wanted = Wanted::read(&query)?;
     let groups = api.handle.read(move |engine, _| {
         let groups = engine.groups().iter().filter(|run| wanted.group(run));
         let groups = groups.map(|run| group(run, &wanted));
         groups
-            .filter(|group| wanted.is_all() || group["rules"].as_array().is_some_and(|all| !all.is_empty()))
+            .filter(|group| {
+                wanted.is_all() || group["rules"].as_array().is_some_and(|all| !all.is_empty())
+            })
             .collect::<Vec<_>>()
     });
-    Ok(Answer(json!({"status": "success", "data": {"groups": groups.await?}})))
+    Ok(Answer(
+        json!({"status": "success", "data": {"groups": groups.await?}}),
+    ))
 }
 
 pub(super) async fn alerts(State(api): State<Api>) -> Result<Answer, Refusal> {
     let alerts = api.handle.read(|engine, _| all_alerts(engine)).await?;
-    Ok(Answer(json!({"status": "success", "data": {"alerts": alerts}})))
+    Ok(Answer(
+        json!({"status": "success", "data": {"alerts": alerts}}),
+    ))
 }
 
 /// Which rules are asked for; nothing asked is all of them.
@@ -43,11 +52,22 @@ impl Wanted {
     fn read(query: &Pairs) -> Result<Self, Refusal> {
         let all = |name: &str| values(query, name).map(str::to_owned).collect::<Vec<_>>();
         let kind = all("type").pop().filter(|kind| !kind.is_empty());
-        if let Some(odd) = kind.as_ref().filter(|kind| !matches!(kind.as_str(), "alert" | "record")) {
-            return Err(Refusal::prometheus(format!("invalid parameter \"type\": not supported value {odd:?}")));
+        if let Some(odd) = kind
+            .as_ref()
+            .filter(|kind| !matches!(kind.as_str(), "alert" | "record"))
+        {
+            return Err(Refusal::prometheus(format!(
+                "invalid parameter \"type\": not supported value {odd:?}"
+            )));
         }
         let (names, groups, files) = (all("rule_name[]"), all("rule_group[]"), all("file[]"));
-        Ok(Self { kind, names, groups, files, without_alerts: is_true(query, "exclude_alerts") })
+        Ok(Self {
+            kind,
+            names,
+            groups,
+            files,
+            without_alerts: is_true(query, "exclude_alerts"),
+        })
     }
 
     fn is_all(&self) -> bool {
@@ -55,19 +75,26 @@ impl Wanted {
     }
 
     fn group(&self, run: &GroupRun) -> bool {
-        let is_among = |all: &[String], one: &str| all.is_empty() || all.iter().any(|name| name == one);
+        let is_among =
+            |all: &[String], one: &str| all.is_empty() || all.iter().any(|name| name == one);
         is_among(&self.groups, &run.group().name) && is_among(&self.files, run.file())
     }
 
     fn rule(&self, rule: &Rule) -> bool {
         let is_alert = matches!(rule, Rule::Alerting(_));
-        self.kind.as_ref().is_none_or(|kind| is_alert == (kind == "alert"))
+        self.kind
+            .as_ref()
+            .is_none_or(|kind| is_alert == (kind == "alert"))
             && (self.names.is_empty() || self.names.iter().any(|name| name == rule.name()))
     }
 }
 
 fn all_alerts(engine: &Engine) -> Vec<Value> {
-    let of_rules = engine.groups().iter().flat_map(GroupRun::views).flat_map(active);
+    let of_rules = engine
+        .groups()
+        .iter()
+        .flat_map(GroupRun::views)
+        .flat_map(active);
     let of_events = engine.events().iter().filter_map(|(_, _, instance)| {
         let since = instance.fired_at?;
         Some(json!({
@@ -82,7 +109,10 @@ fn all_alerts(engine: &Engine) -> Vec<Value> {
 }
 
 fn active(view: RuleView<'_>) -> impl Iterator<Item = Value> + '_ {
-    let active = view.instances.iter().filter(|(_, instance)| instance.state != AlertState::Inactive);
+    let active = view
+        .instances
+        .iter()
+        .filter(|(_, instance)| instance.state != AlertState::Inactive);
     active.map(|(_, instance)| alert(instance))
 }
 
@@ -102,7 +132,10 @@ fn alert(instance: &Instance) -> Value {
 
 fn group(run: &GroupRun, wanted: &Wanted) -> Value {
     let group = run.group();
-    let rules = run.views().filter(|view| wanted.rule(view.rule)).map(|view| rule(view, wanted.without_alerts));
+    let rules = run
+        .views()
+        .filter(|view| wanted.rule(view.rule))
+        .map(|view| rule(view, wanted.without_alerts));
     json!({
         "name": group.name,
         "file": run.file(),
@@ -117,7 +150,11 @@ fn group(run: &GroupRun, wanted: &Wanted) -> Value {
 fn rule(view: RuleView<'_>, without_alerts: bool) -> Value {
     let mut told = match view.rule {
         Rule::Alerting(rule) => {
-            let state = |state| view.instances.iter().any(|(_, instance)| instance.state == state);
+            let state = |state| {
+                view.instances
+                    .iter()
+                    .any(|(_, instance)| instance.state == state)
+            };
             let worst = match (state(AlertState::Firing), state(AlertState::Pending)) {
                 (true, _) => "firing",
                 (false, true) => "pending",
@@ -152,11 +189,15 @@ fn rule(view: RuleView<'_>, without_alerts: bool) -> Value {
 }
 
 fn sources(templates: &[(String, Template)]) -> BTreeMap<&str, &str> {
-    templates.iter().map(|(name, template)| (name.as_str(), template.source())).collect()
+    templates
+        .iter()
+        .map(|(name, template)| (name.as_str(), template.source()))
+        .collect()
 }
 
 fn last_evaluation(last: &Ran) -> String {
-    last.at.map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), times::write)
+    last.at
+        .map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), times::write)
 }
 
 fn by_name(labels: &Labels) -> BTreeMap<&str, &str> {
@@ -164,5 +205,8 @@ fn by_name(labels: &Labels) -> BTreeMap<&str, &str> {
 }
 
 fn words(words: &[(String, String)]) -> BTreeMap<&str, &str> {
-    words.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect()
+    words
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()))
+        .collect()
 }

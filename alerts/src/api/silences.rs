@@ -12,50 +12,78 @@ use takt_model::Timestamp;
 
 type Pairs = Vec<(String, String)>;
 
-pub(super) async fn list(State(api): State<Api>, Query(query): Query<Pairs>) -> Result<Answer, Refusal> {
+pub(super) async fn list(
+    State(api): State<Api>,
+    Query(query): Query<Pairs>,
+) -> Result<Answer, Refusal> {
     let mut wanted = Vec::new();
     for text in values(&query, "filter") {
         wanted.push(parse_matcher(text).map_err(Refusal::bad)?);
     }
     let silences = api.handle.read(move |engine, now| {
         let all = engine.router().silences.list(now).into_iter();
-        all.filter(|silence| is_about(silence, &wanted)).map(|silence| shown(silence, now)).collect::<Vec<_>>()
+        all.filter(|silence| is_about(silence, &wanted))
+            .map(|silence| shown(silence, now))
+            .collect::<Vec<_>>()
     });
     Answer::of(&silences.await?)
 }
 
 /// Whether the conditions that are asked for are among the silence's own, as they are written.
 fn is_about(silence: &Silence, wanted: &[Matcher]) -> bool {
-    wanted.is_empty() || silence.matchers.iter().any(|set| wanted.iter().all(|matcher| set.0.contains(matcher)))
+    wanted.is_empty()
+        || silence
+            .matchers
+            .iter()
+            .any(|set| wanted.iter().all(|matcher| set.0.contains(matcher)))
 }
 
 pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Answer, Refusal> {
     let id = uuid(id)?;
     let missing = Refusal::new(StatusCode::NOT_FOUND, format!("silence {id} not found"));
-    let found =
-        api.handle.read(move |engine, now| engine.router().silences.get(&id).map(|silence| shown(silence, now)));
+    let found = api.handle.read(move |engine, now| {
+        engine
+            .router()
+            .silences
+            .get(&id)
+            .map(|silence| shown(silence, now))
+    });
     found.await?.map(Answer).ok_or(missing)
 }
 
 /// The identity in a path, which has to be one.
 fn uuid(id: String) -> Result<String, Refusal> {
-    let is_part =
-        |(at, c): (usize, char)| if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() };
+    let is_part = |(at, c): (usize, char)| {
+        if matches!(at, 8 | 13 | 18 | 23) {
+            c == '-'
+        } else {
+            c.is_ascii_hexdigit()
+        }
+    };
     match id.len() == 36 && id.chars().enumerate().all(is_part) {
         true => Ok(id),
         false => {
             let message = format!("silenceID in path must be of type uuid: {id:?}");
-            Err(Refusal::coded(StatusCode::UNPROCESSABLE_ENTITY, 601, message))
+            Err(Refusal::coded(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                601,
+                message,
+            ))
         }
     }
 }
 
-pub(super) async fn expire(State(api): State<Api>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
+pub(super) async fn expire(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
     let id = uuid(id)?;
-    let expired = api.handle.change(move |engine, now| match engine.expire_silence(&id, now) {
-        Ok(batch) => (Ok(()), batch),
-        Err(error) => (Err(error), crate::Batch::default()),
-    });
+    let expired = api
+        .handle
+        .change(move |engine, now| match engine.expire_silence(&id, now) {
+            Ok(batch) => (Ok(()), batch),
+            Err(error) => (Err(error), crate::Batch::default()),
+        });
     expired.await?.map(|()| StatusCode::OK).map_err(refused)
 }
 
@@ -63,7 +91,10 @@ pub(super) async fn expire(State(api): State<Api>, Path(id): Path<String>) -> Re
 /// one is named.
 fn asked(value: &Value) -> Result<Silence, Refusal> {
     let silence = Object::of("silence", String::new(), value)?;
-    let (id, annotations) = (silence.text("id")?.unwrap_or_default(), silence.texts("annotations")?);
+    let (id, annotations) = (
+        silence.text("id")?.unwrap_or_default(),
+        silence.texts("annotations")?,
+    );
     let (comment, created_by) = (silence.text("comment")?, silence.text("createdBy")?);
     let (ends_at, matchers) = (silence.instant("endsAt")?, silence.list("matchers")?);
     let starts_at = silence.instant("startsAt")?;
@@ -71,13 +102,19 @@ fn asked(value: &Value) -> Result<Silence, Refusal> {
     for (place, value) in matchers.unwrap_or_default().iter().enumerate() {
         read.push(Object::of("silence", format!("matchers.{place}."), value)?);
     }
-    let (comment, created_by) =
-        (silence.required("comment", comment)?.to_owned(), silence.required("createdBy", created_by)?.to_owned());
+    let (comment, created_by) = (
+        silence.required("comment", comment)?.to_owned(),
+        silence.required("createdBy", created_by)?.to_owned(),
+    );
     let ends_at = silence.required("endsAt", ends_at)?.unwrap_or(ZERO);
     if silence.required("matchers", matchers)?.is_empty() {
         return Err(silence.invalid(612, "matchers", "should have at least 1 items"));
     }
-    let matchers = read.iter().enumerate().map(|(place, one)| matcher(place, one)).collect::<Result<Vec<_>, _>>()?;
+    let matchers = read
+        .iter()
+        .enumerate()
+        .map(|(place, one)| matcher(place, one))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(Silence {
         id: id.to_owned(),
         matchers: vec![Matchers(matchers)],
@@ -94,7 +131,10 @@ fn asked(value: &Value) -> Result<Silence, Refusal> {
 const ZERO: Timestamp = Timestamp(0);
 
 fn matcher(place: usize, one: &Object<'_>) -> Result<Matcher, Refusal> {
-    let (is_regex, is_equal) = (one.boolean("isRegex")?, one.boolean("isEqual")?.unwrap_or(true));
+    let (is_regex, is_equal) = (
+        one.boolean("isRegex")?,
+        one.boolean("isEqual")?.unwrap_or(true),
+    );
     let (name, value) = (one.text("name")?, one.text("value")?);
     let is_regex = one.required("isRegex", is_regex)?;
     let (name, value) = (one.required("name", name)?, one.required("value", value)?);
@@ -104,20 +144,33 @@ fn matcher(place: usize, one: &Object<'_>) -> Result<Matcher, Refusal> {
         (true, true) => MatchOp::Regex,
         (true, false) => MatchOp::NotRegex,
     };
-    let invalid = |why: String| Refusal::bad(format!("silence invalid: invalid label matcher {place}: {why}"));
+    let invalid = |why: String| {
+        Refusal::bad(format!(
+            "silence invalid: invalid label matcher {place}: {why}"
+        ))
+    };
     match name {
         "" => Err(invalid("invalid label name \"\"".to_owned())),
-        name => Matcher::new(name, op, value).map_err(|_| invalid(format!("invalid regular expression {value:?}"))),
+        name => Matcher::new(name, op, value)
+            .map_err(|_| invalid(format!("invalid regular expression {value:?}"))),
     }
 }
 
-pub(super) async fn set(State(api): State<Api>, headers: HeaderMap, bytes: Bytes) -> Result<Answer, Refusal> {
+pub(super) async fn set(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<Answer, Refusal> {
     let wanted = asked(&body::read("silence", &headers, &bytes)?)?;
-    let set = api.handle.change(move |engine, now| match engine.silence(wanted, &new_id(), now) {
-        Ok((id, batch)) => (Ok(id), batch),
-        Err(error) => (Err(error), crate::Batch::default()),
-    });
-    set.await?.map(|id| Answer(json!({"silenceID": id}))).map_err(refused)
+    let set = api.handle.change(
+        move |engine, now| match engine.silence(wanted, &new_id(), now) {
+            Ok((id, batch)) => (Ok(id), batch),
+            Err(error) => (Err(error), crate::Batch::default()),
+        },
+    );
+    set.await?
+        .map(|id| Answer(json!({"silenceID": id})))
+        .map_err(refused)
 }
 
 fn refused(error: SilenceError) -> Refusal {
@@ -181,12 +234,37 @@ mod tests {
             ("endsAt", Value::Null, 422, "endsAt in body is required"),
             ("endsAt", json!("x"), 400, "parsing silence body"),
             ("matchers", Value::Null, 422, "matchers in body is required"),
-            ("matchers", json!([]), 422, "matchers in body should have at least 1 items"),
+            (
+                "matchers",
+                json!([]),
+                422,
+                "matchers in body should have at least 1 items",
+            ),
             ("matchers", json!({}), 400, "matchers is an object, no list"),
-            ("matchers", json!([{"name": "a", "value": "b"}]), 422, "matchers.0.isRegex in body is required"),
-            ("matchers", json!([{"value": "b", "isRegex": true}]), 422, "matchers.0.name in body is required"),
-            ("matchers", json!([{"name": "", "value": "b", "isRegex": true}]), 400, "invalid label name"),
-            ("matchers", json!([{"name": "a", "value": "x**", "isRegex": true}]), 400, "invalid regular expression"),
+            (
+                "matchers",
+                json!([{"name": "a", "value": "b"}]),
+                422,
+                "matchers.0.isRegex in body is required",
+            ),
+            (
+                "matchers",
+                json!([{"value": "b", "isRegex": true}]),
+                422,
+                "matchers.0.name in body is required",
+            ),
+            (
+                "matchers",
+                json!([{"name": "", "value": "b", "isRegex": true}]),
+                400,
+                "invalid label name",
+            ),
+            (
+                "matchers",
+                json!([{"name": "a", "value": "x**", "isRegex": true}]),
+                400,
+                "invalid regular expression",
+            ),
             ("startsAt", Value::Null, 422, "startsAt in body is required"),
         ] {
             let mut bad = good.clone();

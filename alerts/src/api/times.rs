@@ -18,7 +18,9 @@ pub fn read(text: Option<&str>) -> Result<Option<Timestamp>, String> {
         Some(text) if text.starts_with(NEVER) => Ok(None),
         Some(text) => match text.parse().or_else(|error| utc(text).ok_or(error)) {
             Ok(at) => Ok(Some(Timestamp(at.as_millisecond()))),
-            Err(_) => Err(format!("{text:?} is no instant such as 2026-11-21T12:00:00Z")),
+            Err(_) => Err(format!(
+                "{text:?} is no instant such as 2026-11-21T12:00:00Z"
+            )),
         },
     }
 }
@@ -26,8 +28,14 @@ pub fn read(text: Option<&str>) -> Result<Option<Timestamp>, String> {
 /// A date and a time without an offset are UTC.
 fn utc(text: &str) -> Option<jiff::Timestamp> {
     let is_whole = text.contains(['T', ' ']);
-    let civil = text.parse::<jiff::civil::DateTime>().ok().filter(|_| is_whole)?;
-    civil.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+    let civil = text
+        .parse::<jiff::civil::DateTime>()
+        .ok()
+        .filter(|_| is_whole)?;
+    civil
+        .to_zoned(jiff::tz::TimeZone::UTC)
+        .ok()
+        .map(|zoned| zoned.timestamp())
 }
 
 #[cfg(test)]
@@ -37,11 +45,17 @@ mod tests {
     #[test]
     fn as_go_writes_them() {
         assert_eq!(write(Timestamp(1_500)), "1970-01-01T00:00:01.500Z");
-        assert_eq!(read(Some("1970-01-01T01:00:01.5+01:00")), Ok(Some(Timestamp(1_500))));
+        assert_eq!(
+            read(Some("1970-01-01T01:00:01.5+01:00")),
+            Ok(Some(Timestamp(1_500)))
+        );
         assert_eq!(read(Some("0001-01-01T00:00:00Z")), Ok(None));
         assert_eq!(read(Some("0001-01-01T00:00:00.000Z")), Ok(None));
         assert_eq!(read(None), Ok(None));
-        assert_eq!(read(Some("1970-01-01T00:00:02")), Ok(Some(Timestamp(2_000))));
+        assert_eq!(
+            read(Some("1970-01-01T00:00:02")),
+            Ok(Some(Timestamp(2_000)))
+        );
         assert!(read(Some("1970-01-01")).is_err());
         assert!(read(Some("yesterday")).is_err());
     }

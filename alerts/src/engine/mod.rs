@@ -68,18 +68,45 @@ impl Batch {
     /// This batch and then another, as one. What the later one forgets is not stored, and what it stores is not
     /// forgotten, so the order in which one batch is applied does not matter.
     pub fn then(mut self, later: Self) -> Self {
-        cancel(&mut self.instances, &later.forgotten_instances, |(key, i)| (key.clone(), print(&i.labels)));
-        cancel(&mut self.event_instances, &later.forgotten_event_instances, |(key, i)| (key.clone(), print(&i.labels)));
-        cancel(&mut self.alerts, &later.forgotten_alerts, Alert::fingerprint);
-        cancel(&mut self.silences, &later.forgotten_silences, |silence| silence.id.clone());
-        revive(&mut self.forgotten_instances, &later.instances, |(key, i)| (key.clone(), print(&i.labels)));
-        revive(&mut self.forgotten_event_instances, &later.event_instances, |(key, i)| (key.clone(), print(&i.labels)));
-        revive(&mut self.forgotten_alerts, &later.alerts, Alert::fingerprint);
+        cancel(
+            &mut self.instances,
+            &later.forgotten_instances,
+            |(key, i)| (key.clone(), print(&i.labels)),
+        );
+        cancel(
+            &mut self.event_instances,
+            &later.forgotten_event_instances,
+            |(key, i)| (key.clone(), print(&i.labels)),
+        );
+        cancel(
+            &mut self.alerts,
+            &later.forgotten_alerts,
+            Alert::fingerprint,
+        );
+        cancel(&mut self.silences, &later.forgotten_silences, |silence| {
+            silence.id.clone()
+        });
+        revive(
+            &mut self.forgotten_instances,
+            &later.instances,
+            |(key, i)| (key.clone(), print(&i.labels)),
+        );
+        revive(
+            &mut self.forgotten_event_instances,
+            &later.event_instances,
+            |(key, i)| (key.clone(), print(&i.labels)),
+        );
+        revive(
+            &mut self.forgotten_alerts,
+            &later.alerts,
+            Alert::fingerprint,
+        );
         self.transitions.extend(later.transitions);
         self.instances.extend(later.instances);
         self.forgotten_instances.extend(later.forgotten_instances);
         self.event_instances.extend(later.event_instances);
-        self.forgotten_event_instances.extend(later.forgotten_event_instances);
+        self.forgotten_event_instances
+            .extend(later.forgotten_event_instances);
         self.alerts.extend(later.alerts);
         self.forgotten_alerts.extend(later.forgotten_alerts);
         self.flapping.extend(later.flapping);
@@ -177,13 +204,31 @@ pub struct Engine {
 
 impl Engine {
     /// An engine that knows of nothing yet.
-    pub fn new(server: Server, rules: &[RuleFile], events: &[EventFile], xids: XidTable, config: Config) -> Self {
-        let groups = rules.iter().flat_map(|file| GroupRun::of_file(file, server.defaults)).collect();
+    pub fn new(
+        server: Server,
+        rules: &[RuleFile],
+        events: &[EventFile],
+        xids: XidTable,
+        config: Config,
+    ) -> Self {
+        let groups = rules
+            .iter()
+            .flat_map(|file| GroupRun::of_file(file, server.defaults))
+            .collect();
         let router = Router::new(config, server.settings.clone());
         let events = EventRun::new(events, xids);
         let (firing, flapping) = (BTreeSet::new(), BTreeMap::new());
         let (outbox, read) = (Outbox::load([], 1), BTreeMap::new());
-        Self { server, groups, events, firing, flapping, router, outbox, read }
+        Self {
+            server,
+            groups,
+            events,
+            firing,
+            flapping,
+            router,
+            outbox,
+            read,
+        }
     }
 
     /// Takes back what was committed before a restart. Alerts of rules that are gone end now.
@@ -193,14 +238,21 @@ impl Engine {
         let mut wanted = BTreeSet::new();
         for (key, instance) in &stored.instances {
             let fingerprint = Fingerprint::of(&instance.labels);
-            match self.groups.iter_mut().any(|group| group.restore(key, instance, down_at, now)) {
+            match self
+                .groups
+                .iter_mut()
+                .any(|group| group.restore(key, instance, down_at, now))
+            {
                 true if instance.state == State::Firing => drop(wanted.insert(fingerprint)),
                 true => {}
                 false => batch.forgotten_instances.push((key.clone(), fingerprint)),
             }
         }
         for (key, instance) in stored.event_instances {
-            let (fingerprint, fires) = (Fingerprint::of(&instance.labels), instance.fired_at.is_some());
+            let (fingerprint, fires) = (
+                Fingerprint::of(&instance.labels),
+                instance.fired_at.is_some(),
+            );
             match self.events.restore(&key, instance) {
                 true if fires => drop(wanted.insert(fingerprint)),
                 true => {}
@@ -212,10 +264,18 @@ impl Engine {
         self.read = stored.read;
         let alerts = stored.alerts.into_iter().map(|alert| {
             let back = self.is_wanted(&alert, &wanted);
-            after_gap(alert, back, down_at, now, self.router.config().resolve_timeout)
+            after_gap(
+                alert,
+                back,
+                down_at,
+                now,
+                self.router.config().resolve_timeout,
+            )
         });
         let alerts: Vec<_> = alerts.collect();
-        let changes = self.router.restore(alerts, stored.log, Silences::load(stored.silences), now);
+        let changes = self
+            .router
+            .restore(alerts, stored.log, Silences::load(stored.silences), now);
         self.firing = wanted;
         batch.then(self.told(changes, now))
     }
@@ -235,7 +295,10 @@ impl Engine {
         config: Config,
         now: Timestamp,
     ) -> Batch {
-        let mut fresh: Vec<_> = rules.iter().flat_map(|file| GroupRun::of_file(file, self.server.defaults)).collect();
+        let mut fresh: Vec<_> = rules
+            .iter()
+            .flat_map(|file| GroupRun::of_file(file, self.server.defaults))
+            .collect();
         let mut batch = Batch::default();
         let changes = self.router.reconfigure(config, now);
         batch = batch.then(self.told(changes, now));
@@ -249,7 +312,9 @@ impl Engine {
         let old = std::mem::take(&mut self.events);
         for (key, fingerprint, instance) in old.iter() {
             if !run.restore(key, instance.clone()) {
-                batch.forgotten_event_instances.push((key.clone(), fingerprint));
+                batch
+                    .forgotten_event_instances
+                    .push((key.clone(), fingerprint));
                 batch = batch.then(self.changed(fingerprint, None, now));
             }
         }
@@ -269,7 +334,9 @@ impl Engine {
         let (mut batch, mut report) = (Batch::default(), Report::default());
         let mut groups = std::mem::take(&mut self.groups);
         for group in &mut groups {
-            let Some(due) = group.schedule.due(now) else { continue };
+            let Some(due) = group.schedule.due(now) else {
+                continue;
+            };
             let external_url = self.server.settings.external_url.clone();
             let external_labels = self.server.external_labels.clone();
             let is_down = exporters_down(due.at);
@@ -285,13 +352,21 @@ impl Engine {
             report.unwritten += evaluation.unwritten;
             report.failures.append(&mut evaluation.failures);
             for transition in &evaluation.transitions {
-                let instances = group.instances().find(|(key, _)| **key == transition.rule).map(|(_, all)| all);
+                let instances = group
+                    .instances()
+                    .find(|(key, _)| **key == transition.rule)
+                    .map(|(_, all)| all);
                 if let Some(instance) = instances.and_then(|all| all.get(transition.fingerprint)) {
-                    batch.instances.push((transition.rule.clone(), instance.clone()));
+                    batch
+                        .instances
+                        .push((transition.rule.clone(), instance.clone()));
                 }
             }
-            let fired: BTreeMap<_, _> =
-                group.instances().flat_map(|(_, all)| all.iter()).filter(|(_, i)| i.state == State::Firing).collect();
+            let fired: BTreeMap<_, _> = group
+                .instances()
+                .flat_map(|(_, all)| all.iter())
+                .filter(|(_, i)| i.state == State::Firing)
+                .collect();
             batch = batch.then(self.follow(evaluation, &fired, now));
         }
         self.groups = groups;
@@ -305,7 +380,9 @@ impl Engine {
     /// Something happened on a node. Labels that say where and whose job was there are to be set.
     pub fn event(&mut self, event: &Event, now: Timestamp) -> Batch {
         let url = self.server.settings.external_url.clone();
-        let change = self.events.event(event, &self.server.external_labels, &url, now);
+        let change = self
+            .events
+            .event(event, &self.server.external_labels, &url, now);
         self.event_changed(change, now)
     }
 
@@ -320,7 +397,10 @@ impl Engine {
     /// Nothing was read yet from the exporter at `address`, and what happens after event `id` shall be.
     pub fn begins_reading(&mut self, address: &str, id: u64) -> Batch {
         self.read.insert(address.to_owned(), id);
-        Batch { read: vec![(address.to_owned(), id)], ..Batch::default() }
+        Batch {
+            read: vec![(address.to_owned(), id)],
+            ..Batch::default()
+        }
     }
 
     /// The last event that was read from the exporter at `address`.
@@ -344,9 +424,20 @@ impl Engine {
     ///
     /// # Errors
     /// Where the silence is refused.
-    pub fn silence(&mut self, wanted: Silence, new_id: &str, now: Timestamp) -> Result<(String, Batch), SilenceError> {
+    pub fn silence(
+        &mut self,
+        wanted: Silence,
+        new_id: &str,
+        now: Timestamp,
+    ) -> Result<(String, Batch), SilenceError> {
         let set = self.router.silences.set(wanted, new_id, now)?;
-        Ok((set.id, Batch { silences: set.changed, ..Batch::default() }))
+        Ok((
+            set.id,
+            Batch {
+                silences: set.changed,
+                ..Batch::default()
+            },
+        ))
     }
 
     /// Ends a silence.
@@ -355,7 +446,10 @@ impl Engine {
     /// Where it is not known.
     pub fn expire_silence(&mut self, id: &str, now: Timestamp) -> Result<Batch, SilenceError> {
         let changed = self.router.silences.expire(id, now)?;
-        Ok(Batch { silences: changed.into_iter().collect(), ..Batch::default() })
+        Ok(Batch {
+            silences: changed.into_iter().collect(),
+            ..Batch::default()
+        })
     }
 
     /// The nodes that are, or will be, worked on.
@@ -375,17 +469,31 @@ impl Engine {
     /// Adds what a reader of a few alerts wants to know besides. Of many at once they want to know how many.
     fn add_context(&self, messages: &mut [Message], query: &dyn Query, now: Timestamp) {
         let mut known: BTreeMap<Fingerprint, Vec<(String, String)>> = BTreeMap::new();
-        for message in messages.iter_mut().filter(|message| message.status == Status::Firing) {
-            let firing = message.alerts.iter_mut().filter(|alert| alert.status == Status::Firing);
+        for message in messages
+            .iter_mut()
+            .filter(|message| message.status == Status::Firing)
+        {
+            let firing = message
+                .alerts
+                .iter_mut()
+                .filter(|alert| alert.status == Status::Firing);
             for alert in firing.take(CONTEXT_MAX) {
                 if known.len() == CONTEXT_MAX && !known.contains_key(&alert.fingerprint) {
                     continue;
                 }
                 let words = known.entry(alert.fingerprint).or_insert_with(|| {
-                    query.context(self.expr_of(alert.fingerprint), &alert.labels, alert.starts_at, now)
+                    query.context(
+                        self.expr_of(alert.fingerprint),
+                        &alert.labels,
+                        alert.starts_at,
+                        now,
+                    )
                 });
                 for (name, text) in words {
-                    alert.annotations.entry(name.clone()).or_insert_with(|| text.clone());
+                    alert
+                        .annotations
+                        .entry(name.clone())
+                        .or_insert_with(|| text.clone());
                 }
             }
         }
@@ -394,19 +502,33 @@ impl Engine {
     /// The expression of the rule that raised an alert.
     fn expr_of(&self, fingerprint: Fingerprint) -> Option<&str> {
         let mut views = self.groups.iter().flat_map(GroupRun::views);
-        views.find(|view| view.instances.get(fingerprint).is_some()).map(|view| view.rule.expr())
+        views
+            .find(|view| view.instances.get(fingerprint).is_some())
+            .map(|view| view.rule.expr())
     }
 
     /// The messages to hand to their channels now, once the batch is committed that marks them as being sent.
     pub fn send_due(&mut self, now: Timestamp) -> (Vec<Row>, Batch) {
         let rows = self.outbox.due(now);
-        let batch = Batch { outbox: rows.clone(), ..Batch::default() };
+        let batch = Batch {
+            outbox: rows.clone(),
+            ..Batch::default()
+        };
         (rows, batch)
     }
 
     /// A channel has answered.
-    pub fn answered(&mut self, id: u64, outcome: &Outcome, fallback: Fallback<'_>, now: Timestamp) -> Batch {
-        Batch { outbox: self.outbox.answered(id, outcome, fallback, now), ..Batch::default() }
+    pub fn answered(
+        &mut self,
+        id: u64,
+        outcome: &Outcome,
+        fallback: Fallback<'_>,
+        now: Timestamp,
+    ) -> Batch {
+        Batch {
+            outbox: self.outbox.answered(id, outcome, fallback, now),
+            ..Batch::default()
+        }
     }
 
     /// A channel was written to and wants to be paced: see [`Outbox::pace`].
@@ -417,7 +539,10 @@ impl Engine {
     /// When something may have to be done next.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let rules = self.groups.iter().map(|group| group.schedule.next(now));
-        rules.chain(self.router.next_due()).chain(self.outbox.next_due()).min()
+        rules
+            .chain(self.router.next_due())
+            .chain(self.outbox.next_due())
+            .min()
     }
 
     /// Routing: alerts, groups, silences, configuration.
@@ -454,7 +579,12 @@ impl Engine {
         self.follow(evaluation, &BTreeMap::new(), now)
     }
 
-    fn follow(&mut self, evaluation: Evaluation, fired: &BTreeMap<Fingerprint, &Instance>, now: Timestamp) -> Batch {
+    fn follow(
+        &mut self,
+        evaluation: Evaluation,
+        fired: &BTreeMap<Fingerprint, &Instance>,
+        now: Timestamp,
+    ) -> Batch {
         let mut batch = Batch::default();
         for transition in &evaluation.transitions {
             let fires = fired.get(&transition.fingerprint).map(|instance| {
@@ -482,7 +612,8 @@ impl Engine {
             batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
         }
         for (_, instance) in &change.touched {
-            self.router.reword(Fingerprint::of(&instance.labels), &instance.annotations);
+            self.router
+                .reword(Fingerprint::of(&instance.labels), &instance.annotations);
         }
         batch.transitions.extend(change.transitions);
         batch.event_instances = change.touched;
@@ -504,20 +635,35 @@ impl Engine {
         let flapping = self.flapping.entry(fingerprint).or_default();
         let verdict = flapping.change(fires.is_some(), at);
         batch.flapping.push((fingerprint, Some(flapping.clone())));
-        let ended = || self.router.alerts().get(fingerprint).filter(|alert| !alert.is_resolved(at)).cloned();
+        let ended = || {
+            self.router
+                .alerts()
+                .get(fingerprint)
+                .filter(|alert| !alert.is_resolved(at))
+                .cloned()
+        };
         match (verdict, fires) {
             (Verdict::Tell, Some(alert)) => batch.alerts.push(self.router.take(alert, at).clone()),
             (Verdict::Tell, None) => {
                 if let Some(alert) = ended() {
-                    batch.alerts.push(self.router.take(over(alert, at), at).clone());
+                    batch
+                        .alerts
+                        .push(self.router.take(over(alert, at), at).clone());
                 }
             }
             (Verdict::TellFlapping, fires) => {
                 if let Some(known) = fires.or_else(ended) {
                     let unsteady = unsteady(&known, at);
                     batch.alerts.push(self.router.take(unsteady, at).clone());
-                    if self.router.alerts().get(fingerprint).is_some_and(|alert| !alert.is_resolved(at)) {
-                        batch.alerts.push(self.router.take(over(known, at), at).clone());
+                    if self
+                        .router
+                        .alerts()
+                        .get(fingerprint)
+                        .is_some_and(|alert| !alert.is_resolved(at))
+                    {
+                        batch
+                            .alerts
+                            .push(self.router.take(over(known, at), at).clone());
                     }
                 }
             }
@@ -537,7 +683,9 @@ impl Engine {
             }
             let keep = !flapping.is_idle();
             if !keep || was_flapping != flapping.is_flapping() {
-                batch.flapping.push((*fingerprint, keep.then(|| flapping.clone())));
+                batch
+                    .flapping
+                    .push((*fingerprint, keep.then(|| flapping.clone())));
             }
             keep
         });
@@ -551,8 +699,16 @@ impl Engine {
             let mut labels = alert.labels.clone();
             labels.remove(FLAPPING_LABEL).is_some() && Fingerprint::of(&labels) == fingerprint
         };
-        let unsteady = self.router.alerts().iter().map(|(_, alert)| alert).find(|alert| is_about(alert)).cloned();
-        let Some(unsteady) = unsteady else { return Vec::new() };
+        let unsteady = self
+            .router
+            .alerts()
+            .iter()
+            .map(|(_, alert)| alert)
+            .find(|alert| is_about(alert))
+            .cloned();
+        let Some(unsteady) = unsteady else {
+            return Vec::new();
+        };
         let mut alerts = vec![self.router.take(over(unsteady.clone(), now), now).clone()];
         if fires {
             let mut steady = unsteady;
@@ -564,14 +720,24 @@ impl Engine {
         alerts
     }
 
-    fn alert(&self, labels: &Labels, words: &[(String, String)], since: Timestamp, now: Timestamp) -> Alert {
+    fn alert(
+        &self,
+        labels: &Labels,
+        words: &[(String, String)],
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Alert {
         Alert {
             labels: labels.clone(),
             annotations: words.iter().cloned().collect(),
             starts_at: since,
             ends_at: None,
             updated_at: now,
-            generator_url: format!("{}/alerts#{}", self.server.settings.external_url, Fingerprint::of(labels)),
+            generator_url: format!(
+                "{}/alerts#{}",
+                self.server.settings.external_url,
+                Fingerprint::of(labels)
+            ),
             is_timeout: false,
         }
     }
@@ -582,7 +748,10 @@ impl Engine {
         let is_flapping = labels.remove(FLAPPING_LABEL).is_some();
         let fingerprint = Fingerprint::of(&labels);
         match is_flapping {
-            true => self.flapping.get(&fingerprint).is_some_and(Flapping::is_flapping),
+            true => self
+                .flapping
+                .get(&fingerprint)
+                .is_some_and(Flapping::is_flapping),
             false => wanted.contains(&fingerprint),
         }
     }
@@ -590,9 +759,18 @@ impl Engine {
 
 /// An alert as it is after a gap in which nobody could speak of it: one of ours goes on as its rule does, one that
 /// was pushed gets the time to be pushed again.
-fn after_gap(alert: Alert, is_ours: bool, down_at: Timestamp, now: Timestamp, resolve_timeout: Duration) -> Alert {
+fn after_gap(
+    alert: Alert,
+    is_ours: bool,
+    down_at: Timestamp,
+    now: Timestamp,
+    resolve_timeout: Duration,
+) -> Alert {
     match alert.ends_at {
-        Some(end) if end > down_at => Alert { ends_at: Some(end.max(now.plus(resolve_timeout))), ..alert },
+        Some(end) if end > down_at => Alert {
+            ends_at: Some(end.max(now.plus(resolve_timeout))),
+            ..alert
+        },
         Some(_) => alert,
         None if is_ours => alert,
         None => over(alert, now),
@@ -600,7 +778,12 @@ fn after_gap(alert: Alert, is_ours: bool, down_at: Timestamp, now: Timestamp, re
 }
 
 fn over(alert: Alert, at: Timestamp) -> Alert {
-    Alert { ends_at: Some(at), updated_at: at, is_timeout: false, ..alert }
+    Alert {
+        ends_at: Some(at),
+        updated_at: at,
+        is_timeout: false,
+        ..alert
+    }
 }
 
 /// The alert that says of another that it comes and goes.
@@ -608,7 +791,9 @@ fn unsteady(alert: &Alert, at: Timestamp) -> Alert {
     let mut unsteady = alert.clone();
     unsteady.labels.set(FLAPPING_LABEL, "true");
     let words = "comes and goes: more than 4 changes within an hour; further ones are not told";
-    unsteady.annotations.insert(FLAPPING_LABEL.to_owned(), words.to_owned());
+    unsteady
+        .annotations
+        .insert(FLAPPING_LABEL.to_owned(), words.to_owned());
     (unsteady.starts_at, unsteady.updated_at, unsteady.ends_at) = (at, at, None);
     unsteady
 }

@@ -32,14 +32,26 @@ impl AlertStore for Disk {
     fn load(&self) -> Result<Snapshot, StoreError> {
         let tables = self.0.borrow().clone();
         Ok(Snapshot {
-            instances: tables.instances.into_iter().map(|((key, _), instance)| (key, instance)).collect(),
-            event_instances: tables.event_instances.into_iter().map(|((key, _), instance)| (key, instance)).collect(),
+            instances: tables
+                .instances
+                .into_iter()
+                .map(|((key, _), instance)| (key, instance))
+                .collect(),
+            event_instances: tables
+                .event_instances
+                .into_iter()
+                .map(|((key, _), instance)| (key, instance))
+                .collect(),
             alerts: tables.alerts.into_values().collect(),
             flapping: tables.flapping.into_iter().collect(),
             silences: tables.silences.into_values().collect(),
             log: tables.log.into_iter().collect(),
             next_row: tables.outbox.keys().next_back().map_or(1, |last| last + 1),
-            outbox: tables.outbox.into_values().filter(|row| !row.state.is_final()).collect(),
+            outbox: tables
+                .outbox
+                .into_values()
+                .filter(|row| !row.state.is_final())
+                .collect(),
             read: tables.read,
             down_at: tables.down_at,
         })
@@ -52,13 +64,17 @@ impl AlertStore for Disk {
         let batch = batch.clone();
         tables.transitions.extend(batch.transitions);
         for (key, instance) in batch.instances {
-            tables.instances.insert((key, Fingerprint::of(&instance.labels)), instance);
+            tables
+                .instances
+                .insert((key, Fingerprint::of(&instance.labels)), instance);
         }
         for gone in batch.forgotten_instances {
             tables.instances.remove(&gone);
         }
         for (key, instance) in batch.event_instances {
-            tables.event_instances.insert((key, Fingerprint::of(&instance.labels)), instance);
+            tables
+                .event_instances
+                .insert((key, Fingerprint::of(&instance.labels)), instance);
         }
         for gone in batch.forgotten_event_instances {
             tables.event_instances.remove(&gone);
@@ -150,12 +166,28 @@ inhibit_rules:
 fn engine() -> Engine {
     let rules = RuleFile::read("r.yml", RULES).unwrap();
     let events = EventFile::read("e.events.yml", EVENTS, XidTable::shipped()).unwrap();
-    let defaults = Defaults { interval: Duration::from_secs(15), query_offset: Duration::ZERO };
+    let defaults = Defaults {
+        interval: Duration::from_secs(15),
+        query_offset: Duration::ZERO,
+    };
     let pages = Some(Matchers(parse_matchers("severity=critical").unwrap()));
-    let settings = Settings { external_url: "http://takt".to_owned(), pages };
-    let server = Server { external_labels: Labels::new(), defaults, settings };
+    let settings = Settings {
+        external_url: "http://takt".to_owned(),
+        pages,
+    };
+    let server = Server {
+        external_labels: Labels::new(),
+        defaults,
+        settings,
+    };
     let config = Config::read("am.yml", ROUTES).unwrap();
-    Engine::new(server, &[rules], &[events], XidTable::shipped().clone(), config)
+    Engine::new(
+        server,
+        &[rules],
+        &[events],
+        XidTable::shipped().clone(),
+        config,
+    )
 }
 
 fn at(seconds: i64) -> Timestamp {
@@ -178,7 +210,13 @@ struct Takt {
 
 impl Takt {
     fn new() -> Self {
-        Self { engine: engine(), disk: Disk::default(), samples: Memory::default(), now: at(0), delivered: Vec::new() }
+        Self {
+            engine: engine(),
+            disk: Disk::default(),
+            samples: Memory::default(),
+            now: at(0),
+            delivered: Vec::new(),
+        }
     }
 
     fn commit(&self, batch: &Batch) {
@@ -186,7 +224,11 @@ impl Takt {
     }
 
     fn set(&self, series: &str, value: f64) {
-        let sample = crate::ports::Sample { labels: parse_series(series), at: self.now, value: Some(value) };
+        let sample = crate::ports::Sample {
+            labels: parse_series(series),
+            at: self.now,
+            value: Some(value),
+        };
         self.samples.write(&[sample]).unwrap();
     }
 
@@ -197,7 +239,11 @@ impl Takt {
         let now = self.now;
         for step in 0..4 {
             let batch = match step {
-                0 => self.engine.evaluate(&self.samples, &self.samples, &none_down, now).0,
+                0 => {
+                    self.engine
+                        .evaluate(&self.samples, &self.samples, &none_down, now)
+                        .0
+                }
                 1 => self.engine.flush(&self.samples, now),
                 2 => {
                     let (rows, batch) = self.engine.send_due(now);
@@ -212,7 +258,12 @@ impl Takt {
                         if lost_after == Some(3) {
                             return self.restart();
                         }
-                        answered = answered.then(self.engine.answered(row.id, &Outcome::Sent(None), &|_| None, now));
+                        answered = answered.then(self.engine.answered(
+                            row.id,
+                            &Outcome::Sent(None),
+                            &|_| None,
+                            now,
+                        ));
                     }
                     answered
                 }
@@ -239,15 +290,21 @@ impl Takt {
     /// What the channel was told, in order: firing or over, alert name and node.
     fn told(&self, channel: &str) -> Vec<(Status, String)> {
         let tables = self.disk.0.borrow();
-        let rows = tables.outbox.values().filter(|row| row.channel == channel && row.state != RowState::Superseded);
+        let rows = tables
+            .outbox
+            .values()
+            .filter(|row| row.channel == channel && row.state != RowState::Superseded);
         let alerts = rows.flat_map(|row| &row.message.alerts);
-        alerts.map(|alert| (alert.status, alert.labels.to_string())).collect()
+        alerts
+            .map(|alert| (alert.status, alert.labels.to_string()))
+            .collect()
     }
 
     fn reasons(&self, channel: &str) -> Vec<(i64, Reason)> {
         let tables = self.disk.0.borrow();
         let rows = tables.outbox.values().filter(|row| row.channel == channel);
-        rows.map(|row| (row.created_at.whole_seconds(), row.message.reason)).collect()
+        rows.map(|row| (row.created_at.whole_seconds(), row.message.reason))
+            .collect()
     }
 }
 
@@ -260,14 +317,30 @@ fn from_a_sample_to_a_message_and_its_end() {
     takt.seconds(60);
     takt.set("hot{node=\"g01\"}", 60.0);
     takt.seconds(120);
-    let reasons: Vec<_> = takt.reasons(SLACK).into_iter().map(|(_, reason)| reason).collect();
+    let reasons: Vec<_> = takt
+        .reasons(SLACK)
+        .into_iter()
+        .map(|(_, reason)| reason)
+        .collect();
     assert_eq!(reasons, [Reason::FirstFiring, Reason::Resolved]);
-    assert_eq!(takt.reasons("ops/email/0").len(), 1, "e-mail does not ask for ends");
+    assert_eq!(
+        takt.reasons("ops/email/0").len(),
+        1,
+        "e-mail does not ask for ends"
+    );
     let tables = takt.disk.0.borrow();
-    assert!(tables.log.is_empty() && tables.alerts.is_empty(), "nothing is left behind");
+    assert!(
+        tables.log.is_empty() && tables.alerts.is_empty(),
+        "nothing is left behind"
+    );
     let row = tables.outbox.values().next().unwrap();
     assert_eq!(row.message.common_annotations["summary"], "g01 is at 95");
-    assert!(tables.outbox.values().all(|row| row.state == RowState::Sent));
+    assert!(
+        tables
+            .outbox
+            .values()
+            .all(|row| row.state == RowState::Sent)
+    );
 }
 
 #[test]
@@ -277,7 +350,10 @@ fn a_page_goes_out_in_the_second_it_is_seen() {
     takt.seconds(20);
     let (told_at, reason) = takt.reasons(SLACK)[0];
     let fired_at = takt.disk.0.borrow().transitions[0].at.whole_seconds();
-    assert!((fired_at..=fired_at + 15).contains(&told_at) && told_at < 17, "{told_at} {fired_at}");
+    assert!(
+        (fired_at..=fired_at + 15).contains(&told_at) && told_at < 17,
+        "{told_at} {fired_at}"
+    );
     assert_eq!(reason, Reason::FirstFiring);
 }
 
@@ -291,11 +367,24 @@ fn what_is_explained_is_not_told_and_a_told_end_waits() {
     // The node is down, then it is no longer hot: nobody is told as long as the node is down.
     takt.set("hot{node=\"g01\"}", 60.0);
     takt.seconds(100);
-    assert!(!takt.told(SLACK).iter().any(|(status, _)| *status == Status::Resolved));
+    assert!(
+        !takt
+            .told(SLACK)
+            .iter()
+            .any(|(status, _)| *status == Status::Resolved)
+    );
     takt.set("up{node=\"g01\"}", 1.0);
     takt.seconds(130);
-    let resolved = takt.told(SLACK).into_iter().filter(|(status, _)| *status == Status::Resolved);
-    assert_eq!(resolved.count(), 2, "both ends, once each: {:?}", takt.told(SLACK));
+    let resolved = takt
+        .told(SLACK)
+        .into_iter()
+        .filter(|(status, _)| *status == Status::Resolved);
+    assert_eq!(
+        resolved.count(),
+        2,
+        "both ends, once each: {:?}",
+        takt.told(SLACK)
+    );
 }
 
 #[test]
@@ -317,11 +406,27 @@ fn on_a_node_in_maintenance_nothing_is_told_until_it_should_be_well_again() {
     takt.set("up{node=\"g02\"}", 0.0);
     takt.set("up{node=\"g03\"}", 0.0);
     takt.seconds(200);
-    let told: Vec<String> = takt.told(SLACK).into_iter().map(|(_, labels)| labels).collect();
-    assert!(told.iter().skip(1).all(|labels| labels.contains("g03")) && told.len() == 2, "{told:?}");
+    let told: Vec<String> = takt
+        .told(SLACK)
+        .into_iter()
+        .map(|(_, labels)| labels)
+        .collect();
+    assert!(
+        told.iter().skip(1).all(|labels| labels.contains("g03")) && told.len() == 2,
+        "{told:?}"
+    );
     let suppressed = takt.engine.router().suppressed(takt.now);
-    let why: BTreeSet<_> = takt.engine.router().alerts().iter().map(|(_, alert)| suppressed(alert).muted_by).collect();
-    assert_eq!(why, [vec![], vec!["reservation firmware".to_owned()]].into());
+    let why: BTreeSet<_> = takt
+        .engine
+        .router()
+        .alerts()
+        .iter()
+        .map(|(_, alert)| suppressed(alert).muted_by)
+        .collect();
+    assert_eq!(
+        why,
+        [vec![], vec!["reservation firmware".to_owned()]].into()
+    );
     drop(suppressed);
     // One node came back within the time; the other one did not, and now somebody has to know.
     takt.set("up{node=\"g01\"}", 1.0);
@@ -330,10 +435,21 @@ fn on_a_node_in_maintenance_nothing_is_told_until_it_should_be_well_again() {
     takt.seconds(150);
     let after = takt.told(SLACK).split_off(2);
     let about = |node: &str| -> Vec<Status> {
-        after.iter().filter(|(_, labels)| labels.contains(node)).map(|(status, _)| *status).collect()
+        after
+            .iter()
+            .filter(|(_, labels)| labels.contains(node))
+            .map(|(status, _)| *status)
+            .collect()
     };
-    assert_eq!(about("g01"), [Status::Resolved], "what was told before is over");
-    assert!(about("g02").contains(&Status::Firing) && !about("g02").contains(&Status::Resolved), "{after:?}");
+    assert_eq!(
+        about("g01"),
+        [Status::Resolved],
+        "what was told before is over"
+    );
+    assert!(
+        about("g02").contains(&Status::Firing) && !about("g02").contains(&Status::Resolved),
+        "{after:?}"
+    );
 }
 
 #[test]
@@ -359,14 +475,21 @@ fn coming_and_going_becomes_one_message() {
     }
     let during = takt.told(SLACK);
     assert!(during.len() <= 8, "{during:#?}");
-    assert!(during.iter().any(|(status, labels)| *status == Status::Firing && labels.contains("flapping=\"true\"")));
+    assert!(
+        during
+            .iter()
+            .any(|(status, labels)| *status == Status::Firing
+                && labels.contains("flapping=\"true\""))
+    );
     for _ in 0..4200 / 100 {
         takt.set("hot{node=\"g01\"}", 60.0);
         takt.seconds(100);
     }
     let after = takt.told(SLACK);
     assert!(
-        after.last().is_some_and(|(status, labels)| *status == Status::Resolved && labels.contains("flapping")),
+        after.last().is_some_and(
+            |(status, labels)| *status == Status::Resolved && labels.contains("flapping")
+        ),
         "{after:#?}"
     );
     assert!(takt.disk.0.borrow().flapping.is_empty());
@@ -378,7 +501,9 @@ fn a_rule_that_is_gone_ends_its_alerts() {
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(60);
     let config = Config::read("am.yml", ROUTES).unwrap();
-    let batch = takt.engine.reload(&[], &[], XidTable::shipped().clone(), config, takt.now);
+    let batch = takt
+        .engine
+        .reload(&[], &[], XidTable::shipped().clone(), config, takt.now);
     takt.commit(&batch);
     takt.seconds(100);
     assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved);
@@ -393,10 +518,16 @@ fn another_route_for_a_firing_alert_is_no_end() {
     let other = ROUTES.replace("group_by: [alertname]", "group_by: [alertname, node]");
     let config = Config::read("am.yml", &other).unwrap();
     let rules = RuleFile::read("r.yml", RULES).unwrap();
-    let batch = takt.engine.reload(&[rules], &[], XidTable::shipped().clone(), config, takt.now);
+    let batch = takt
+        .engine
+        .reload(&[rules], &[], XidTable::shipped().clone(), config, takt.now);
     takt.commit(&batch);
     takt.seconds(100);
-    assert_eq!(takt.reasons(SLACK).len(), 1, "the same channel goes on in the new group");
+    assert_eq!(
+        takt.reasons(SLACK).len(),
+        1,
+        "the same channel goes on in the new group"
+    );
     takt.set("hot{node=\"g01\"}", 60.0);
     takt.seconds(100);
     assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved);
@@ -404,7 +535,13 @@ fn another_route_for_a_firing_alert_is_no_end() {
 
 fn xid(number: u32, job: &str, seconds: i64) -> Event {
     let number = number.to_string();
-    let labels = [("node", "g01"), ("uuid", "GPU-1"), ("xid", number.as_str()), ("jobid", job), ("user", "ada")];
+    let labels = [
+        ("node", "g01"),
+        ("uuid", "GPU-1"),
+        ("xid", number.as_str()),
+        ("jobid", job),
+        ("user", "ada"),
+    ];
     Event {
         id: 1,
         at: at(seconds),
@@ -429,7 +566,10 @@ fn an_event_is_told_at_once_and_ends_when_the_gpu_is_back() {
         let message = &tables.outbox.values().next().unwrap().message;
         let words = &message.common_annotations;
         assert_eq!(words["summary"], "GPU has fallen off the bus on g01");
-        assert!(words["kernel_lines"].contains("Xid (PCI:0000:01:00): 79"), "{words:?}");
+        assert!(
+            words["kernel_lines"].contains("Xid (PCI:0000:01:00): 79"),
+            "{words:?}"
+        );
         assert_eq!(message.common_labels.get("severity"), Some("critical"));
         assert_eq!(takt.delivered.len(), 2, "both channels, in the same second");
     }
@@ -448,7 +588,12 @@ fn an_event_is_told_at_once_and_ends_when_the_gpu_is_back() {
 #[test]
 fn user_faults_count_only_in_different_jobs_and_bursts() {
     let mut takt = Takt::new();
-    let fires = |takt: &Takt| takt.engine.events().iter().any(|(_, _, instance)| instance.fired_at.is_some());
+    let fires = |takt: &Takt| {
+        takt.engine
+            .events()
+            .iter()
+            .any(|(_, _, instance)| instance.fired_at.is_some())
+    };
     let mut happens = |number, job: &str, seconds| {
         let batch = takt.engine.event(&xid(number, job, seconds), at(seconds));
         takt.commit(&batch);
@@ -470,7 +615,10 @@ fn user_faults_count_only_in_different_jobs_and_bursts() {
 fn pushed_alerts_survive_a_restart_until_they_are_pushed_again() {
     let mut takt = Takt::new();
     let push = |takt: &mut Takt| {
-        let posted = Posted { labels: parse_series("{alertname=Pushed,node=g01}"), ..Posted::default() };
+        let posted = Posted {
+            labels: parse_series("{alertname=Pushed,node=g01}"),
+            ..Posted::default()
+        };
         let (batch, errors) = takt.engine.post(vec![posted, Posted::default()], takt.now);
         assert_eq!(errors, [PostedError::NoLabels]);
         takt.commit(&batch);
@@ -485,7 +633,11 @@ fn pushed_alerts_survive_a_restart_until_they_are_pushed_again() {
     takt.seconds(250);
     assert_eq!(takt.reasons(SLACK).len(), 1, "{:?}", takt.reasons(SLACK));
     takt.seconds(200);
-    assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved, "nobody pushed it for five minutes");
+    assert_eq!(
+        takt.reasons(SLACK).last().unwrap().1,
+        Reason::Resolved,
+        "nobody pushed it for five minutes"
+    );
 }
 
 /// One thing that happens to a running Takt.
@@ -590,8 +742,16 @@ proptest! {
 struct TenThousand(Vec<(Labels, f64)>);
 
 impl Query for TenThousand {
-    fn instant(&self, expr: &str, _: Timestamp) -> Result<Vec<(Labels, f64)>, crate::ports::QueryError> {
-        Ok(if expr.starts_with("hot") { self.0.clone() } else { Vec::new() })
+    fn instant(
+        &self,
+        expr: &str,
+        _: Timestamp,
+    ) -> Result<Vec<(Labels, f64)>, crate::ports::QueryError> {
+        Ok(if expr.starts_with("hot") {
+            self.0.clone()
+        } else {
+            Vec::new()
+        })
     }
 
     fn check(&self, _: &str) -> Result<(), crate::ports::QueryError> {

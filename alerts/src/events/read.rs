@@ -16,7 +16,16 @@ use takt_model::EventKind;
 /// How long an alert is held where its rule does not say.
 const HOLD: Duration = Duration::from_secs(3600);
 
-const RULE_KEYS: &[&str] = &["alert", "when", "by", "repeat", "hold", "until", "labels", "annotations"];
+const RULE_KEYS: &[&str] = &[
+    "alert",
+    "when",
+    "by",
+    "repeat",
+    "hold",
+    "until",
+    "labels",
+    "annotations",
+];
 
 impl EventFile {
     /// Reads the text of the file called `name`; `xids` says which classes there are.
@@ -30,7 +39,10 @@ impl EventFile {
             groups.iter().map(|node| group(node, xids)).collect()
         };
         let groups = groups().map_err(|mistake| mistake.in_file(name))?;
-        Ok(Self { name: name.to_owned(), groups })
+        Ok(Self {
+            name: name.to_owned(),
+            groups,
+        })
     }
 
     /// Has every end condition checked by who will evaluate it.
@@ -40,8 +52,13 @@ impl EventFile {
     pub fn check(&self, query: &dyn Query) -> Result<(), Mistake> {
         for rule in self.groups.iter().flat_map(|group| &group.rules) {
             if let Ends::Until(expr) = &rule.ends {
-                let wrong = |error| Mistake::new(rule.line, format!("{error}")).within(format!("rule `{}`", rule.name));
-                query.check(expr).map_err(|error| wrong(error).in_file(&self.name))?;
+                let wrong = |error| {
+                    Mistake::new(rule.line, format!("{error}"))
+                        .within(format!("rule `{}`", rule.name))
+                };
+                query
+                    .check(expr)
+                    .map_err(|error| wrong(error).in_file(&self.name))?;
             }
         }
         Ok(())
@@ -52,7 +69,9 @@ impl EventFile {
 fn rehearsed(node: &Node, are_labels: bool) -> Result<Vec<(String, Template)>, Mistake> {
     let all = templates(node, are_labels)?;
     for (name, template) in &all {
-        template.rehearse().map_err(|error| node.mistake(error.to_string()).within(format!("`{name}`")))?;
+        template
+            .rehearse()
+            .map_err(|error| node.mistake(error.to_string()).within(format!("`{name}`")))?;
     }
     Ok(all)
 }
@@ -60,26 +79,43 @@ fn rehearsed(node: &Node, are_labels: bool) -> Result<Vec<(String, Template)>, M
 fn group(node: &Node, xids: &XidTable) -> Result<EventGroup, Mistake> {
     let fields = node.fields(&["name", "rules"])?;
     let name = fields.require("name")?.text()?.to_owned();
-    let rules = fields.or_default("rules", Node::list)?.iter().map(|node| rule(node, xids));
-    let rules = rules.collect::<Result<_, _>>().map_err(|mistake| mistake.within(format!("group `{name}`")))?;
+    let rules = fields
+        .or_default("rules", Node::list)?
+        .iter()
+        .map(|node| rule(node, xids));
+    let rules = rules
+        .collect::<Result<_, _>>()
+        .map_err(|mistake| mistake.within(format!("group `{name}`")))?;
     Ok(EventGroup { name, rules })
 }
 
 fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
-    let name = node.pairs()?.find(|(key, _)| *key == "alert").map_or(Ok(""), |(_, node)| node.text())?.to_owned();
+    let name = node
+        .pairs()?
+        .find(|(key, _)| *key == "alert")
+        .map_or(Ok(""), |(_, node)| node.text())?
+        .to_owned();
     let read = || -> Result<EventRule, Mistake> {
         let fields = node.fields(RULE_KEYS)?;
         fields.require("alert")?;
         let when = fields.require("when")?;
-        let when: Vec<_> = when.list()?.iter().map(|node| read_when(node, xids)).collect::<Result<_, _>>()?;
+        let when: Vec<_> = when
+            .list()?
+            .iter()
+            .map(|node| read_when(node, xids))
+            .collect::<Result<_, _>>()?;
         if when.is_empty() {
             return Err(node.mistake("`when` is empty: the rule would never fire"));
         }
         if fields.get("repeat").is_none() && when.iter().any(|when| when.burst.is_some()) {
-            return Err(node.mistake("`burst` says what is counted once, and without `repeat` nothing is counted"));
+            return Err(node.mistake(
+                "`burst` says what is counted once, and without `repeat` nothing is counted",
+            ));
         }
         let ends = match (fields.get("hold"), fields.get("until")) {
-            (Some(_), Some(_)) => return Err(node.mistake("an alert ends after `hold` or at `until`, not both")),
+            (Some(_), Some(_)) => {
+                return Err(node.mistake("an alert ends after `hold` or at `until`, not both"));
+            }
             (Some(hold), None) => Ends::After(hold.duration()?),
             (None, Some(until)) => Ends::Until(until.text()?.to_owned()),
             (None, None) => Ends::After(HOLD),
@@ -108,10 +144,19 @@ fn read_when(node: &Node, xids: &XidTable) -> Result<When, Mistake> {
     let kind = fields.require("kind")?;
     let burst = fields.optional("burst", Node::duration)?;
     let (xid, class, matchers) = (Vec::new(), Vec::new(), Matchers::default());
-    let mut when = When { kind: event_kind(kind)?, xid, class, matchers, burst };
+    let mut when = When {
+        kind: event_kind(kind)?,
+        xid,
+        class,
+        matchers,
+        burst,
+    };
     for item in fields.or_default("xid", Node::list)? {
         let text = item.text()?;
-        when.xid.push(numbers(text).ok_or_else(|| item.mistake(format!("`{text}` is neither `n` nor `n-m`")))?);
+        when.xid.push(
+            numbers(text)
+                .ok_or_else(|| item.mistake(format!("`{text}` is neither `n` nor `n-m`")))?,
+        );
     }
     for item in fields.or_default("class", Node::list)? {
         let class = item.text()?;
@@ -124,7 +169,9 @@ fn read_when(node: &Node, xids: &XidTable) -> Result<When, Mistake> {
         return Err(node.mistake("only events of kind `xid` have `xid` and `class`"));
     }
     for item in fields.or_default("match", Node::list)? {
-        when.matchers.0.extend(parse_matchers(item.text()?).map_err(|error| item.mistake(error.to_string()))?);
+        when.matchers
+            .0
+            .extend(parse_matchers(item.text()?).map_err(|error| item.mistake(error.to_string()))?);
     }
     Ok(when)
 }
@@ -147,7 +194,9 @@ fn repeat(node: &Node) -> Result<Repeat, Mistake> {
     };
     match repeat.times {
         0 => Err(times.mistake("has to be at least 1")),
-        many if many > super::run::SEEN_MAX => Err(times.mistake(format!("at most {}", super::run::SEEN_MAX))),
+        many if many > super::run::SEEN_MAX => {
+            Err(times.mistake(format!("at most {}", super::run::SEEN_MAX)))
+        }
         _ => Ok(repeat),
     }
 }
@@ -162,21 +211,51 @@ mod tests {
         for (text, says) in [
             (rule("when: []"), "`when` is empty"),
             (rule("hold: 1h"), "rule `A`: `when` is missing"),
-            (rule("when: [{kind: xyz}]"), "no kind of event: unknown variant `xyz`, expected one of `xid`"),
+            (
+                rule("when: [{kind: xyz}]"),
+                "no kind of event: unknown variant `xyz`, expected one of `xid`",
+            ),
             (rule("when: [{kind: xid, xid: [a]}]"), "`a` is neither"),
-            (rule("when: [{kind: xid, class: [reset]}]"), "no XID has the class `reset`"),
-            (rule("when: [{kind: oom_kill, xid: [3]}]"), "only events of kind `xid`"),
-            (rule("when: [{kind: xid, match: ['(']}]"), "`(` is no matcher"),
+            (
+                rule("when: [{kind: xid, class: [reset]}]"),
+                "no XID has the class `reset`",
+            ),
+            (
+                rule("when: [{kind: oom_kill, xid: [3]}]"),
+                "only events of kind `xid`",
+            ),
+            (
+                rule("when: [{kind: xid, match: ['(']}]"),
+                "`(` is no matcher",
+            ),
             (rule("when: [{kind: xid}], hold: 1h, until: up"), "not both"),
-            (rule("when: [{kind: xid}], repeat: {times: 0, within: 1h}"), "at least 1"),
-            (rule("when: [{kind: xid}], repeat: {times: 2}"), "`within` is missing"),
-            (rule("when: [{kind: xid}], holds: 1h"), "did you mean `hold`?"),
-            (rule("when: [{kind: xid, burst: 3h}]"), "without `repeat` nothing is counted"),
-            (rule("when: [{kind: xid, burst: x}], repeat: {times: 2, within: 1h}"), "`burst`"),
+            (
+                rule("when: [{kind: xid}], repeat: {times: 0, within: 1h}"),
+                "at least 1",
+            ),
+            (
+                rule("when: [{kind: xid}], repeat: {times: 2}"),
+                "`within` is missing",
+            ),
+            (
+                rule("when: [{kind: xid}], holds: 1h"),
+                "did you mean `hold`?",
+            ),
+            (
+                rule("when: [{kind: xid, burst: 3h}]"),
+                "without `repeat` nothing is counted",
+            ),
+            (
+                rule("when: [{kind: xid, burst: x}], repeat: {times: 2, within: 1h}"),
+                "`burst`",
+            ),
         ] {
-            let message = EventFile::read("x.events.yml", &text, XidTable::shipped()).unwrap_err().to_string();
+            let message = EventFile::read("x.events.yml", &text, XidTable::shipped())
+                .unwrap_err()
+                .to_string();
             assert!(
-                message.contains(says) && message.starts_with("x.events.yml, line 1: group `g`, rule `A`"),
+                message.contains(says)
+                    && message.starts_with("x.events.yml, line 1: group `g`, rule `A`"),
                 "{text}\n  gave {message}"
             );
         }

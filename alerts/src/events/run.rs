@@ -51,9 +51,15 @@ impl EventInstance {
     /// How often it happened, as its rule counts.
     fn count(&self, repeat: &Repeat, now: Timestamp) -> usize {
         let since = now.minus(repeat.within);
-        let counted = self.seen.iter().filter(|seen| repeat.times <= 1 || seen.at >= since);
+        let counted = self
+            .seen
+            .iter()
+            .filter(|seen| repeat.times <= 1 || seen.at >= since);
         match repeat.distinct {
-            Some(_) => counted.map(|seen| &seen.distinct).collect::<BTreeSet<_>>().len(),
+            Some(_) => counted
+                .map(|seen| &seen.distinct)
+                .collect::<BTreeSet<_>>()
+                .len(),
             None => counted.count(),
         }
     }
@@ -89,7 +95,9 @@ pub struct Change {
 impl EventRun {
     /// The rules of all files, nothing having happened.
     pub fn new(files: &[EventFile], xids: XidTable) -> Self {
-        let rules = files.iter().flat_map(|file| file.groups.iter().map(move |group| (file, group)));
+        let rules = files
+            .iter()
+            .flat_map(|file| file.groups.iter().map(move |group| (file, group)));
         let rules = rules.flat_map(|(file, group)| {
             group.rules.iter().map(move |rule| RuleRun {
                 key: RuleKey(format!("{}:{}/{}", file.name, group.name, rule.name).into()),
@@ -97,34 +105,66 @@ impl EventRun {
                 instances: BTreeMap::new(),
             })
         });
-        Self { rules: rules.collect(), xids: Some(xids) }
+        Self {
+            rules: rules.collect(),
+            xids: Some(xids),
+        }
     }
 
     /// Takes back what was stored; `false` where no rule wants it.
     pub fn restore(&mut self, key: &RuleKey, instance: EventInstance) -> bool {
-        let Some(run) = self.rules.iter_mut().find(|run| run.key == *key) else { return false };
-        run.instances.insert(Fingerprint::of(&instance.labels), instance);
+        let Some(run) = self.rules.iter_mut().find(|run| run.key == *key) else {
+            return false;
+        };
+        run.instances
+            .insert(Fingerprint::of(&instance.labels), instance);
         true
     }
 
     /// All alerts, those that have not happened often enough among them.
     pub fn iter(&self) -> impl Iterator<Item = (&RuleKey, Fingerprint, &EventInstance)> {
-        self.rules.iter().flat_map(|run| run.instances.iter().map(|(print, instance)| (&run.key, *print, instance)))
+        self.rules.iter().flat_map(|run| {
+            run.instances
+                .iter()
+                .map(|(print, instance)| (&run.key, *print, instance))
+        })
     }
 
     /// One alert.
     pub fn get(&self, key: &RuleKey, fingerprint: Fingerprint) -> Option<&EventInstance> {
-        self.rules.iter().find(|run| run.key == *key)?.instances.get(&fingerprint)
+        self.rules
+            .iter()
+            .find(|run| run.key == *key)?
+            .instances
+            .get(&fingerprint)
     }
 
     /// Something happened. Its labels are to say where, and whose job was there.
-    pub fn event(&mut self, event: &Event, external_labels: &Labels, external_url: &str, now: Timestamp) -> Change {
+    pub fn event(
+        &mut self,
+        event: &Event,
+        external_labels: &Labels,
+        external_url: &str,
+        now: Timestamp,
+    ) -> Change {
         let mut change = Change::default();
         let (labels, class) = self.described(event);
         for run in &mut self.rules {
-            if let Some(when) = run.rule.when.iter().find(|when| when.accepts(event, &class)) {
+            if let Some(when) = run
+                .rule
+                .when
+                .iter()
+                .find(|when| when.accepts(event, &class))
+            {
                 let burst = when.burst.unwrap_or(run.rule.repeat.burst);
-                run.happened(event, burst, &labels, (external_labels, external_url), now, &mut change);
+                run.happened(
+                    event,
+                    burst,
+                    &labels,
+                    (external_labels, external_url),
+                    now,
+                    &mut change,
+                );
             }
         }
         change
@@ -135,7 +175,12 @@ impl EventRun {
         let mut change = Change::default();
         for run in &mut self.rules {
             let until = match &run.rule.ends {
-                Ends::Until(expr) if run.instances.values().any(|instance| instance.fired_at.is_some()) => {
+                Ends::Until(expr)
+                    if run
+                        .instances
+                        .values()
+                        .any(|instance| instance.fired_at.is_some()) =>
+                {
                     match query.instant(expr, now) {
                         Ok(result) => result,
                         Err(error) => {
@@ -151,9 +196,13 @@ impl EventRun {
                 let is_over = match (&rule.ends, instance.fired_at) {
                     // An expression looks at samples, which come later than the event that they may deny.
                     (Ends::Until(_), Some(_)) if instance.last_at >= now => false,
-                    (Ends::Until(_), Some(_)) => until.iter().any(|(labels, _)| agree(labels, &instance.labels)),
+                    (Ends::Until(_), Some(_)) => until
+                        .iter()
+                        .any(|(labels, _)| agree(labels, &instance.labels)),
                     // An event that was read late, after an outage for instance, has to be told all the same.
-                    (Ends::After(hold), Some(fired)) => elapsed(instance.last_at.max(fired), now) >= *hold,
+                    (Ends::After(hold), Some(fired)) => {
+                        elapsed(instance.last_at.max(fired), now) >= *hold
+                    }
                     (_, None) => false,
                 };
                 if is_over {
@@ -171,7 +220,8 @@ impl EventRun {
                     change.touched.push((key.clone(), instance.clone()));
                 }
                 let keep = instance.fired_at.is_some()
-                    || (rule.repeat.times > 1 && elapsed(instance.last_at, now) <= rule.repeat.within);
+                    || (rule.repeat.times > 1
+                        && elapsed(instance.last_at, now) <= rule.repeat.within);
                 if !keep {
                     change.forgotten.push((key.clone(), *fingerprint));
                 }
@@ -184,7 +234,10 @@ impl EventRun {
     /// The event's labels with what is known of its XID, and the XID's class.
     fn described(&self, event: &Event) -> (Labels, String) {
         let mut labels = event.labels.clone();
-        let xid = labels.get("xid").and_then(|xid| xid.parse().ok()).filter(|_| event.kind == EventKind::Xid);
+        let xid = labels
+            .get("xid")
+            .and_then(|xid| xid.parse().ok())
+            .filter(|_| event.kind == EventKind::Xid);
         let Some(xid) = xid.and_then(|xid: u32| Some(self.xids.as_ref()?.get(xid))) else {
             return (labels, String::new());
         };
@@ -200,7 +253,8 @@ impl When {
     fn accepts(&self, event: &Event, class: &str) -> bool {
         let xid: Option<u32> = event.labels.get("xid").and_then(|xid| xid.parse().ok());
         self.kind == event.kind
-            && (self.xid.is_empty() || xid.is_some_and(|xid| self.xid.iter().any(|range| range.contains(&xid))))
+            && (self.xid.is_empty()
+                || xid.is_some_and(|xid| self.xid.iter().any(|range| range.contains(&xid))))
             && (self.class.is_empty() || self.class.iter().any(|own| own == class))
             && self.matchers.accept(&event.labels)
     }
@@ -217,32 +271,53 @@ impl RuleRun {
         change: &mut Change,
     ) {
         let rule = &self.rule;
-        let context =
-            |value| Context { labels: described, external_labels, external_url, value, query: None, at: event.at };
+        let context = |value| Context {
+            labels: described,
+            external_labels,
+            external_url,
+            value,
+            query: None,
+            at: event.at,
+        };
         let mut labels: Labels = match rule.by.is_empty() {
             true => event.labels.clone(),
-            false => event.labels.iter().filter(|(name, _)| rule.by.iter().any(|by| by == name)).collect(),
+            false => event
+                .labels
+                .iter()
+                .filter(|(name, _)| rule.by.iter().any(|by| by == name))
+                .collect(),
         };
         for (name, template) in &rule.labels {
             labels.set(name, &template.expand_or_explain(&context(1.0)));
         }
         labels.set(ALERT_NAME, &rule.name);
         let fingerprint = Fingerprint::of(&labels);
-        let instance = self.instances.entry(fingerprint).or_insert_with(|| EventInstance {
-            labels,
-            annotations: Vec::new(),
-            fired_at: None,
-            last_at: event.at,
-            seen: Vec::new(),
-            lines: Vec::new(),
-        });
-        let distinct = rule.repeat.distinct.as_ref().and_then(|name| event.labels.get(name)).unwrap_or_default();
+        let instance = self
+            .instances
+            .entry(fingerprint)
+            .or_insert_with(|| EventInstance {
+                labels,
+                annotations: Vec::new(),
+                fired_at: None,
+                last_at: event.at,
+                seen: Vec::new(),
+                lines: Vec::new(),
+            });
+        let distinct = rule
+            .repeat
+            .distinct
+            .as_ref()
+            .and_then(|name| event.labels.get(name))
+            .unwrap_or_default();
         let is_same_burst = instance.seen.last().is_some_and(|seen| {
             let is_near = elapsed(instance.last_at, event.at) <= burst && !burst.is_zero();
             is_near && seen.distinct == distinct
         });
         if !is_same_burst {
-            instance.seen.push(Seen { at: event.at, distinct: distinct.to_owned() });
+            instance.seen.push(Seen {
+                at: event.at,
+                distinct: distinct.to_owned(),
+            });
             let surplus = instance.seen.len().saturating_sub(SEEN_MAX);
             instance.seen.drain(..surplus);
         }
@@ -253,7 +328,14 @@ impl RuleRun {
         let count = instance.count(&rule.repeat, event.at);
         let words = rule.annotations.iter();
         instance.annotations = words
-            .map(|(name, template)| (name.clone(), template.expand_or_explain(&context(count as f64)).into_owned()))
+            .map(|(name, template)| {
+                (
+                    name.clone(),
+                    template
+                        .expand_or_explain(&context(count as f64))
+                        .into_owned(),
+                )
+            })
             .chain([(KERNEL_LINES.to_owned(), instance.lines.join("\n"))])
             .collect();
         if instance.fired_at.is_none() && count >= rule.repeat.times {
@@ -289,7 +371,11 @@ fn transition(
         to,
         at,
         value: instance.count(&rule.repeat, at) as f64,
-        reason: if to == State::Firing { Reason::Event } else { Reason::EventOver },
+        reason: if to == State::Firing {
+            Reason::Event
+        } else {
+            Reason::EventOver
+        },
     }
 }
 
@@ -314,15 +400,35 @@ mod tests {
 
     #[test]
     fn what_is_read_late_is_held_from_then_on() {
-        let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: xid}], by: [node], hold: 1h}]}]";
+        let text =
+            "groups: [{name: g, rules: [{alert: A, when: [{kind: xid}], by: [node], hold: 1h}]}]";
         let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
         let mut run = EventRun::new(&[file], XidTable::shipped().clone());
         let at = Timestamp::from_seconds;
         let labels = [("node", "g01"), ("xid", "79")].into_iter().collect();
-        let event = Event { id: 1, at: at(0), kind: EventKind::Xid, labels, message: String::new() };
+        let event = Event {
+            id: 1,
+            at: at(0),
+            kind: EventKind::Xid,
+            labels,
+            message: String::new(),
+        };
         // The server was away for two hours.
-        assert_eq!(run.event(&event, &Labels::new(), "", at(7_200)).transitions.len(), 1);
-        let ends = |run: &mut EventRun, now: i64| run.tick(&Memory::default(), at(now)).transitions.len();
-        assert_eq!([ends(&mut run, 7_200), ends(&mut run, 10_799), ends(&mut run, 10_800)], [0, 0, 1]);
+        assert_eq!(
+            run.event(&event, &Labels::new(), "", at(7_200))
+                .transitions
+                .len(),
+            1
+        );
+        let ends =
+            |run: &mut EventRun, now: i64| run.tick(&Memory::default(), at(now)).transitions.len();
+        assert_eq!(
+            [
+                ends(&mut run, 7_200),
+                ends(&mut run, 10_799),
+                ends(&mut run, 10_800)
+            ],
+            [0, 0, 1]
+        );
     }
 }

@@ -27,7 +27,9 @@ impl XidTable {
     /// The table that Takt ships.
     pub fn shipped() -> &'static Self {
         static SHIPPED: OnceLock<XidTable> = OnceLock::new();
-        SHIPPED.get_or_init(|| Self(read(include_str!("xid.csv")).expect("the table we ship is read in a test")))
+        SHIPPED.get_or_init(|| {
+            Self(read(include_str!("xid.csv")).expect("the table we ship is read in a test"))
+        })
     }
 
     /// The shipped table with the lines of a site's own file in place of those of the same XID.
@@ -58,27 +60,44 @@ impl XidTable {
 
 /// `n` or `n-m`.
 pub(super) fn numbers(text: &str) -> Option<std::ops::RangeInclusive<u32>> {
-    let (first, last) = text.trim().split_once('-').unwrap_or((text.trim(), text.trim()));
+    let (first, last) = text
+        .trim()
+        .split_once('-')
+        .unwrap_or((text.trim(), text.trim()));
     let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
     (!range.is_empty()).then_some(range)
 }
 
 fn read(text: &str) -> Result<BTreeMap<u32, Xid>, Mistake> {
     let mut table = BTreeMap::new();
-    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
+    for (at, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
+    {
         let wrong = |what: String| Mistake::new(at + 1, what);
         let parts: Vec<&str> = line.split(';').map(str::trim).collect();
         let [xids, class, severity, meaning, action] = parts[..] else {
-            return Err(wrong("expected `xid; class; severity; meaning; action`".to_owned()));
+            return Err(wrong(
+                "expected `xid; class; severity; meaning; action`".to_owned(),
+            ));
         };
         if !SEVERITIES.contains(&severity) {
-            return Err(wrong(format!("`{severity}` is none of {}", SEVERITIES.join(", "))));
+            return Err(wrong(format!(
+                "`{severity}` is none of {}",
+                SEVERITIES.join(", ")
+            )));
         }
-        let range = numbers(xids).ok_or_else(|| wrong(format!("`{xids}` is neither `n` nor `n-m`")))?;
+        let range =
+            numbers(xids).ok_or_else(|| wrong(format!("`{xids}` is neither `n` nor `n-m`")))?;
         for xid in range {
             let owned = str::to_owned;
-            let known =
-                Xid { class: owned(class), severity: owned(severity), meaning: owned(meaning), action: owned(action) };
+            let known = Xid {
+                class: owned(class),
+                severity: owned(severity),
+                meaning: owned(meaning),
+                action: owned(action),
+            };
             if table.insert(xid, known).is_some() {
                 return Err(wrong(format!("{xid} is described twice")));
             }
@@ -95,10 +114,19 @@ mod tests {
     #[test]
     fn the_shipped_table_has_nvidias_classes() {
         let classes = [
-            ("reset_gpu", "46 62 64 95 109 110 119 120 136 140 143 155 156 158"),
+            (
+                "reset_gpu",
+                "46 62 64 95 109 110 119 120 136 140 143 155 156 158",
+            ),
             ("restart_bm", "79"),
-            ("restart_app", "8 11 13 25 31 32 39-41 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 139"),
-            ("ignore", "14 37 38 43 44 63 66 67 92 93 106-108 121 137 141 152 153 157 160 161"),
+            (
+                "restart_app",
+                "8 11 13 25 31 32 39-41 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 139",
+            ),
+            (
+                "ignore",
+                "14 37 38 43 44 63 66 67 92 93 106-108 121 137 141 152 153 157 160 161",
+            ),
             ("workflow", "45 48 74 144-150"),
             ("check_power", "54"),
             ("update_software", "78"),
@@ -109,9 +137,15 @@ mod tests {
                 assert_eq!(XidTable::shipped().get(xid).class, class, "XID {xid}");
             }
         }
-        let paged = [46, 48, 54, 61, 62, 64, 74, 79, 95, 109, 119, 120, 136, 140, 143, 155, 156, 158, 167];
+        let paged = [
+            46, 48, 54, 61, 62, 64, 74, 79, 95, 109, 119, 120, 136, 140, 143, 155, 156, 158, 167,
+        ];
         for xid in paged {
-            assert_eq!(XidTable::shipped().get(xid).severity, "critical", "XID {xid}");
+            assert_eq!(
+                XidTable::shipped().get(xid).severity,
+                "critical",
+                "XID {xid}"
+            );
         }
     }
 
@@ -130,9 +164,15 @@ mod tests {
             ("x; a; info; m; a", "`x` is neither"),
             ("5-3; a; info; m; a", "`5-3` is neither"),
             ("1; a; urgent; m; a", "`urgent` is none of critical"),
-            ("1; a; info; m; a\n1; a; info; m; a", "line 2: 1 is described twice"),
+            (
+                "1; a; info; m; a\n1; a; info; m; a",
+                "line 2: 1 is described twice",
+            ),
         ] {
-            assert!(XidTable::with(text).unwrap_err().to_string().contains(says), "{text}");
+            assert!(
+                XidTable::with(text).unwrap_err().to_string().contains(says),
+                "{text}"
+            );
         }
     }
 }

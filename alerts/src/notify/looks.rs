@@ -18,7 +18,9 @@ pub(super) fn check_slack(settings: &Node) -> Result<(), Mistake> {
         _ => node.text().map(drop),
     };
     let mut given = settings.pairs()?.filter(|(_, node)| !node.is_null());
-    given.try_for_each(|(key, node)| inside(key, node).map_err(|mistake| mistake.within(format!("`{key}`"))))
+    given.try_for_each(|(key, node)| {
+        inside(key, node).map_err(|mistake| mistake.within(format!("`{key}`")))
+    })
 }
 
 /// Checks a mail's headers: texts, each name once, whatever its case.
@@ -56,10 +58,11 @@ fn action(node: &Node) -> Result<(), Mistake> {
 }
 
 fn needs(node: &Node, keys: &[&str]) -> Result<(), Mistake> {
-    keys.iter().try_for_each(|key| match node.get(key).map_or(Ok(""), Node::text)? {
-        "" => Err(node.mistake(format!("`{key}` is missing"))),
-        _ => Ok(()),
-    })
+    keys.iter()
+        .try_for_each(|key| match node.get(key).map_or(Ok(""), Node::text)? {
+            "" => Err(node.mistake(format!("`{key}` is missing"))),
+            _ => Ok(()),
+        })
 }
 
 #[cfg(test)]
@@ -69,26 +72,46 @@ mod tests {
     #[test]
     fn what_is_wrong_is_wrong_though_it_is_read_over() {
         for (text, said) in [
-            ("{fields: [{title: a, value: b, short: true}], actions: [{type: button, text: x, url: y}]}", ""),
-            ("{actions: [{type: button, text: x, name: y, confirm: {text: sure?}}], mrkdwn_in: [text], color: }", ""),
+            (
+                "{fields: [{title: a, value: b, short: true}], actions: [{type: button, text: x, url: y}]}",
+                "",
+            ),
+            (
+                "{actions: [{type: button, text: x, name: y, confirm: {text: sure?}}], mrkdwn_in: [text], color: }",
+                "",
+            ),
             ("{fields: [{title: a}]}", "`fields`: `value` is missing"),
             ("{fields: [{value: a}]}", "`title` is missing"),
-            ("{fields: [{title: a, value: b, short: x}]}", "neither true nor false"),
+            (
+                "{fields: [{title: a, value: b, short: x}]}",
+                "neither true nor false",
+            ),
             ("{fields: {}}", "expected a list"),
             ("{actions: [{type: a, text: b}]}", "`name` is missing"),
-            ("{actions: [{type: a, text: b, name: c, confirm: {}}]}", "`text` is missing"),
+            (
+                "{actions: [{type: a, text: b, name: c, confirm: {}}]}",
+                "`text` is missing",
+            ),
             ("{short_fields: x}", "neither true nor false"),
             ("{mrkdwn_in: x}", "expected a list"),
             ("{title: [x]}", "expected text"),
         ] {
-            let found = check_slack(&Node::read(text).unwrap()).map_err(|mistake| mistake.to_string());
+            let found =
+                check_slack(&Node::read(text).unwrap()).map_err(|mistake| mistake.to_string());
             assert_eq!(found.is_ok(), said.is_empty(), "{text}: {found:?}");
             assert!(found.err().unwrap_or_default().contains(said), "{text}");
         }
-        for (text, is_good) in
-            [("{Subject: a, X: 1}", true), ("{Subject: a, subject: b}", false), ("{X: [1]}", false), ("x", false)]
-        {
-            assert_eq!(check_headers(&Node::read(text).unwrap()).is_ok(), is_good, "{text}");
+        for (text, is_good) in [
+            ("{Subject: a, X: 1}", true),
+            ("{Subject: a, subject: b}", false),
+            ("{X: [1]}", false),
+            ("x", false),
+        ] {
+            assert_eq!(
+                check_headers(&Node::read(text).unwrap()).is_ok(),
+                is_good,
+                "{text}"
+            );
         }
     }
 }

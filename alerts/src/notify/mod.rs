@@ -79,7 +79,10 @@ pub(crate) fn by_status(reply: &Reply) -> Outcome {
     };
     match reply.status {
         200..=299 => Outcome::Sent(None),
-        408 | 425 | 429 | 500..=599 => Outcome::TryAgain { after: reply.retry_after, error: error() },
+        408 | 425 | 429 | 500..=599 => Outcome::TryAgain {
+            after: reply.retry_after,
+            error: error(),
+        },
         _ => Outcome::GiveUp { error: error() },
     }
 }
@@ -101,7 +104,9 @@ mod tests {
     pub(super) fn row(alerts: usize, words: &str) -> Row {
         let told = |n: usize| {
             let alert = Alert {
-                labels: parse_series(&format!("{{alertname=GpuHot,node=g{n},severity=critical,jobid={n},user=ada}}")),
+                labels: parse_series(&format!(
+                    "{{alertname=GpuHot,node=g{n},severity=critical,jobid={n},user=ada}}"
+                )),
                 annotations: [
                     ("summary".to_owned(), format!("{words} on g{n}")),
                     ("action".to_owned(), "drain".to_owned()),
@@ -145,10 +150,30 @@ mod tests {
 
     fn all() -> Vec<(&'static str, Box<dyn HttpNotifier>)> {
         vec![
-            ("webhook", Box::new(Webhook { url: "http://x/hook".to_owned(), authorization: None, alerts_max: 0 })),
-            ("slack webhook", Box::new(Slack::webhook("http://x/services/T/B/s"))),
-            ("slack bot", Box::new(Slack::bot("http://x/api", "xoxb-1", "C1"))),
-            ("ntfy", Box::new(Ntfy { url: "http://x".to_owned(), topic: "lab".to_owned(), token: None })),
+            (
+                "webhook",
+                Box::new(Webhook {
+                    url: "http://x/hook".to_owned(),
+                    authorization: None,
+                    alerts_max: 0,
+                }),
+            ),
+            (
+                "slack webhook",
+                Box::new(Slack::webhook("http://x/services/T/B/s")),
+            ),
+            (
+                "slack bot",
+                Box::new(Slack::bot("http://x/api", "xoxb-1", "C1")),
+            ),
+            (
+                "ntfy",
+                Box::new(Ntfy {
+                    url: "http://x".to_owned(),
+                    topic: "lab".to_owned(),
+                    token: None,
+                }),
+            ),
         ]
     }
 
@@ -157,12 +182,28 @@ mod tests {
     fn every_way_names_the_fault_stays_small_and_tells_sent_from_later_from_never() {
         for (name, notifier) in all() {
             let request = notifier.request(&row(1, "too <hot> & loud"));
-            assert!(request.body.contains("GpuHot") && request.body.contains("g0"), "{name}: {}", request.body);
+            assert!(
+                request.body.contains("GpuHot") && request.body.contains("g0"),
+                "{name}: {}",
+                request.body
+            );
             let many = notifier.request(&row(3_000, "it is hot"));
-            assert!(name == "webhook" || many.body.len() < 40_000, "{name}: {} bytes", many.body.len());
+            assert!(
+                name == "webhook" || many.body.len() < 40_000,
+                "{name}: {} bytes",
+                many.body.len()
+            );
             let long = notifier.request(&row(1, &"x".repeat(100_000)));
-            assert!(name == "webhook" || long.body.len() < 40_000, "{name}: {} bytes", long.body.len());
-            let ok = if name == "slack bot" { "{\"ok\":true,\"ts\":\"1.2\",\"channel\":\"C1\"}" } else { "ok" };
+            assert!(
+                name == "webhook" || long.body.len() < 40_000,
+                "{name}: {} bytes",
+                long.body.len()
+            );
+            let ok = if name == "slack bot" {
+                "{\"ok\":true,\"ts\":\"1.2\",\"channel\":\"C1\"}"
+            } else {
+                "ok"
+            };
             for (status, retry_after, body, expected) in [
                 (200, None, ok, "sent"),
                 (429, Some(30), "", "again in 30"),
@@ -173,11 +214,19 @@ mod tests {
                 (404, None, "channel_not_found", "never"),
                 (410, None, "channel_is_archived", "never"),
             ] {
-                let reply = Reply { status, retry_after: retry_after.map(Duration::from_secs), body: body.to_owned() };
+                let reply = Reply {
+                    status,
+                    retry_after: retry_after.map(Duration::from_secs),
+                    body: body.to_owned(),
+                };
                 let said = match notifier.outcome(&reply) {
                     Outcome::Sent(_) => "sent".to_owned(),
-                    Outcome::TryAgain { after: Some(after), .. } => format!("again in {}", after.as_secs()),
-                    Outcome::TryAgain { after: None, .. } | Outcome::NoAnswer { .. } => "again".to_owned(),
+                    Outcome::TryAgain {
+                        after: Some(after), ..
+                    } => format!("again in {}", after.as_secs()),
+                    Outcome::TryAgain { after: None, .. } | Outcome::NoAnswer { .. } => {
+                        "again".to_owned()
+                    }
                     Outcome::GiveUp { .. } | Outcome::Nobody { .. } => "never".to_owned(),
                 };
                 assert_eq!(said, expected, "{name}: {status} {body}");

@@ -21,7 +21,10 @@ pub struct Ntfy {
 impl HttpNotifier for Ntfy {
     fn request(&self, row: &Row) -> Request {
         let message = &row.message;
-        let is_page = message.alerts.iter().any(|alert| alert.labels.get("severity") == Some("critical"));
+        let is_page = message
+            .alerts
+            .iter()
+            .any(|alert| alert.labels.get("severity") == Some("critical"));
         let priority = match (message.status, is_page) {
             (Status::Firing, true) => 5,
             (Status::Firing, false) => 4,
@@ -35,8 +38,16 @@ impl HttpNotifier for Ntfy {
             "click": link(message),
         });
         let mut headers = vec![("Content-Type", "application/json".to_owned())];
-        headers.extend(self.token.as_ref().map(|token| ("Authorization", format!("Bearer {token}"))));
-        Request { url: self.url.clone(), headers, body: body.to_string() }
+        headers.extend(
+            self.token
+                .as_ref()
+                .map(|token| ("Authorization", format!("Bearer {token}"))),
+        );
+        Request {
+            url: self.url.clone(),
+            headers,
+            body: body.to_string(),
+        }
     }
 
     fn outcome(&self, reply: &Reply) -> Outcome {

@@ -51,8 +51,17 @@ impl Owner {
     /// # Errors
     /// Where there is no such user, or no address is known.
     pub fn email(&self, row: &Row) -> Result<Email, String> {
-        let user = row.message.common_labels.get(USER).ok_or("the alerts name no one user")?;
-        let to = (self.addresses.0)(user).ok_or_else(|| format!("no address is known for the user {user}"))?;
-        Ok(Email { to, domain: self.domain.clone(), wording: self.wording.clone() })
+        let user = row
+            .message
+            .common_labels
+            .get(USER)
+            .ok_or("the alerts name no one user")?;
+        let to = (self.addresses.0)(user)
+            .ok_or_else(|| format!("no address is known for the user {user}"))?;
+        Ok(Email {
+            to,
+            domain: self.domain.clone(),
+            wording: self.wording.clone(),
+        })
     }
 }

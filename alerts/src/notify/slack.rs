@@ -24,8 +24,14 @@ const LINES_MAX: usize = 700;
 const BLOCKS_MAX: usize = 12_000;
 
 /// Errors of the Web API after which the same request may succeed.
-const PASSING: [&str; 6] =
-    ["ratelimited", "internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"];
+const PASSING: [&str; 6] = [
+    "ratelimited",
+    "internal_error",
+    "fatal_error",
+    "service_unavailable",
+    "request_timeout",
+    "team_added_to_org",
+];
 
 /// Errors that say that a message cannot be changed or answered any more; then it is told anew.
 const LOST_MESSAGE: [&str; 9] = [
@@ -64,13 +70,24 @@ struct Bot {
 impl Slack {
     /// By an incoming webhook: its address decides the channel.
     pub fn webhook(url: &str) -> Self {
-        Self { url: url.to_owned(), bot: None, wording: Wording::default() }
+        Self {
+            url: url.to_owned(),
+            bot: None,
+            wording: Wording::default(),
+        }
     }
 
     /// By a bot: `base` is `https://slack.com/api` but for tests.
     pub fn bot(base: &str, token: &str, channel: &str) -> Self {
-        let bot = Bot { token: token.to_owned(), channel: channel.to_owned() };
-        Self { url: base.trim_end_matches('/').to_owned(), bot: Some(bot), wording: Wording::default() }
+        let bot = Bot {
+            token: token.to_owned(),
+            channel: channel.to_owned(),
+        };
+        Self {
+            url: base.trim_end_matches('/').to_owned(),
+            bot: Some(bot),
+            wording: Wording::default(),
+        }
     }
 
     /// The same in other words: `title`, `title_link`, `text`, `pretext`, `footer`, `fallback`, `username`, `icon_emoji`,
@@ -82,7 +99,9 @@ impl Slack {
     /// A call of the Web API, or the one post that a webhook takes. `more` is what the call has besides the message.
     fn call(&self, method: &str, row: &Row, more: Value) -> Request {
         let said = |name| self.wording.say(name, row);
-        let summary = said("fallback").or_else(|| said("title")).map(|text| shortened(&text, 300));
+        let summary = said("fallback")
+            .or_else(|| said("title"))
+            .map(|text| shortened(&text, 300));
         let summary = summary.unwrap_or_else(|| escaped(&headline(&row.message), 300));
         let mut body = json!({"text": summary, "blocks": self.blocks(row)});
         for name in ["username", "icon_emoji", "icon_url"] {
@@ -91,13 +110,23 @@ impl Slack {
             }
         }
         let mut headers = vec![("Content-Type", "application/json; charset=utf-8".to_owned())];
-        let Some(bot) = &self.bot else { return Request { url: self.url.clone(), headers, body: body.to_string() } };
+        let Some(bot) = &self.bot else {
+            return Request {
+                url: self.url.clone(),
+                headers,
+                body: body.to_string(),
+            };
+        };
         headers.push(("Authorization", format!("Bearer {}", bot.token)));
         body["channel"] = json!(said("channel").unwrap_or_else(|| bot.channel.clone()));
         if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
             body.extend(more);
         }
-        Request { url: format!("{}/{method}", self.url), headers, body: body.to_string() }
+        Request {
+            url: format!("{}/{method}", self.url),
+            headers,
+            body: body.to_string(),
+        }
     }
 
     /// Asks whether the message is there already, where the last attempt got no answer: it may be among what was written
@@ -107,20 +136,36 @@ impl Slack {
         let bot = self.bot.as_ref().filter(|_| row.is_in_doubt)?;
         let (method, channel, below) = match thread {
             Some(_) if row.message.reason == Reason::Resolved => return None,
-            Some((channel, ts)) => ("conversations.replies", channel.to_owned(), format!("&ts={ts}")),
+            Some((channel, ts)) => (
+                "conversations.replies",
+                channel.to_owned(),
+                format!("&ts={ts}"),
+            ),
             None => {
-                let named = self.wording.say("channel", row).unwrap_or_else(|| bot.channel.clone());
-                ("conversations.history", Some(named).filter(|named| is_id(named))?, String::new())
+                let named = self
+                    .wording
+                    .say("channel", row)
+                    .unwrap_or_else(|| bot.channel.clone());
+                (
+                    "conversations.history",
+                    Some(named).filter(|named| is_id(named))?,
+                    String::new(),
+                )
             }
         };
         let since = row.created_at.minus(CLOCKS_APART).whole_seconds();
         let asked = Request {
             url: format!("{}/{method}", self.url),
             headers: vec![
-                ("Content-Type", "application/x-www-form-urlencoded".to_owned()),
+                (
+                    "Content-Type",
+                    "application/x-www-form-urlencoded".to_owned(),
+                ),
                 ("Authorization", format!("Bearer {}", bot.token)),
             ],
-            body: format!("channel={channel}{below}&oldest={since}&limit=200&include_all_metadata=true"),
+            body: format!(
+                "channel={channel}{below}&oldest={since}&limit=200&include_all_metadata=true"
+            ),
         };
         Some((channel, asked))
     }
@@ -128,7 +173,8 @@ impl Slack {
     fn post(&self, row: &Row, more: Value) -> Request {
         let mut more = more;
         // By this it is found again after a crash.
-        more["metadata"] = json!({"event_type": "takt_alert", "event_payload": {"outbox_id": mark(row)}});
+        more["metadata"] =
+            json!({"event_type": "takt_alert", "event_payload": {"outbox_id": mark(row)}});
         self.call("chat.postMessage", row, more)
     }
 }
@@ -142,7 +188,9 @@ impl HttpNotifier for Slack {
         match (by_status(reply), &self.bot) {
             (Outcome::Sent(_), Some(_)) => by_body(reply),
             // A webhook says `ok`. What stands in its place may say JSON, or a proxy's page that nobody asked for.
-            (Outcome::Sent(_), None) if reply.body.trim_start().starts_with(['{', '<']) => by_body(reply),
+            (Outcome::Sent(_), None) if reply.body.trim_start().starts_with(['{', '<']) => {
+                by_body(reply)
+            }
             (outcome, _) => outcome,
         }
     }
@@ -151,12 +199,18 @@ impl HttpNotifier for Slack {
     /// all is over it is only brought up to date. An edit reaches nobody's telephone, so what is new is also told in
     /// the channel.
     fn next(&self, row: &Row, thread: Option<&str>, replies: &[Reply]) -> Next {
-        let thread = thread.filter(|_| self.bot.is_some()).and_then(|thread| thread.split_once('/'));
+        let thread = thread
+            .filter(|_| self.bot.is_some())
+            .and_then(|thread| thread.split_once('/'));
         let mut replies = replies;
         if let Some((channel, look)) = self.looks_up(row, thread) {
-            let Some((looked, later)) = replies.split_first() else { return Next::Post(look) };
+            let Some((looked, later)) = replies.split_first() else {
+                return Next::Post(look);
+            };
             match (found(looked, row), self.outcome(looked)) {
-                (Some(ts), _) if thread.is_none() => return Next::Done(Outcome::Sent(Some(format!("{channel}/{ts}")))),
+                (Some(ts), _) if thread.is_none() => {
+                    return Next::Done(Outcome::Sent(Some(format!("{channel}/{ts}"))));
+                }
                 // What was told below the first message stands; the first message may not be up to date.
                 (Some(_), _) => {}
                 (None, again @ Outcome::TryAgain { .. }) => return Next::Done(again),
@@ -175,7 +229,11 @@ impl HttpNotifier for Slack {
         let Some(first) = replies.first() else {
             let is_news = row.message.reason == Reason::NewInGroup;
             let below = json!({"channel": channel, "thread_ts": ts, "reply_broadcast": is_news});
-            return Next::Post(if is_end { update() } else { self.post(row, below) });
+            return Next::Post(if is_end {
+                update()
+            } else {
+                self.post(row, below)
+            });
         };
         match (self.outcome(first), replies.get(1)) {
             (Outcome::GiveUp { error }, None) if LOST_MESSAGE.contains(&error.as_str()) => {
@@ -193,7 +251,8 @@ impl HttpNotifier for Slack {
 
     /// Bringing a message up to date counts towards another, higher limit.
     fn pause(&self, row: &Row, thread: Option<&str>) -> Duration {
-        let is_edit = self.bot.is_some() && thread.is_some() && row.message.reason == Reason::Resolved;
+        let is_edit =
+            self.bot.is_some() && thread.is_some() && row.message.reason == Reason::Resolved;
         if is_edit { Duration::ZERO } else { PAUSE }
     }
 }
@@ -202,7 +261,9 @@ impl HttpNotifier for Slack {
 fn is_id(channel: &str) -> bool {
     channel.len() >= 2
         && channel.starts_with(['C', 'G', 'D'])
-        && channel.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
+        && channel
+            .chars()
+            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
 }
 
 /// What `conversations.history` and `.replies` tell.
@@ -221,7 +282,10 @@ fn mark(row: &Row) -> String {
 fn found(looked: &Reply, row: &Row) -> Option<String> {
     let told: Told = serde_json::from_str(&looked.body).ok()?;
     let id = mark(row);
-    let ours = told.messages.iter().find(|message| message["metadata"]["event_payload"]["outbox_id"] == id.as_str())?;
+    let ours = told
+        .messages
+        .iter()
+        .find(|message| message["metadata"]["event_payload"]["outbox_id"] == id.as_str())?;
     Some(ours["ts"].as_str()?.to_owned())
 }
 
@@ -239,13 +303,22 @@ struct Answer {
 /// The Web API answers 200 with `ok: false` to what it refuses.
 fn by_body(reply: &Reply) -> Outcome {
     match serde_json::from_str::<Answer>(&reply.body) {
-        Ok(Answer { ok: true, channel, ts, .. }) if !ts.is_empty() => Outcome::Sent(Some(format!("{channel}/{ts}"))),
+        Ok(Answer {
+            ok: true,
+            channel,
+            ts,
+            ..
+        }) if !ts.is_empty() => Outcome::Sent(Some(format!("{channel}/{ts}"))),
         Ok(Answer { ok: true, .. }) => Outcome::Sent(None),
-        Ok(Answer { error, .. }) if PASSING.contains(&error.as_str()) => {
-            Outcome::TryAgain { after: reply.retry_after, error }
-        }
+        Ok(Answer { error, .. }) if PASSING.contains(&error.as_str()) => Outcome::TryAgain {
+            after: reply.retry_after,
+            error,
+        },
         Ok(Answer { error, .. }) => Outcome::GiveUp { error },
-        Err(_) => Outcome::TryAgain { after: reply.retry_after, error: "the reply is no JSON".to_owned() },
+        Err(_) => Outcome::TryAgain {
+            after: reply.retry_after,
+            error: "the reply is no JSON".to_owned(),
+        },
     }
 }
 
@@ -253,11 +326,21 @@ impl Slack {
     /// A title, a section for each alert (or the text that the settings ask for), and a link.
     fn blocks(&self, row: &Row) -> Vec<Value> {
         let message = &row.message;
-        let said = |name| self.wording.say(name, row).map(|text| shortened(&text, SECTION_MAX));
-        let mut blocks: Vec<Value> = said("pretext").map(|text| section(&text)).into_iter().collect();
+        let said = |name| {
+            self.wording
+                .say(name, row)
+                .map(|text| shortened(&text, SECTION_MAX))
+        };
+        let mut blocks: Vec<Value> = said("pretext")
+            .map(|text| section(&text))
+            .into_iter()
+            .collect();
         // A title with a link or with Slack's own marks is no header: that is plain text.
         blocks.push(match (said("title"), said("title_link")) {
-            (Some(title), Some(link)) => section(&format!("*<{link}|{}>*", title.replace(['<', '>', '|'], " "))),
+            (Some(title), Some(link)) => section(&format!(
+                "*<{link}|{}>*",
+                title.replace(['<', '>', '|'], " ")
+            )),
             (Some(title), None) => section(&format!("*{title}*")),
             (None, _) => {
                 let title = shortened(&subject(message), HEADER_MAX - 2);
@@ -272,8 +355,14 @@ impl Slack {
             None => sections(message, &mut blocks),
         };
         let more = message.alerts.len() - told;
-        let rest = if more > 0 { format!("+{more} more · ") } else { String::new() };
-        let footer = said("footer").map(|text| format!("{} · ", shortened(&text, 300))).unwrap_or_default();
+        let rest = if more > 0 {
+            format!("+{more} more · ")
+        } else {
+            String::new()
+        };
+        let footer = said("footer")
+            .map(|text| format!("{} · ", shortened(&text, 300)))
+            .unwrap_or_default();
         let link = format!("{rest}{footer}<{}|Takt>", words::link(message));
         blocks.push(json!({"type": "context", "elements": [{"type": "mrkdwn", "text": link}]}));
         blocks
@@ -317,16 +406,29 @@ fn part_text(part: &Part) -> String {
         (Status::Firing, _) => ":large_blue_circle:",
     };
     let local = |at: Timestamp| {
-        format!("<!date^{}^{{date_short_pretty}} {{time_secs}}|{}>", at.whole_seconds(), words::instant(at))
+        format!(
+            "<!date^{}^{{date_short_pretty}} {{time_secs}}|{}>",
+            at.whole_seconds(),
+            words::instant(at)
+        )
     };
     let (name, summary) = (escaped(&part.name, 100), escaped(&part.summary, FACT_MAX));
-    let severity = Part { severity: escaped(&part.severity, 50), ..part.clone() };
-    let mut text = format!("{dot} *{name}*: {summary}\n{}", words::when(&severity, &local));
+    let severity = Part {
+        severity: escaped(&part.severity, 50),
+        ..part.clone()
+    };
+    let mut text = format!(
+        "{dot} *{name}*: {summary}\n{}",
+        words::when(&severity, &local)
+    );
     for (name, fact) in &part.facts {
         text += &format!("\n*{name}:* {}", escaped(fact, FACT_MAX));
     }
     if !part.lines.is_empty() {
-        text += &format!("\n```{}```", escaped(&part.lines.replace("```", "~~~"), LINES_MAX));
+        text += &format!(
+            "\n```{}```",
+            escaped(&part.lines.replace("```", "~~~"), LINES_MAX)
+        );
     }
     text
 }
@@ -362,9 +464,16 @@ mod tests {
 
     #[test]
     fn what_got_no_answer_is_looked_for_before_it_is_told_again() {
-        let doubtful = Row { is_in_doubt: true, ..row(1, "hot") };
+        let doubtful = Row {
+            is_in_doubt: true,
+            ..row(1, "hot")
+        };
         let bot = |channel: &str| Slack::bot("http://x/api", "t", channel);
-        let reply = |body: &str| Reply { status: 200, retry_after: None, body: body.to_owned() };
+        let reply = |body: &str| Reply {
+            status: 200,
+            retry_after: None,
+            body: body.to_owned(),
+        };
         let posts = |next: Next| match next {
             Next::Post(request) => request.url.rsplit('/').next().unwrap().to_owned(),
             Next::Done(outcome) => format!("{outcome:?}"),
@@ -373,36 +482,75 @@ mod tests {
             r#"{{"ok":true,"messages":[{{"ts":"9.1"}},{{"ts":"9.2","metadata":{{"event_payload":{{"outbox_id":"{}"}}}}}}]}}"#,
             mark(&doubtful)
         );
-        let (there, absent, denied) =
-            (reply(&there), reply(r#"{"ok":true,"messages":[]}"#), reply(r#"{"ok":false,"error":"missing_scope"}"#));
-        let Next::Post(asked) = bot("C1").next(&doubtful, None, &[]) else { panic!("it asks") };
+        let (there, absent, denied) = (
+            reply(&there),
+            reply(r#"{"ok":true,"messages":[]}"#),
+            reply(r#"{"ok":false,"error":"missing_scope"}"#),
+        );
+        let Next::Post(asked) = bot("C1").next(&doubtful, None, &[]) else {
+            panic!("it asks")
+        };
         assert_eq!(asked.url, "http://x/api/conversations.history");
-        assert_eq!(asked.body, "channel=C1&oldest=1700&limit=200&include_all_metadata=true");
+        assert_eq!(
+            asked.body,
+            "channel=C1&oldest=1700&limit=200&include_all_metadata=true"
+        );
         let found = bot("C1").next(&doubtful, None, std::slice::from_ref(&there));
         assert_eq!(found, Next::Done(Outcome::Sent(Some("C1/9.2".to_owned()))));
         for reply in [&absent, &denied] {
-            assert_eq!(posts(bot("C1").next(&doubtful, None, std::slice::from_ref(reply))), "chat.postMessage");
+            assert_eq!(
+                posts(bot("C1").next(&doubtful, None, std::slice::from_ref(reply))),
+                "chat.postMessage"
+            );
         }
-        let busy = Reply { status: 429, retry_after: Some(Duration::from_secs(3)), body: String::new() };
-        assert!(matches!(bot("C1").next(&doubtful, None, &[busy]), Next::Done(Outcome::TryAgain { .. })));
+        let busy = Reply {
+            status: 429,
+            retry_after: Some(Duration::from_secs(3)),
+            body: String::new(),
+        };
+        assert!(matches!(
+            bot("C1").next(&doubtful, None, &[busy]),
+            Next::Done(Outcome::TryAgain { .. })
+        ));
         // Nothing is looked up that was not in doubt, nor where only the channel's name is known.
-        assert_eq!(posts(bot("C1").next(&row(1, "hot"), None, &[])), "chat.postMessage");
-        assert_eq!(posts(bot("#gpu").next(&doubtful, None, &[])), "chat.postMessage");
+        assert_eq!(
+            posts(bot("C1").next(&row(1, "hot"), None, &[])),
+            "chat.postMessage"
+        );
+        assert_eq!(
+            posts(bot("#gpu").next(&doubtful, None, &[])),
+            "chat.postMessage"
+        );
         // Below a thread's first message: what was found is brought up to date only.
         let mut news = doubtful.clone();
         news.message.reason = Reason::NewInGroup;
-        assert_eq!(posts(bot("#gpu").next(&news, Some("C1/8.1"), &[])), "conversations.replies");
-        assert_eq!(posts(bot("#gpu").next(&news, Some("C1/8.1"), std::slice::from_ref(&there))), "chat.update");
-        assert_eq!(posts(bot("#gpu").next(&news, Some("C1/8.1"), std::slice::from_ref(&absent))), "chat.postMessage");
+        assert_eq!(
+            posts(bot("#gpu").next(&news, Some("C1/8.1"), &[])),
+            "conversations.replies"
+        );
+        assert_eq!(
+            posts(bot("#gpu").next(&news, Some("C1/8.1"), std::slice::from_ref(&there))),
+            "chat.update"
+        );
+        assert_eq!(
+            posts(bot("#gpu").next(&news, Some("C1/8.1"), std::slice::from_ref(&absent))),
+            "chat.postMessage"
+        );
         news.message.reason = Reason::Resolved;
-        assert_eq!(posts(bot("#gpu").next(&news, Some("C1/8.1"), &[])), "chat.update");
+        assert_eq!(
+            posts(bot("#gpu").next(&news, Some("C1/8.1"), &[])),
+            "chat.update"
+        );
     }
 
     #[test]
     fn blocks_stay_within_slacks_limits() {
-        for (alerts, words) in
-            [(1, "too <hot>".to_owned()), (4, "&".repeat(3_000)), (500, "hot".to_owned()), (30, "&".repeat(3_000))]
-        {
+        for (alerts, words) in [
+            (1, "too <hot>".to_owned()),
+            (4, "&".repeat(3_000)),
+            (500, "hot".to_owned()),
+            (30, "&".repeat(3_000)),
+        ] {
             let mut row = row(alerts, &words);
             for (n, alert) in row.message.alerts.iter_mut().enumerate().take(30) {
                 // As many parts as there are names.
@@ -415,7 +563,10 @@ mod tests {
             let body: Value = serde_json::from_str(&request.body).unwrap();
             let blocks = body["blocks"].as_array().unwrap();
             assert!(blocks.len() <= 50);
-            let texts: Vec<_> = blocks.iter().filter_map(|block| block["text"]["text"].as_str()).collect();
+            let texts: Vec<_> = blocks
+                .iter()
+                .filter_map(|block| block["text"]["text"].as_str())
+                .collect();
             assert!(texts.iter().all(|text| text.chars().count() <= 3_000));
             assert!(texts.iter().map(|text| text.len()).sum::<usize>() <= 12_200);
             assert!(!request.body.contains("<hot>"), "escaped");
@@ -423,7 +574,11 @@ mod tests {
     }
 
     /// The methods called for a row of that reason with these replies, and what came of it.
-    fn steps(reason: Reason, thread: Option<&str>, replies: &[&str]) -> (Vec<String>, Option<Outcome>) {
+    fn steps(
+        reason: Reason,
+        thread: Option<&str>,
+        replies: &[&str],
+    ) -> (Vec<String>, Option<Outcome>) {
         let slack = Slack::bot("http://x/api", "t", "#gpu");
         let mut row = row(1, "hot");
         row.message.reason = reason;
@@ -433,30 +588,70 @@ mod tests {
                 Next::Done(outcome) => return (calls, Some(outcome)),
                 Next::Post(request) => {
                     let asked: Value = serde_json::from_str(&request.body).unwrap();
-                    let place = asked["thread_ts"].as_str().or(asked["ts"].as_str()).unwrap_or_default();
-                    let wide = if asked["reply_broadcast"] == true { "!" } else { "" };
+                    let place = asked["thread_ts"]
+                        .as_str()
+                        .or(asked["ts"].as_str())
+                        .unwrap_or_default();
+                    let wide = if asked["reply_broadcast"] == true {
+                        "!"
+                    } else {
+                        ""
+                    };
                     let method = request.url.rsplit('/').next().unwrap_or_default();
-                    calls.push(format!("{method} {} {place}{wide}", asked["channel"].as_str().unwrap()));
+                    calls.push(format!(
+                        "{method} {} {place}{wide}",
+                        asked["channel"].as_str().unwrap()
+                    ));
                 }
             }
             let Some(body) = body else { break };
-            seen.push(Reply { status: 200, retry_after: None, body: (*body).to_owned() });
+            seen.push(Reply {
+                status: 200,
+                retry_after: None,
+                body: (*body).to_owned(),
+            });
         }
         (calls, None)
     }
 
     #[test]
     fn an_episode_is_one_message_with_its_changes_below() {
-        let (ok, gone) =
-            ("{\"ok\":true,\"channel\":\"C1\",\"ts\":\"9.9\"}", "{\"ok\":false,\"error\":\"message_not_found\"}");
+        let (ok, gone) = (
+            "{\"ok\":true,\"channel\":\"C1\",\"ts\":\"9.9\"}",
+            "{\"ok\":false,\"error\":\"message_not_found\"}",
+        );
         let limited = "{\"ok\":false,\"error\":\"ratelimited\"}";
         let sent = |handle: Option<&str>| Some(Outcome::Sent(handle.map(str::to_owned)));
         let thread = Some("C1/1.1");
         for (reason, thread, replies, calls, outcome) in [
-            (Reason::FirstFiring, None, &[ok][..], &["chat.postMessage #gpu "][..], sent(Some("C1/9.9"))),
-            (Reason::NewInGroup, thread, &[ok, ok], &["chat.postMessage C1 1.1!", "chat.update C1 1.1"], sent(None)),
-            (Reason::SomeResolved, thread, &[ok, gone], &["chat.postMessage C1 1.1", "chat.update C1 1.1"], sent(None)),
-            (Reason::Resolved, thread, &[ok], &["chat.update C1 1.1"], sent(None)),
+            (
+                Reason::FirstFiring,
+                None,
+                &[ok][..],
+                &["chat.postMessage #gpu "][..],
+                sent(Some("C1/9.9")),
+            ),
+            (
+                Reason::NewInGroup,
+                thread,
+                &[ok, ok],
+                &["chat.postMessage C1 1.1!", "chat.update C1 1.1"],
+                sent(None),
+            ),
+            (
+                Reason::SomeResolved,
+                thread,
+                &[ok, gone],
+                &["chat.postMessage C1 1.1", "chat.update C1 1.1"],
+                sent(None),
+            ),
+            (
+                Reason::Resolved,
+                thread,
+                &[ok],
+                &["chat.update C1 1.1"],
+                sent(None),
+            ),
             (
                 Reason::Resolved,
                 thread,
@@ -464,35 +659,73 @@ mod tests {
                 &["chat.update C1 1.1", "chat.postMessage #gpu "],
                 sent(Some("C1/9.9")),
             ),
-            (Reason::Resolved, None, &[ok], &["chat.postMessage #gpu "], sent(Some("C1/9.9"))),
+            (
+                Reason::Resolved,
+                None,
+                &[ok],
+                &["chat.postMessage #gpu "],
+                sent(Some("C1/9.9")),
+            ),
         ] {
             assert_eq!(
                 steps(reason, thread, replies),
-                (calls.iter().map(|call| (*call).to_owned()).collect(), outcome)
+                (
+                    calls.iter().map(|call| (*call).to_owned()).collect(),
+                    outcome
+                )
             );
         }
         let (_, outcome) = steps(Reason::Resolved, thread, &[limited]);
-        assert!(matches!(outcome, Some(Outcome::TryAgain { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Some(Outcome::TryAgain { .. })),
+            "{outcome:?}"
+        );
     }
 
     #[test]
     fn a_page_in_place_of_a_webhooks_answer_is_no_delivery() {
         let webhook = Slack::webhook("http://x");
-        let said = |body: &str| webhook.outcome(&Reply { status: 200, retry_after: None, body: body.to_owned() });
-        assert_eq!((said("ok"), said("")), (Outcome::Sent(None), Outcome::Sent(None)));
-        assert!(matches!(said("<html>log in</html>"), Outcome::TryAgain { .. }));
-        assert!(matches!(said(r#"{"ok":false,"error":"invalid_payload"}"#), Outcome::GiveUp { .. }));
+        let said = |body: &str| {
+            webhook.outcome(&Reply {
+                status: 200,
+                retry_after: None,
+                body: body.to_owned(),
+            })
+        };
+        assert_eq!(
+            (said("ok"), said("")),
+            (Outcome::Sent(None), Outcome::Sent(None))
+        );
+        assert!(matches!(
+            said("<html>log in</html>"),
+            Outcome::TryAgain { .. }
+        ));
+        assert!(matches!(
+            said(r#"{"ok":false,"error":"invalid_payload"}"#),
+            Outcome::GiveUp { .. }
+        ));
     }
 
     #[test]
     fn the_web_api_refuses_with_200() {
         let slack = Slack::bot("http://x/api", "t", "C1");
-        let outcome = |body: &str| slack.outcome(&Reply { status: 200, retry_after: None, body: body.to_owned() });
+        let outcome = |body: &str| {
+            slack.outcome(&Reply {
+                status: 200,
+                retry_after: None,
+                body: body.to_owned(),
+            })
+        };
         assert_eq!(
             outcome("{\"ok\":false,\"error\":\"channel_not_found\"}"),
-            Outcome::GiveUp { error: "channel_not_found".to_owned() }
+            Outcome::GiveUp {
+                error: "channel_not_found".to_owned()
+            }
         );
-        assert!(matches!(outcome("{\"ok\":false,\"error\":\"ratelimited\"}"), Outcome::TryAgain { .. }));
+        assert!(matches!(
+            outcome("{\"ok\":false,\"error\":\"ratelimited\"}"),
+            Outcome::TryAgain { .. }
+        ));
         assert!(matches!(outcome("<html>"), Outcome::TryAgain { .. }));
     }
 }

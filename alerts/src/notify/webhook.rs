@@ -16,10 +16,20 @@ pub struct Webhook {
 
 impl HttpNotifier for Webhook {
     fn request(&self, row: &Row) -> Request {
-        let mut headers =
-            vec![("Content-Type", "application/json".to_owned()), ("Idempotency-Key", row.id.to_string())];
-        headers.extend(self.authorization.clone().map(|value| ("Authorization", value)));
-        Request { url: self.url.clone(), headers, body: row.message.webhook_body(self.alerts_max).to_string() }
+        let mut headers = vec![
+            ("Content-Type", "application/json".to_owned()),
+            ("Idempotency-Key", row.id.to_string()),
+        ];
+        headers.extend(
+            self.authorization
+                .clone()
+                .map(|value| ("Authorization", value)),
+        );
+        Request {
+            url: self.url.clone(),
+            headers,
+            body: row.message.webhook_body(self.alerts_max).to_string(),
+        }
     }
 
     fn outcome(&self, reply: &Reply) -> Outcome {

@@ -23,7 +23,8 @@ pub fn shared(patterns: &[String], base: &Path) -> Arc<MessageTemplates> {
     let mut all = MessageTemplates::default();
     for pattern in patterns {
         let found = glob::matching(&base.join(pattern));
-        let found = found.inspect_err(|error| tracing::warn!(pattern, %error, "templates cannot be read"));
+        let found =
+            found.inspect_err(|error| tracing::warn!(pattern, %error, "templates cannot be read"));
         for path in found.unwrap_or_default() {
             let added = match std::fs::read_to_string(&path) {
                 Ok(text) => all.add(&text).map_err(|error| error.to_string()),
@@ -40,7 +41,10 @@ pub fn shared(patterns: &[String], base: &Path) -> Arc<MessageTemplates> {
 impl Wording {
     /// The templates among `settings` that have one of these names.
     pub fn read(shared: &Arc<MessageTemplates>, settings: &Node, names: &[&str]) -> Self {
-        let mut wording = Self { shared: Arc::clone(shared), parts: BTreeMap::new() };
+        let mut wording = Self {
+            shared: Arc::clone(shared),
+            parts: BTreeMap::new(),
+        };
         let all = settings.pairs().into_iter().flatten();
         for (name, node) in all.filter(|(name, _)| names.contains(name)) {
             wording.add(name, node);
@@ -86,15 +90,34 @@ mod tests {
     /// Slack's settings as YAML; the texts of the blocks of a message about two alerts, and the line above them.
     fn told(settings: &str, files: &[(&str, &str)]) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
-        files.iter().for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
+        files
+            .iter()
+            .for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
         let shared = shared(&["*.tmpl".to_owned()], folder.path());
         let settings = Node::read(settings).unwrap();
-        let names = ["title", "title_link", "text", "pretext", "footer", "fallback", "username"];
+        let names = [
+            "title",
+            "title_link",
+            "text",
+            "pretext",
+            "footer",
+            "fallback",
+            "username",
+        ];
         let slack = Slack::webhook("http://x").worded(Wording::read(&shared, &settings, &names));
-        let body: serde_json::Value = serde_json::from_str(&slack.request(&row(2, "too hot")).body).unwrap();
+        let body: serde_json::Value =
+            serde_json::from_str(&slack.request(&row(2, "too hot")).body).unwrap();
         let blocks = body["blocks"].as_array().unwrap().iter();
-        let texts = blocks.map(|block| block["text"]["text"].as_str().unwrap_or_default().to_owned());
-        (body["text"].as_str().unwrap().to_owned(), texts.filter(|text| !text.is_empty()).collect())
+        let texts = blocks.map(|block| {
+            block["text"]["text"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        });
+        (
+            body["text"].as_str().unwrap().to_owned(),
+            texts.filter(|text| !text.is_empty()).collect(),
+        )
     }
 
     #[test]
@@ -103,25 +126,50 @@ mod tests {
         let settings = r#"{title: '{{ template "slack.default.title" . }}', text: '{{ template "mine" . }}', pretext: '{{ .CommonLabels.severity | toUpper }}'}"#;
         let (summary, texts) = told(settings, &[("a.tmpl", mine)]);
         assert_eq!(summary, "[FIRING:2] GpuHot (critical ada)");
-        let expected =
-            ["CRITICAL", "*[FIRING:2] GpuHot (critical ada)*", "too hot on g0 since 00:16;too hot on g1 since 00:16;"];
+        let expected = [
+            "CRITICAL",
+            "*[FIRING:2] GpuHot (critical ada)*",
+            "too hot on g0 since 00:16;too hot on g1 since 00:16;",
+        ];
         assert_eq!(texts, expected);
         for (template, expected) in [
             (
                 "{{ len .Alerts }} {{ .Status }} {{ .Receiver }} {{ .NotificationReason }}",
                 "2 firing ops first notification",
             ),
-            ("{{ range .GroupLabels.SortedPairs }}{{ .Name }}={{ .Value }}{{ end }}", "alertname=GpuHot"),
-            ("{{ .CommonAnnotations.action }}{{ .CommonAnnotations.nothing }}", "drain"),
-            ("{{ (index .Alerts 0).Labels.node }} {{ .Alerts.Resolved | len }}", "g0 0"),
-            ("{{ .CommonLabels.Remove (stringSlice \"severity\") }}", "alertname=GpuHot, user=ada"),
-            ("{{ join \",\" .CommonLabels.Names }}", "alertname,severity,user"),
-            ("{{ (index .Alerts 0).StartsAt | tz \"Europe/Berlin\" | date \"15:04 MST\" }}", "01:16 CET"),
+            (
+                "{{ range .GroupLabels.SortedPairs }}{{ .Name }}={{ .Value }}{{ end }}",
+                "alertname=GpuHot",
+            ),
+            (
+                "{{ .CommonAnnotations.action }}{{ .CommonAnnotations.nothing }}",
+                "drain",
+            ),
+            (
+                "{{ (index .Alerts 0).Labels.node }} {{ .Alerts.Resolved | len }}",
+                "g0 0",
+            ),
+            (
+                "{{ .CommonLabels.Remove (stringSlice \"severity\") }}",
+                "alertname=GpuHot, user=ada",
+            ),
+            (
+                "{{ join \",\" .CommonLabels.Names }}",
+                "alertname,severity,user",
+            ),
+            (
+                "{{ (index .Alerts 0).StartsAt | tz \"Europe/Berlin\" | date \"15:04 MST\" }}",
+                "01:16 CET",
+            ),
             ("{{ since (index .Alerts 0).StartsAt }}", "16m40s"),
             ("{{ .GroupLabels | toJson }}", "{\"alertname\":\"GpuHot\"}"),
         ] {
             let (_, texts) = told(&format!("{{text: '{template}'}}"), &[]);
-            assert_eq!(texts.last().map(String::as_str), Some(expected), "{template}");
+            assert_eq!(
+                texts.last().map(String::as_str),
+                Some(expected),
+                "{template}"
+            );
         }
     }
 
@@ -138,21 +186,37 @@ mod tests {
         ] {
             let (summary, texts) = told(settings, &[("broken.tmpl", "{{ define \"x\" }}")]);
             assert_eq!(summary, "[FIRING 2] GpuHot g0 g1", "{settings}");
-            assert!(texts.iter().any(|text| text.contains("too hot on g1")), "{settings}: {texts:?}");
+            assert!(
+                texts.iter().any(|text| text.contains("too hot on g1")),
+                "{settings}: {texts:?}"
+            );
         }
     }
 
     #[test]
     fn a_mail_in_other_words() {
         let mail = |settings: &str| {
-            let mut wording = Wording::read(&Arc::default(), &Node::read(settings).unwrap(), &["html", "text"]);
-            wording.add("subject", &Node::read("'{{ .Status }}\n\n of {{ .GroupLabels.alertname }}'").unwrap());
-            let email = Email { to: "ann@lab.example".to_owned(), domain: "lab.example".to_owned(), wording };
+            let mut wording = Wording::read(
+                &Arc::default(),
+                &Node::read(settings).unwrap(),
+                &["html", "text"],
+            );
+            wording.add(
+                "subject",
+                &Node::read("'{{ .Status }}\n\n of {{ .GroupLabels.alertname }}'").unwrap(),
+            );
+            let email = Email {
+                to: "ann@lab.example".to_owned(),
+                domain: "lab.example".to_owned(),
+                wording,
+            };
             email.mail(&row(1, "too hot"), None)
         };
         let plain = mail("{}");
         assert_eq!(plain.subject, "firing of GpuHot");
-        assert!(plain.text.contains("too hot on g0") && plain.html.unwrap().contains("too hot on g0"));
+        assert!(
+            plain.text.contains("too hot on g0") && plain.html.unwrap().contains("too hot on g0")
+        );
         let own = mail("{html: '<b>{{ .Status }}</b>'}");
         assert_eq!(own.html.as_deref(), Some("<b>firing</b>"));
         assert!(own.text.contains("too hot on g0"));

@@ -46,16 +46,27 @@ pub struct Part {
 
 /// One line that says the most: `[FIRING 3] GpuHot g01 g02 g03`.
 pub fn subject(message: &Message) -> String {
-    let firing = message.alerts.iter().filter(|alert| alert.status == Status::Firing).count();
+    let firing = message
+        .alerts
+        .iter()
+        .filter(|alert| alert.status == Status::Firing)
+        .count();
     let state = match message.reason {
         Reason::StillFiring => format!("STILL FIRING {firing}"),
         _ if firing > 0 => format!("FIRING {firing}"),
         _ => "RESOLVED".to_owned(),
     };
-    let mut names: Vec<_> = message.alerts.iter().filter_map(|alert| alert.labels.get("alertname")).collect();
+    let mut names: Vec<_> = message
+        .alerts
+        .iter()
+        .filter_map(|alert| alert.labels.get("alertname"))
+        .collect();
     names.sort_unstable();
     names.dedup();
-    let nodes = message.alerts.iter().filter_map(|alert| alert.labels.get("node"));
+    let nodes = message
+        .alerts
+        .iter()
+        .filter_map(|alert| alert.labels.get("node"));
     // A title is one line, whatever labels hold.
     let words = format!("[{state}] {} {}", some(&names), some(&folded(nodes)));
     words.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -71,14 +82,21 @@ pub fn link(message: &Message) -> String {
 
 /// What a message tells, in its order: few alerts one by one, many of one name as one.
 pub fn parts(message: &Message) -> Vec<Part> {
-    let key = |alert: &ToldAlert| (alert.labels.get("alertname").map(str::to_owned), alert.status == Status::Firing);
+    let key = |alert: &ToldAlert| {
+        (
+            alert.labels.get("alertname").map(str::to_owned),
+            alert.status == Status::Firing,
+        )
+    };
     let mut alike: BTreeMap<_, Vec<&ToldAlert>> = BTreeMap::new();
     for alert in &message.alerts {
         alike.entry(key(alert)).or_default().push(alert);
     }
     let mut parts = Vec::new();
     for alert in &message.alerts {
-        let Some(all) = alike.get(&key(alert)) else { continue };
+        let Some(all) = alike.get(&key(alert)) else {
+            continue;
+        };
         match all.len() {
             0..=ALIKE_MAX => parts.push(part(alert)),
             _ if std::ptr::eq(all[0], alert) => parts.push(many(all)),
@@ -127,16 +145,29 @@ pub(super) fn when(part: &Part, print: &dyn Fn(Timestamp) -> String) -> String {
 /// An instant as people read it: `2026-11-20 03:12:44 UTC`.
 pub fn instant(at: Timestamp) -> String {
     let instant = jiff::Timestamp::from_millisecond(at.0);
-    instant.map_or_else(|_| at.to_string(), |at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
+    instant.map_or_else(
+        |_| at.to_string(),
+        |at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+    )
 }
 
 fn part(alert: &ToldAlert) -> Part {
     let label = |name: &str| alert.labels.get(name).unwrap_or_default();
-    let words = |key: &str| alert.annotations.get(key).map(|text| shortened(text, WORDS_MAX));
-    let summary = words("summary").or_else(|| words("description")).unwrap_or_else(|| alert.labels.to_string());
+    let words = |key: &str| {
+        alert
+            .annotations
+            .get(key)
+            .map(|text| shortened(text, WORDS_MAX))
+    };
+    let summary = words("summary")
+        .or_else(|| words("description"))
+        .unwrap_or_else(|| alert.labels.to_string());
     let job = match label("jobid") {
         "" => words("jobs"),
-        job => Some(format!("{job} of {}", alert.labels.get("user").unwrap_or("somebody"))),
+        job => Some(format!(
+            "{job} of {}",
+            alert.labels.get("user").unwrap_or("somebody")
+        )),
     };
     let mut facts: Vec<(&'static str, String)> = job.map(|job| ("job", job)).into_iter().collect();
     if alert.status == Status::Firing {
@@ -152,7 +183,9 @@ fn part(alert: &ToldAlert) -> Part {
         since: alert.starts_at,
         until: alert.ends_at,
         facts,
-        lines: words("kernel_lines").filter(|_| alert.status == Status::Firing).unwrap_or_default(),
+        lines: words("kernel_lines")
+            .filter(|_| alert.status == Status::Firing)
+            .unwrap_or_default(),
         alerts: 1,
     }
 }
@@ -160,20 +193,41 @@ fn part(alert: &ToldAlert) -> Part {
 /// Many of one name as one: how many, where, since when the first; and in the words of the first.
 fn many(alike: &[&ToldAlert]) -> Part {
     let first = part(alike[0]);
-    let worst = WORST_FIRST.iter().find(|one| alike.iter().any(|alert| alert.labels.get("severity") == Some(one)));
-    let places = folded(alike.iter().filter_map(|alert| alert.labels.get("node").or(alert.labels.get("instance"))));
+    let worst = WORST_FIRST.iter().find(|one| {
+        alike
+            .iter()
+            .any(|alert| alert.labels.get("severity") == Some(one))
+    });
+    let places = folded(
+        alike
+            .iter()
+            .filter_map(|alert| alert.labels.get("node").or(alert.labels.get("instance"))),
+    );
     let mut facts = Vec::new();
     if !places.is_empty() {
         let more = places.len().saturating_sub(PLACES_MAX);
-        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let rest = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         facts.push(("where", places[..places.len() - more].join(", ") + &rest));
     }
-    facts.extend(first.facts.into_iter().filter(|(name, _)| *name == "what to do"));
+    facts.extend(
+        first
+            .facts
+            .into_iter()
+            .filter(|(name, _)| *name == "what to do"),
+    );
     Part {
         severity: worst.map_or(first.severity, |worst| (*worst).to_owned()),
         name: format!("{} ×{}", first.name, alike.len()),
         summary: format!("{} alerts, such as: {}", alike.len(), first.summary),
-        since: alike.iter().map(|alert| alert.starts_at).min().unwrap_or(first.since),
+        since: alike
+            .iter()
+            .map(|alert| alert.starts_at)
+            .min()
+            .unwrap_or(first.since),
         until: alike.iter().filter_map(|alert| alert.ends_at).max(),
         facts,
         lines: String::new(),
@@ -190,7 +244,10 @@ fn folded<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
         match name[stem.len()..].parse() {
             Ok(number) if !stem.is_empty() => {
-                numbers.entry((stem, name.len() - stem.len())).or_default().push(number);
+                numbers
+                    .entry((stem, name.len() - stem.len()))
+                    .or_default()
+                    .push(number);
             }
             _ => others.push(name),
         }
@@ -201,7 +258,9 @@ fn folded<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
         all.dedup();
         for run in all.chunk_by(|a, b| a + 1 == *b) {
             match run {
-                [first, .., last] if run.len() > 2 => folded.push(format!("{stem}[{first:0digits$}-{last:0digits$}]")),
+                [first, .., last] if run.len() > 2 => {
+                    folded.push(format!("{stem}[{first:0digits$}-{last:0digits$}]"))
+                }
                 few => folded.extend(few.iter().map(|number| format!("{stem}{number:0digits$}"))),
             }
         }
@@ -246,8 +305,14 @@ mod tests {
     #[test]
     fn a_title_is_one_line_whatever_labels_hold() {
         let mut row = row(1, "too hot");
-        row.message.alerts[0].labels.set("node", "g0\r\nBcc: eve@lab.example\n");
-        assert!(!subject(&row.message).contains(['\r', '\n']), "{}", subject(&row.message));
+        row.message.alerts[0]
+            .labels
+            .set("node", "g0\r\nBcc: eve@lab.example\n");
+        assert!(
+            !subject(&row.message).contains(['\r', '\n']),
+            "{}",
+            subject(&row.message)
+        );
     }
 
     #[test]
@@ -266,7 +331,9 @@ mod tests {
         let mut row = row(1, "too hot");
         let alert = &mut row.message.alerts[0];
         (alert.status, alert.ends_at) = (Status::Resolved, Some(Timestamp::from_seconds(1_750)));
-        alert.annotations.insert("kernel_lines".to_owned(), "NVRM: Xid".to_owned());
+        alert
+            .annotations
+            .insert("kernel_lines".to_owned(), "NVRM: Xid".to_owned());
         assert_eq!(
             text(&row.message),
             "GpuHot: too hot on g0\nover since 1970-01-01 00:29:10 UTC after 12m30s\njob: 0 of ada"
@@ -278,6 +345,9 @@ mod tests {
         let fold = |names: &str| folded(names.split(' ')).join(" ");
         assert_eq!(fold("g03 g01 g02 g07 g09 g10 g11"), "g[01-03] g07 g[09-11]");
         assert_eq!(fold("login 10.0.0.1:80 g1 g1"), "10.0.0.1:80 g1 login");
-        assert_eq!(fold("7 g99999999999999999999999"), "7 g99999999999999999999999");
+        assert_eq!(
+            fold("7 g99999999999999999999999"),
+            "7 g99999999999999999999999"
+        );
     }
 }

@@ -22,11 +22,26 @@ impl TestFile {
 
 fn file(name: &str, text: &str) -> Result<TestFile, Mistake> {
     let root = Node::read(text)?;
-    let fields = root.fields(&["rule_files", "evaluation_interval", "fuzzy_compare", "group_eval_order", "tests"])?;
-    let evaluation_interval = fields.optional("evaluation_interval", Node::duration)?.unwrap_or(MINUTE);
-    let tests = fields.or_default("tests", Node::list)?.iter().map(|node| test(node, evaluation_interval));
+    let fields = root.fields(&[
+        "rule_files",
+        "evaluation_interval",
+        "fuzzy_compare",
+        "group_eval_order",
+        "tests",
+    ])?;
+    let evaluation_interval = fields
+        .optional("evaluation_interval", Node::duration)?
+        .unwrap_or(MINUTE);
+    let tests = fields
+        .or_default("tests", Node::list)?
+        .iter()
+        .map(|node| test(node, evaluation_interval));
     let order = fields.or_default("group_eval_order", Node::texts)?;
-    if let Some(twin) = order.iter().enumerate().find(|(at, name)| order[..*at].contains(name)) {
+    if let Some(twin) = order
+        .iter()
+        .enumerate()
+        .find(|(at, name)| order[..*at].contains(name))
+    {
         return Err(root.mistake(format!("`group_eval_order` names `{}` twice", twin.1)));
     }
     Ok(TestFile {
@@ -53,18 +68,34 @@ fn test(node: &Node, evaluation_interval: Duration) -> Result<Test, Mistake> {
     let name = fields.or_default("name", Node::text)?.to_owned();
     let read = || -> Result<Test, Mistake> {
         let list = |key: &str| fields.or_default(key, Node::list);
-        let interval = fields.optional("interval", Node::duration)?.unwrap_or(evaluation_interval);
+        let interval = fields
+            .optional("interval", Node::duration)?
+            .unwrap_or(evaluation_interval);
         if interval.is_zero() {
             return Err(node.mistake("`interval` has to be more than zero"));
         }
         Ok(Test {
             name: name.clone(),
-            start: fields.optional("start_timestamp", instant)?.unwrap_or(Timestamp(0)),
+            start: fields
+                .optional("start_timestamp", instant)?
+                .unwrap_or(Timestamp(0)),
             interval,
-            series: list("input_series")?.iter().map(input).collect::<Result<_, _>>()?,
-            alerts: list("alert_rule_test")?.iter().map(alert_test).collect::<Result<_, _>>()?,
-            expressions: list("promql_expr_test")?.iter().map(expression_test).collect::<Result<_, _>>()?,
-            external_labels: fields.or_default("external_labels", Node::text_pairs)?.into_iter().collect(),
+            series: list("input_series")?
+                .iter()
+                .map(input)
+                .collect::<Result<_, _>>()?,
+            alerts: list("alert_rule_test")?
+                .iter()
+                .map(alert_test)
+                .collect::<Result<_, _>>()?,
+            expressions: list("promql_expr_test")?
+                .iter()
+                .map(expression_test)
+                .collect::<Result<_, _>>()?,
+            external_labels: fields
+                .or_default("external_labels", Node::text_pairs)?
+                .into_iter()
+                .collect(),
             external_url: fields.or_default("external_url", Node::text)?.to_owned(),
         })
     };
@@ -74,17 +105,33 @@ fn test(node: &Node, evaluation_interval: Duration) -> Result<Test, Mistake> {
 /// Seconds since 1970, or RFC 3339.
 fn instant(node: &Node) -> Result<Timestamp, Mistake> {
     let text = node.text()?;
-    let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
-    let written = || text.parse::<jiff::Timestamp>().ok().map(|at| Timestamp(at.as_millisecond()));
-    let at = seconds.map(|seconds| Timestamp((seconds * 1000.0).round() as i64)).or_else(written);
-    at.ok_or_else(|| node.mistake(format!("`{text}` is no instant such as 1700000000 or 2026-11-21T12:00:00Z")))
+    let seconds = text
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| seconds.is_finite());
+    let written = || {
+        text.parse::<jiff::Timestamp>()
+            .ok()
+            .map(|at| Timestamp(at.as_millisecond()))
+    };
+    let at = seconds
+        .map(|seconds| Timestamp((seconds * 1000.0).round() as i64))
+        .or_else(written);
+    at.ok_or_else(|| {
+        node.mistake(format!(
+            "`{text}` is no instant such as 1700000000 or 2026-11-21T12:00:00Z"
+        ))
+    })
 }
 
 fn input(node: &Node) -> Result<(Labels, Vec<series::Value>), Mistake> {
     let fields = node.fields(&["series", "values"])?;
     let values = fields.require("values")?;
     let labels = labels(fields.require("series")?)?;
-    Ok((labels, series::parse(values.text()?).map_err(|what| values.mistake(what))?))
+    Ok((
+        labels,
+        series::parse(values.text()?).map_err(|what| values.mistake(what))?,
+    ))
 }
 
 fn alert_test(node: &Node) -> Result<AlertTest, Mistake> {
@@ -96,13 +143,20 @@ fn alert_test(node: &Node) -> Result<AlertTest, Mistake> {
     let mut expected = Vec::new();
     for node in fields.or_default("exp_alerts", Node::list)? {
         let fields = node.fields(&["exp_labels", "exp_annotations"])?;
-        let mut labels: Labels = fields.or_default("exp_labels", Node::text_pairs)?.into_iter().collect();
+        let mut labels: Labels = fields
+            .or_default("exp_labels", Node::text_pairs)?
+            .into_iter()
+            .collect();
         labels.set(ALERT_NAME, &alert);
         let mut annotations = fields.or_default("exp_annotations", Node::text_pairs)?;
         annotations.sort();
         expected.push((labels, annotations));
     }
-    Ok(AlertTest { at: fields.or_default("eval_time", Node::duration)?, alert, expected })
+    Ok(AlertTest {
+        at: fields.or_default("eval_time", Node::duration)?,
+        alert,
+        expected,
+    })
 }
 
 fn expression_test(node: &Node) -> Result<ExpressionTest, Mistake> {
@@ -115,10 +169,17 @@ fn expression_test(node: &Node) -> Result<ExpressionTest, Mistake> {
         }
         let none = Labels::new();
         let labels = fields.optional("labels", labels)?.unwrap_or(none);
-        expected.push((labels, fields.optional("value", Node::number)?.unwrap_or(0.0)));
+        expected.push((
+            labels,
+            fields.optional("value", Node::number)?.unwrap_or(0.0),
+        ));
     }
     let at = fields.or_default("eval_time", Node::duration)?;
-    Ok(ExpressionTest { at, expr: fields.require("expr")?.text()?.to_owned(), expected })
+    Ok(ExpressionTest {
+        at,
+        expr: fields.require("expr")?.text()?.to_owned(),
+        expected,
+    })
 }
 
 /// A series as Prometheus writes it: `up{job="node"}`, or `{"gpu.power", node="g01"}` with a name that only quotes can
@@ -128,15 +189,25 @@ fn labels(node: &Node) -> Result<Labels, Mistake> {
     let read = || -> Option<Labels> {
         let (name, braces) = text.split_at(text.find('{').unwrap_or(text.len()));
         let name = name.trim();
-        let mut labels = if braces.is_empty() { Labels::new() } else { pairs(braces)? };
+        let mut labels = if braces.is_empty() {
+            Labels::new()
+        } else {
+            pairs(braces)?
+        };
         match name {
             "" => {}
-            name if name.contains(char::is_whitespace) || labels.get(METRIC_NAME).is_some() => return None,
+            name if name.contains(char::is_whitespace) || labels.get(METRIC_NAME).is_some() => {
+                return None;
+            }
             name => labels.set(METRIC_NAME, name),
         }
         Some(labels)
     };
-    read().ok_or_else(|| node.mistake(format!("`{text}` is no series such as `up{{job=\"node\"}}`")))
+    read().ok_or_else(|| {
+        node.mistake(format!(
+            "`{text}` is no series such as `up{{job=\"node\"}}`"
+        ))
+    })
 }
 
 /// Labels in braces, each name once; a text without a name is the metric's.
@@ -147,7 +218,9 @@ fn pairs(braces: &str) -> Option<Labels> {
         let (name, behind) = match quoted(rest) {
             Some((name, behind)) => (name, behind),
             None => {
-                let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+                let end = rest
+                    .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                    .unwrap_or(rest.len());
                 let is_name = end > 0 && !rest.starts_with(|c: char| c.is_ascii_digit());
                 is_name.then(|| (rest[..end].to_owned(), rest[end..].trim_start()))?
             }
@@ -164,14 +237,21 @@ fn pairs(braces: &str) -> Option<Labels> {
             return None;
         }
         labels.set(&name, &value);
-        rest = if behind.is_empty() { behind } else { behind.strip_prefix(',')?.trim_start() };
+        rest = if behind.is_empty() {
+            behind
+        } else {
+            behind.strip_prefix(',')?.trim_start()
+        };
     }
     Some(labels)
 }
 
 /// A text in one of PromQL's three kinds of quotes, and what follows it.
 fn quoted(text: &str) -> Option<(String, &str)> {
-    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\'' | '`'))?;
+    let quote = text
+        .chars()
+        .next()
+        .filter(|c| matches!(c, '"' | '\'' | '`'))?;
     let inside = &text[1..];
     let mut escaped = false;
     let end = inside.find(|c| {
@@ -213,7 +293,9 @@ mod tests {
             ("m a", None),
         ] {
             let node = Node::read("{x: }").unwrap().with_text("x", text);
-            let read = labels(node.get("x").unwrap()).ok().map(|labels| labels.to_string());
+            let read = labels(node.get("x").unwrap())
+                .ok()
+                .map(|labels| labels.to_string());
             assert_eq!(read.as_deref(), printed, "{text}");
         }
     }

@@ -62,13 +62,39 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let print = crate::duration::print;
         match self {
-            Self::Alerts { test, alert, at, expected, got } => {
-                write!(f, "{test}: {alert} at {}: expected {expected:?}, got {got:?}", print(*at))
+            Self::Alerts {
+                test,
+                alert,
+                at,
+                expected,
+                got,
+            } => {
+                write!(
+                    f,
+                    "{test}: {alert} at {}: expected {expected:?}, got {got:?}",
+                    print(*at)
+                )
             }
-            Self::Expression { test, expr, at, expected, got: Ok(got) } => {
-                write!(f, "{test}: {expr} at {}: expected {expected:?}, got {got:?}", print(*at))
+            Self::Expression {
+                test,
+                expr,
+                at,
+                expected,
+                got: Ok(got),
+            } => {
+                write!(
+                    f,
+                    "{test}: {expr} at {}: expected {expected:?}, got {got:?}",
+                    print(*at)
+                )
             }
-            Self::Expression { test, expr, at, got: Err(error), .. } => {
+            Self::Expression {
+                test,
+                expr,
+                at,
+                got: Err(error),
+                ..
+            } => {
                 write!(f, "{test}: {expr} at {}: {error}", print(*at))
             }
             Self::Rule { test, rule, error } => write!(f, "{test}: rule {rule}: {error}"),
@@ -78,17 +104,36 @@ impl fmt::Display for Failure {
 }
 
 /// Runs all tests of a file over its rules, each in a database of its own.
-pub fn run(file: &TestFile, rules: &[RuleFile], storage: &dyn Fn() -> Box<dyn Storage>) -> Vec<Failure> {
-    file.tests.iter().flat_map(|test| run_one(file, test, rules, storage().as_ref())).collect()
+pub fn run(
+    file: &TestFile,
+    rules: &[RuleFile],
+    storage: &dyn Fn() -> Box<dyn Storage>,
+) -> Vec<Failure> {
+    file.tests
+        .iter()
+        .flat_map(|test| run_one(file, test, rules, storage().as_ref()))
+        .collect()
 }
 
-fn run_one(file: &TestFile, test: &Test, rules: &[RuleFile], storage: &dyn Storage) -> Vec<Failure> {
+fn run_one(
+    file: &TestFile,
+    test: &Test,
+    rules: &[RuleFile],
+    storage: &dyn Storage,
+) -> Vec<Failure> {
     if let Err(error) = load(test, storage) {
-        return vec![Failure::Store { test: test.name.clone(), error }];
+        return vec![Failure::Store {
+            test: test.name.clone(),
+            error,
+        }];
     }
     let mut groups = ordered(file, rules);
     let mut failures = BTreeMap::new();
-    let times = test.alerts.iter().map(|test| test.at).chain(test.expressions.iter().map(|test| test.at));
+    let times = test
+        .alerts
+        .iter()
+        .map(|test| test.at)
+        .chain(test.expressions.iter().map(|test| test.at));
     let last = times.max().unwrap_or_default();
     let around = Surroundings {
         query: None,
@@ -103,17 +148,28 @@ fn run_one(file: &TestFile, test: &Test, rules: &[RuleFile], storage: &dyn Stora
         for group in &mut groups {
             let evaluation = group.evaluate(test.start.plus(now), storage, storage, &around);
             for (rule, error) in evaluation.failures {
-                failures.entry(rule.clone()).or_insert(Failure::Rule { test: test.name.clone(), rule, error });
+                failures.entry(rule.clone()).or_insert(Failure::Rule {
+                    test: test.name.clone(),
+                    rule,
+                    error,
+                });
             }
         }
-        let due = test.alerts.iter().filter(|expected| (now..now + step).contains(&expected.at));
+        let due = test
+            .alerts
+            .iter()
+            .filter(|expected| (now..now + step).contains(&expected.at));
         found.extend(due.filter_map(|expected| compare_alerts(test, expected, &groups)));
         now += step;
     }
     let expressions = test.expressions.iter().filter_map(|expected| {
         let got = storage.instant(&expected.expr, test.start.plus(expected.at));
-        let is_same = got.as_ref().is_ok_and(|got| are_same(got, &expected.expected, file.fuzzy_compare));
-        let got = got.map(|all| printed(&all)).map_err(|error| error.to_string());
+        let is_same = got
+            .as_ref()
+            .is_ok_and(|got| are_same(got, &expected.expected, file.fuzzy_compare));
+        let got = got
+            .map(|all| printed(&all))
+            .map_err(|error| error.to_string());
         let wanted = printed(&expected.expected);
         (!is_same).then(|| Failure::Expression {
             test: test.name.clone(),
@@ -123,7 +179,11 @@ fn run_one(file: &TestFile, test: &Test, rules: &[RuleFile], storage: &dyn Stora
             got,
         })
     });
-    failures.into_values().chain(found).chain(expressions).collect()
+    failures
+        .into_values()
+        .chain(found)
+        .chain(expressions)
+        .collect()
 }
 
 fn load(test: &Test, storage: &dyn Storage) -> Result<(), StoreError> {
@@ -135,7 +195,11 @@ fn load(test: &Test, storage: &dyn Storage) -> Result<(), StoreError> {
                 Value::Stale => None,
                 Value::Is(value) => Some(*value),
             };
-            Some(Sample { labels: labels.clone(), at, value })
+            Some(Sample {
+                labels: labels.clone(),
+                at,
+                value,
+            })
         });
         storage.write(&samples.collect::<Vec<_>>())?;
     }
@@ -143,17 +207,32 @@ fn load(test: &Test, storage: &dyn Storage) -> Result<(), StoreError> {
 }
 
 fn ordered(file: &TestFile, rules: &[RuleFile]) -> Vec<GroupRun> {
-    let defaults = Defaults { interval: file.evaluation_interval, query_offset: Duration::ZERO };
-    let mut groups: Vec<_> = rules.iter().flat_map(|rules| GroupRun::of_file(rules, defaults)).collect();
-    let place = |group: &GroupRun| file.group_eval_order.iter().position(|name| *name == group.group().name);
+    let defaults = Defaults {
+        interval: file.evaluation_interval,
+        query_offset: Duration::ZERO,
+    };
+    let mut groups: Vec<_> = rules
+        .iter()
+        .flat_map(|rules| GroupRun::of_file(rules, defaults))
+        .collect();
+    let place = |group: &GroupRun| {
+        file.group_eval_order
+            .iter()
+            .position(|name| *name == group.group().name)
+    };
     groups.sort_by_key(|group| place(group).map_or(0, |at| at + 1));
     groups
 }
 
 fn compare_alerts(test: &Test, expected: &AlertTest, groups: &[GroupRun]) -> Option<Failure> {
-    let rules = groups.iter().flat_map(|group| group.instances().zip(&group.group().rules));
-    let named = rules.filter(|(_, rule)| matches!(rule, Rule::Alerting(rule) if rule.name == expected.alert));
-    let firing = named.flat_map(|((_, all), _)| all.iter()).filter(|(_, instance)| instance.state == State::Firing);
+    let rules = groups
+        .iter()
+        .flat_map(|group| group.instances().zip(&group.group().rules));
+    let named = rules
+        .filter(|(_, rule)| matches!(rule, Rule::Alerting(rule) if rule.name == expected.alert));
+    let firing = named
+        .flat_map(|((_, all), _)| all.iter())
+        .filter(|(_, instance)| instance.state == State::Firing);
     let mut got: Vec<String> = firing
         .map(|(_, instance)| {
             let mut annotations = instance.annotations.clone();
@@ -161,8 +240,11 @@ fn compare_alerts(test: &Test, expected: &AlertTest, groups: &[GroupRun]) -> Opt
             describe(&instance.labels, &annotations)
         })
         .collect();
-    let mut wanted: Vec<String> =
-        expected.expected.iter().map(|(labels, annotations)| describe(labels, annotations)).collect();
+    let mut wanted: Vec<String> = expected
+        .expected
+        .iter()
+        .map(|(labels, annotations)| describe(labels, annotations))
+        .collect();
     got.sort();
     wanted.sort();
     (got != wanted).then(|| Failure::Alerts {
@@ -188,13 +270,22 @@ fn are_same(got: &[(Labels, f64)], expected: &[(Labels, f64)], fuzzy: bool) -> b
     let is_close = |a: f64, b: f64| fuzzy && (a - b).abs() <= f64::EPSILON * a.abs().max(b.abs());
     let (got, expected) = (sorted(got), sorted(expected));
     got.len() == expected.len()
-        && got.iter().zip(&expected).all(|((labels, value), (wanted, other))| {
-            labels == wanted && (value == other || (value.is_nan() && other.is_nan()) || is_close(*value, *other))
-        })
+        && got
+            .iter()
+            .zip(&expected)
+            .all(|((labels, value), (wanted, other))| {
+                labels == wanted
+                    && (value == other
+                        || (value.is_nan() && other.is_nan())
+                        || is_close(*value, *other))
+            })
 }
 
 fn printed(all: &[(Labels, f64)]) -> Vec<String> {
-    let mut lines: Vec<_> = all.iter().map(|(labels, value)| format!("{labels} {value}")).collect();
+    let mut lines: Vec<_> = all
+        .iter()
+        .map(|(labels, value)| format!("{labels} {value}"))
+        .collect();
     lines.sort();
     lines
 }
@@ -210,7 +301,10 @@ mod tests {
     fn failures(tests: &str) -> Vec<String> {
         let rules = RuleFile::read("hot.rules.yml", RULES).unwrap();
         let file = TestFile::read("hot.test.yml", tests).unwrap();
-        run(&file, &[rules], &|| Box::new(Memory::default())).iter().map(Failure::to_string).collect()
+        run(&file, &[rules], &|| Box::new(Memory::default()))
+            .iter()
+            .map(Failure::to_string)
+            .collect()
     }
 
     /// `tests/rule_pack.rs` has promtool run the same file.
@@ -223,15 +317,26 @@ mod tests {
     #[test]
     fn finds_what_is_not_so() {
         for (from, to, says) in [
-            ("summary: \"g01 is at 95\"", "summary: \"g01 is at 96\"", "by hand: Hot at 7m: expected"),
+            (
+                "summary: \"g01 is at 95\"",
+                "summary: \"g01 is at 96\"",
+                "by hand: Hot at 7m: expected",
+            ),
             ("node: g01", "node: g02", "by hand: Hot at 7m: expected"),
-            ("eval_time: 4m59s", "eval_time: 5m", "by hand: Hot at 5m: expected [], got [\"{alertname="),
+            (
+                "eval_time: 4m59s",
+                "eval_time: 5m",
+                "by hand: Hot at 5m: expected [], got [\"{alertname=",
+            ),
             ("value: 95", "value: 94", "by hand: hot at 7m: expected"),
             ("expr: hot", "expr: ho t", "by hand: ho t at 7m:"),
         ] {
             assert!(TESTS.contains(from), "{from}");
             let failures = failures(&TESTS.replacen(from, to, 1));
-            assert!(failures.iter().any(|failure| failure.contains(says)), "{to} gave {failures:?}");
+            assert!(
+                failures.iter().any(|failure| failure.contains(says)),
+                "{to} gave {failures:?}"
+            );
         }
     }
 
@@ -248,19 +353,40 @@ mod tests {
         assert_eq!(with("", "", almost).len(), 1);
         assert_eq!(with("fuzzy_compare: true", "", almost), [""; 0]);
         assert_eq!(with("fuzzy_compare: true", "", "0.3001").len(), 1);
-        assert_eq!(with("", "start_timestamp: 2026-11-21T12:00:00Z, ", "0.3"), [""; 0]);
+        assert_eq!(
+            with("", "start_timestamp: 2026-11-21T12:00:00Z, ", "0.3"),
+            [""; 0]
+        );
         assert_eq!(with("", "start_timestamp: 1700000000, ", "0.3"), [""; 0]);
     }
 
     #[test]
     fn mistakes_are_named() {
         for (text, says) in [
-            ("test: []", "line 1: unknown key `test`; did you mean `tests`?"),
-            ("tests: [{name: a, input_series: [{series: 'up{', values: '1'}]}]", "test `a`: `up{` is no series"),
-            ("tests: [{name: a, input_series: [{series: 'up', values: '1 x'}]}]", "`x` is no value"),
-            ("tests: [{name: a, input_series: [{series: 'up{a=~\"b\"}', values: '1'}]}]", "is no series"),
-            ("tests: [{promql_expr_test: [{expr: up, exp_samples: [{histogram: x}]}]}]", "histograms are not covered"),
-            ("tests: [{name: a, start_timestamp: noon}]", "`start_timestamp`: `noon` is no instant"),
+            (
+                "test: []",
+                "line 1: unknown key `test`; did you mean `tests`?",
+            ),
+            (
+                "tests: [{name: a, input_series: [{series: 'up{', values: '1'}]}]",
+                "test `a`: `up{` is no series",
+            ),
+            (
+                "tests: [{name: a, input_series: [{series: 'up', values: '1 x'}]}]",
+                "`x` is no value",
+            ),
+            (
+                "tests: [{name: a, input_series: [{series: 'up{a=~\"b\"}', values: '1'}]}]",
+                "is no series",
+            ),
+            (
+                "tests: [{promql_expr_test: [{expr: up, exp_samples: [{histogram: x}]}]}]",
+                "histograms are not covered",
+            ),
+            (
+                "tests: [{name: a, start_timestamp: noon}]",
+                "`start_timestamp`: `noon` is no instant",
+            ),
             ("group_eval_order: [a, b, a]", "names `a` twice"),
         ] {
             let message = TestFile::read("t.yml", text).unwrap_err().to_string();

@@ -25,8 +25,9 @@ pub fn parse(text: &str) -> Result<Vec<Value>, String> {
         return Err("histograms are not covered".to_owned());
     }
     for word in text.split_whitespace() {
-        expand(word, &mut values)
-            .ok_or_else(|| format!("`{word}` is no value such as `1`, `1+2x3`, `_x4` or `stale`"))?;
+        expand(word, &mut values).ok_or_else(|| {
+            format!("`{word}` is no value such as `1`, `1+2x3`, `_x4` or `stale`")
+        })?;
         if values.len() > VALUES_MAX {
             return Err(format!("more than {VALUES_MAX} values"));
         }
@@ -40,7 +41,15 @@ fn expand(word: &str, out: &mut Vec<Value>) -> Option<()> {
         return Some(());
     }
     let (head, times) = match word.rsplit_once('x') {
-        Some((head, times)) => (head, Some(times.parse::<usize>().ok().filter(|times| *times <= VALUES_MAX)?)),
+        Some((head, times)) => (
+            head,
+            Some(
+                times
+                    .parse::<usize>()
+                    .ok()
+                    .filter(|times| *times <= VALUES_MAX)?,
+            ),
+        ),
         None => (word, None),
     };
     if head == "_" {
@@ -48,7 +57,10 @@ fn expand(word: &str, out: &mut Vec<Value>) -> Option<()> {
         return Some(());
     }
     let (start, step) = match (times, step_at(head)) {
-        (Some(_), Some(at)) => (number(&head[..at])?, number(head[at..].strip_prefix('+').unwrap_or(&head[at..]))?),
+        (Some(_), Some(at)) => (
+            number(&head[..at])?,
+            number(head[at..].strip_prefix('+').unwrap_or(&head[at..]))?,
+        ),
         // Zero would take its sign from -0.
         _ => (number(head)?, -0.0),
     };
@@ -62,7 +74,8 @@ fn expand(word: &str, out: &mut Vec<Value>) -> Option<()> {
 fn step_at(head: &str) -> Option<usize> {
     let bytes = head.as_bytes();
     (1..bytes.len()).rev().find(|&at| {
-        let is_exponent = matches!(bytes[at - 1], b'e' | b'E') && at >= 2 && bytes[at - 2].is_ascii_digit();
+        let is_exponent =
+            matches!(bytes[at - 1], b'e' | b'E') && at >= 2 && bytes[at - 2].is_ascii_digit();
         matches!(bytes[at], b'+' | b'-') && !is_exponent && !matches!(bytes[at - 1], b'+' | b'-')
     })
 }
@@ -91,7 +104,16 @@ mod tests {
             ("1e-2x1", is(&[0.01, 0.01])),
             ("0.6+0.1x2", is(&[0.6, 0.7, 0.799_999_999_999_999_9])),
             ("Inf", is(&[f64::INFINITY])),
-            ("_ 1 _x2 stale", vec![Value::Missing, Value::Is(1.0), Value::Missing, Value::Missing, Value::Stale]),
+            (
+                "_ 1 _x2 stale",
+                vec![
+                    Value::Missing,
+                    Value::Is(1.0),
+                    Value::Missing,
+                    Value::Missing,
+                    Value::Stale,
+                ],
+            ),
             ("", vec![]),
         ] {
             assert_eq!(parse(text).as_deref(), Ok(expected.as_slice()), "{text:?}");
@@ -101,12 +123,22 @@ mod tests {
     #[test]
     fn zero_keeps_its_sign() {
         let values = parse("-0 -0x1").unwrap();
-        assert!(values.iter().all(|value| matches!(value, Value::Is(zero) if *zero == 0.0 && zero.is_sign_negative())));
+        assert!(values.iter().all(
+            |value| matches!(value, Value::Is(zero) if *zero == 0.0 && zero.is_sign_negative())
+        ));
     }
 
     #[test]
     fn refuses_the_rest() {
-        for text in ["a", "1+x3", "1x", "x3", "1 2 nope", "{{schema:0}}", "1x9999999999"] {
+        for text in [
+            "a",
+            "1+x3",
+            "1x",
+            "x3",
+            "1 2 nope",
+            "{{schema:0}}",
+            "1x9999999999",
+        ] {
             assert!(parse(text).is_err(), "{text:?}");
         }
     }

@@ -221,8 +221,15 @@ const ROUTE_KEYS: &[&str] = &[
     "labels",
 ];
 
-const CONFIG_KEYS: &[&str] =
-    &["global", "templates", "route", "receivers", "inhibit_rules", "mute_time_intervals", "time_intervals"];
+const CONFIG_KEYS: &[&str] = &[
+    "global",
+    "templates",
+    "route",
+    "receivers",
+    "inhibit_rules",
+    "mute_time_intervals",
+    "time_intervals",
+];
 
 impl Config {
     /// Reads the text of the file called `name`.
@@ -235,8 +242,14 @@ impl Config {
 
     /// Who would be told about an alert with these labels: receivers and the keys of their routes.
     pub fn route_test(&self, labels: &Labels) -> Vec<(&str, &str)> {
-        let routes = self.routes.matching(labels).into_iter().map(|at| self.routes.get(at));
-        routes.map(|route| (route.receiver.as_str(), route.key.as_str())).collect()
+        let routes = self
+            .routes
+            .matching(labels)
+            .into_iter()
+            .map(|at| self.routes.get(at));
+        routes
+            .map(|route| (route.receiver.as_str(), route.key.as_str()))
+            .collect()
     }
 
     /// The receiver of that name.
@@ -247,10 +260,13 @@ impl Config {
     fn from_text(text: &str) -> Result<Self, Mistake> {
         let root = Node::read(text)?;
         let fields = root.fields(CONFIG_KEYS)?;
-        let receivers: Vec<Receiver> =
-            fields.or_default("receivers", |node| node.list()?.iter().map(receiver).collect::<Result<_, _>>())?;
-        if let Some(twin) =
-            receivers.iter().enumerate().find(|(at, one)| receivers[..*at].iter().any(|r| r.name == one.name))
+        let receivers: Vec<Receiver> = fields.or_default("receivers", |node| {
+            node.list()?.iter().map(receiver).collect::<Result<_, _>>()
+        })?;
+        if let Some(twin) = receivers
+            .iter()
+            .enumerate()
+            .find(|(at, one)| receivers[..*at].iter().any(|r| r.name == one.name))
         {
             return Err(root.mistake(format!("there are two receivers called `{}`", twin.1.name)));
         }
@@ -259,12 +275,17 @@ impl Config {
             for node in fields.or_default(key, Node::list)? {
                 let (name, intervals) = named_intervals(node)?;
                 if time_intervals.insert(name.clone(), intervals).is_some() {
-                    return Err(node.mistake(format!("there are two time intervals called `{name}`")));
+                    return Err(
+                        node.mistake(format!("there are two time intervals called `{name}`"))
+                    );
                 }
             }
         }
         let names = Names {
-            receivers: receivers.iter().map(|receiver| receiver.name.as_str()).collect(),
+            receivers: receivers
+                .iter()
+                .map(|receiver| receiver.name.as_str())
+                .collect(),
             intervals: time_intervals.keys().map(String::as_str).collect(),
         };
         let routes = read_routes(fields.require("route")?, &names)?;
@@ -275,8 +296,12 @@ impl Config {
             global,
             templates: fields.or_default("templates", Node::texts)?,
             routes,
-            inhibit_rules: fields
-                .or_default("inhibit_rules", |node| node.list()?.iter().map(inhibit_rule).collect::<Result<_, _>>())?,
+            inhibit_rules: fields.or_default("inhibit_rules", |node| {
+                node.list()?
+                    .iter()
+                    .map(inhibit_rule)
+                    .collect::<Result<_, _>>()
+            })?,
             receivers,
             time_intervals,
         })
@@ -284,30 +309,62 @@ impl Config {
 }
 
 fn read_global(fields: &Fields<'_>) -> Result<(Option<Node>, Duration), Mistake> {
-    let Some(global) = fields.get("global") else { return Ok((None, RESOLVE_TIMEOUT)) };
+    let Some(global) = fields.get("global") else {
+        return Ok((None, RESOLVE_TIMEOUT));
+    };
     let mut ours = global.clone();
-    for (key, _) in global.pairs()?.filter(|(key, _)| OTHERS.iter().any(|prefix| key.starts_with(prefix))) {
-        tracing::warn!(key, "global setting of a receiver that takt does not deliver to");
+    for (key, _) in global
+        .pairs()?
+        .filter(|(key, _)| OTHERS.iter().any(|prefix| key.starts_with(prefix)))
+    {
+        tracing::warn!(
+            key,
+            "global setting of a receiver that takt does not deliver to"
+        );
         ours.remove(&[key]);
     }
     let inside = |mistake: Mistake| mistake.within("`global`");
     let fields = ours.fields(GLOBAL_KEYS).map_err(inside)?;
-    let resolve_timeout = fields.optional("resolve_timeout", Node::duration).map_err(inside)?;
-    Ok((Some(ours.clone()), resolve_timeout.unwrap_or(RESOLVE_TIMEOUT)))
+    let resolve_timeout = fields
+        .optional("resolve_timeout", Node::duration)
+        .map_err(inside)?;
+    Ok((
+        Some(ours.clone()),
+        resolve_timeout.unwrap_or(RESOLVE_TIMEOUT),
+    ))
 }
 
 fn receiver(node: &Node) -> Result<Receiver, Mistake> {
-    let mut receiver = Receiver { name: String::new(), integrations: Vec::new() };
+    let mut receiver = Receiver {
+        name: String::new(),
+        integrations: Vec::new(),
+    };
     let mut others = Vec::new();
     for (key, value) in node.pairs()? {
         match KINDS.iter().find(|(known, ..)| *known == key) {
             _ if key == "name" => value.text()?.clone_into(&mut receiver.name),
             Some((_, kind, send_resolved)) => {
-                for settings in value.list()?.iter().flat_map(|settings| one_each(kind, settings)) {
-                    let index = receiver.integrations.iter().filter(|known| known.kind == *kind).count();
-                    let asked = settings.pairs()?.find(|(key, node)| *key == "send_resolved" && !node.is_null());
-                    let send_resolved = asked.map_or(Ok(*send_resolved), |(_, node)| node.boolean())?;
-                    let integration = Integration { kind, index, send_resolved, settings };
+                for settings in value
+                    .list()?
+                    .iter()
+                    .flat_map(|settings| one_each(kind, settings))
+                {
+                    let index = receiver
+                        .integrations
+                        .iter()
+                        .filter(|known| known.kind == *kind)
+                        .count();
+                    let asked = settings
+                        .pairs()?
+                        .find(|(key, node)| *key == "send_resolved" && !node.is_null());
+                    let send_resolved =
+                        asked.map_or(Ok(*send_resolved), |(_, node)| node.boolean())?;
+                    let integration = Integration {
+                        kind,
+                        index,
+                        send_resolved,
+                        settings,
+                    };
                     receiver.integrations.push(integration);
                 }
             }
@@ -316,9 +373,9 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
     }
     let inside = |mistake: Mistake| mistake.within(format!("receiver `{}`", receiver.name));
     match others.first() {
-        Some((key, value)) if key.ends_with("_configs") => Err(inside(
-            value.mistake(format!("takt does not deliver to `{key}`; `webhook_configs` reaches any service")),
-        )),
+        Some((key, value)) if key.ends_with("_configs") => Err(inside(value.mistake(format!(
+            "takt does not deliver to `{key}`; `webhook_configs` reaches any service"
+        )))),
         Some((key, value)) => {
             let known: Vec<_> = KINDS.iter().map(|(key, ..)| *key).chain(["name"]).collect();
             Err(inside(value.mistake(unknown_key(key, &known))))
@@ -330,9 +387,15 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
 
 /// Mail to several addresses is several ways: one address that is refused must not keep the mail from the others.
 fn one_each(kind: &str, settings: &Node) -> Vec<Node> {
-    let to = settings.pairs().ok().and_then(|mut pairs| pairs.find(|(key, _)| *key == "to"));
+    let to = settings
+        .pairs()
+        .ok()
+        .and_then(|mut pairs| pairs.find(|(key, _)| *key == "to"));
     match to.and_then(|(_, node)| node.text().ok()) {
-        Some(to) if kind == "email" => to.split(',').map(|one| settings.with_text("to", one.trim())).collect(),
+        Some(to) if kind == "email" => to
+            .split(',')
+            .map(|one| settings.with_text("to", one.trim()))
+            .collect(),
         _ => vec![settings.clone()],
     }
 }
@@ -344,8 +407,14 @@ fn named_intervals(node: &Node) -> Result<(String, Vec<TimeInterval>), Mistake> 
         return Err(node.mistake("a time interval needs a name"));
     }
     let inside = |mistake: Mistake| mistake.within(format!("time interval `{name}`"));
-    let list = fields.or_default("time_intervals", Node::list).map_err(inside)?;
-    let intervals = list.iter().map(TimeInterval::read).collect::<Result<_, _>>().map_err(inside)?;
+    let list = fields
+        .or_default("time_intervals", Node::list)
+        .map_err(inside)?;
+    let intervals = list
+        .iter()
+        .map(TimeInterval::read)
+        .collect::<Result<_, _>>()
+        .map_err(inside)?;
     Ok((name, intervals))
 }
 
@@ -361,25 +430,43 @@ fn inhibit_rule(node: &Node) -> Result<InhibitRule, Mistake> {
         "equal",
     ])?;
     Ok(InhibitRule {
-        source: conditions(&fields, ["source_match", "source_match_re", "source_matchers"])?,
-        target: conditions(&fields, ["target_match", "target_match_re", "target_matchers"])?,
-        equal: fields.or_default("equal", |node| node.list()?.iter().map(label_name).collect())?,
+        source: conditions(
+            &fields,
+            ["source_match", "source_match_re", "source_matchers"],
+        )?,
+        target: conditions(
+            &fields,
+            ["target_match", "target_match_re", "target_matchers"],
+        )?,
+        equal: fields.or_default("equal", |node| {
+            node.list()?.iter().map(label_name).collect()
+        })?,
     })
 }
 
 /// Conditions in the three forms that Alertmanager has had: equal, regular expressions, and matchers.
-fn conditions(fields: &Fields<'_>, [equal, regex, matchers]: [&str; 3]) -> Result<Matchers, Mistake> {
+fn conditions(
+    fields: &Fields<'_>,
+    [equal, regex, matchers]: [&str; 3],
+) -> Result<Matchers, Mistake> {
     let mut all = Vec::new();
     for (key, op) in [(equal, MatchOp::Equal), (regex, MatchOp::Regex)] {
-        let Some(node) = fields.get(key) else { continue };
+        let Some(node) = fields.get(key) else {
+            continue;
+        };
         for (name, value) in node.pairs()? {
             if !is_classic_name(name) {
-                return Err(value.mistake(format!("`{name}` is no name of a label here; `{matchers}` can have others")));
+                return Err(value.mistake(format!(
+                    "`{name}` is no name of a label here; `{matchers}` can have others"
+                )));
             }
             if op.is_regex() && value.is_null() {
                 return Err(value.mistake(format!("`{name}` needs a regular expression")));
             }
-            all.push(Matcher::new(name, op, value.text()?).map_err(|error| value.mistake(error.to_string()))?);
+            all.push(
+                Matcher::new(name, op, value.text()?)
+                    .map_err(|error| value.mistake(error.to_string()))?,
+            );
         }
     }
     for node in fields.or_default(matchers, Node::list)? {
@@ -412,20 +499,39 @@ struct Names<'a> {
 fn read_routes(node: &Node, names: &Names<'_>) -> Result<RouteTree, Mistake> {
     let fields = node.fields(ROUTE_KEYS)?;
     let inside = |mistake: Mistake| mistake.within("the root route");
-    if fields.require("receiver").and_then(Node::text).map_err(inside)?.is_empty() {
+    if fields
+        .require("receiver")
+        .and_then(Node::text)
+        .map_err(inside)?
+        .is_empty()
+    {
         return Err(inside(node.mistake("`receiver` is missing")));
     }
     let said = |key: &str| {
         let node = fields.get(key);
         node.filter(|node| match key {
             "continue" => node.boolean() != Ok(false),
-            "match" | "match_re" => node.pairs().is_err() || node.pairs().is_ok_and(|mut all| all.next().is_some()),
+            "match" | "match_re" => {
+                node.pairs().is_err() || node.pairs().is_ok_and(|mut all| all.next().is_some())
+            }
             _ => node.list() != Ok(&[]),
         })
     };
-    let forbidden = ["matchers", "match", "match_re", "continue", "mute_time_intervals", "active_time_intervals"];
-    if let Some((key, at)) = forbidden.iter().find_map(|key| said(key).map(|at| (key, at))) {
-        return Err(inside(at.mistake(format!("`{key}` has no place here: every alert passes it"))));
+    let forbidden = [
+        "matchers",
+        "match",
+        "match_re",
+        "continue",
+        "mute_time_intervals",
+        "active_time_intervals",
+    ];
+    if let Some((key, at)) = forbidden
+        .iter()
+        .find_map(|key| said(key).map(|at| (key, at)))
+    {
+        return Err(inside(at.mistake(format!(
+            "`{key}` has no place here: every alert passes it"
+        ))));
     }
     let defaults = Route {
         key: String::new(),
@@ -446,7 +552,12 @@ fn read_routes(node: &Node, names: &Names<'_>) -> Result<RouteTree, Mistake> {
     Ok(RouteTree(tree))
 }
 
-fn add_route(node: &Node, parent: &Route, names: &Names<'_>, tree: &mut Vec<Route>) -> Result<usize, Mistake> {
+fn add_route(
+    node: &Node,
+    parent: &Route,
+    names: &Names<'_>,
+    tree: &mut Vec<Route>,
+) -> Result<usize, Mistake> {
     let fields = node.fields(ROUTE_KEYS)?;
     let matchers = conditions(&fields, ["match", "match_re", "matchers"])?;
     let mut labels = parent.labels.clone();
@@ -463,14 +574,25 @@ fn add_route(node: &Node, parent: &Route, names: &Names<'_>, tree: &mut Vec<Rout
             })?
             .flatten()
             .unwrap_or_else(|| parent.receiver.clone()),
-        group_by: fields.optional("group_by", group_by)?.flatten().unwrap_or_else(|| parent.group_by.clone()),
+        group_by: fields
+            .optional("group_by", group_by)?
+            .flatten()
+            .unwrap_or_else(|| parent.group_by.clone()),
         matchers,
         is_continued: fields.or_default("continue", Node::boolean)?,
-        group_wait: fields.optional("group_wait", Node::duration)?.unwrap_or(parent.group_wait),
-        group_interval: fields.optional("group_interval", positive)?.unwrap_or(parent.group_interval),
-        repeat_interval: fields.optional("repeat_interval", positive)?.unwrap_or(parent.repeat_interval),
-        mute_time_intervals: fields.or_default("mute_time_intervals", |node| intervals(node, names))?,
-        active_time_intervals: fields.or_default("active_time_intervals", |node| intervals(node, names))?,
+        group_wait: fields
+            .optional("group_wait", Node::duration)?
+            .unwrap_or(parent.group_wait),
+        group_interval: fields
+            .optional("group_interval", positive)?
+            .unwrap_or(parent.group_interval),
+        repeat_interval: fields
+            .optional("repeat_interval", positive)?
+            .unwrap_or(parent.repeat_interval),
+        mute_time_intervals: fields
+            .or_default("mute_time_intervals", |node| intervals(node, names))?,
+        active_time_intervals: fields
+            .or_default("active_time_intervals", |node| intervals(node, names))?,
         labels,
         children: Vec::new(),
     };
@@ -499,13 +621,21 @@ fn known(node: &Node, names: &BTreeSet<&str>, what: &str) -> Result<String, Mist
 }
 
 fn intervals(node: &Node, names: &Names<'_>) -> Result<Vec<String>, Mistake> {
-    node.list()?.iter().map(|item| known(item, &names.intervals, "time interval")).collect()
+    node.list()?
+        .iter()
+        .map(|item| known(item, &names.intervals, "time interval"))
+        .collect()
 }
 
 /// The labels to group by; nothing where the list is empty, which inherits like one that is not there.
 fn group_by(node: &Node) -> Result<Option<GroupBy>, Mistake> {
-    let names = node.list()?.iter().map(label_name).collect::<Result<Vec<_>, _>>()?;
-    let (all, labels): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| name == "...");
+    let names = node
+        .list()?
+        .iter()
+        .map(label_name)
+        .collect::<Result<Vec<_>, _>>()?;
+    let (all, labels): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| name == "...");
     let different: BTreeSet<String> = labels.iter().cloned().collect();
     match (all.is_empty(), labels.is_empty()) {
         (false, true) => Ok(Some(GroupBy::All)),
@@ -567,7 +697,11 @@ time_intervals:
         let config = Config::read("alertmanager.yml", GOOD).unwrap();
         assert_eq!(config.resolve_timeout, Duration::from_secs(600));
         let pager = config.receiver("pager").unwrap();
-        let channels: Vec<_> = pager.integrations.iter().map(|i| (pager.channel(i), i.send_resolved)).collect();
+        let channels: Vec<_> = pager
+            .integrations
+            .iter()
+            .map(|i| (pager.channel(i), i.send_resolved))
+            .collect();
         assert_eq!(
             channels,
             [
@@ -578,10 +712,20 @@ time_intervals:
         );
         let gpu = config.routes.get(2);
         assert_eq!(gpu.key, r#"{}/{severity="critical"}/{team="gpu"}"#);
-        assert_eq!((gpu.group_wait, gpu.repeat_interval), (Duration::ZERO, Duration::from_secs(4 * 3600)));
-        assert_eq!((&gpu.group_by, gpu.labels.get("desk")), (&config.routes.get(0).group_by, Some("4")), "[] inherits");
+        assert_eq!(
+            (gpu.group_wait, gpu.repeat_interval),
+            (Duration::ZERO, Duration::from_secs(4 * 3600))
+        );
+        assert_eq!(
+            (&gpu.group_by, gpu.labels.get("desk")),
+            (&config.routes.get(0).group_by, Some("4")),
+            "[] inherits"
+        );
         assert_eq!(config.routes.get(3).group_by, GroupBy::All);
-        assert_eq!(config.inhibit_rules[0].target.to_string(), r#"{scope="node",severity=~".+"}"#);
+        assert_eq!(
+            config.inhibit_rules[0].target.to_string(),
+            r#"{scope="node",severity=~".+"}"#
+        );
     }
 
     #[test]
@@ -595,8 +739,11 @@ time_intervals:
             ("{severity=info}", vec!["everybody"]),
             ("{severity=warning,team=gpu,node=g01}", vec!["everybody"]),
         ] {
-            let told: Vec<_> =
-                config.route_test(&parse_series(labels)).into_iter().map(|(who, _)| who.to_owned()).collect();
+            let told: Vec<_> = config
+                .route_test(&parse_series(labels))
+                .into_iter()
+                .map(|(who, _)| who.to_owned())
+                .collect();
             assert_eq!(told, receivers, "{labels}");
         }
     }
@@ -612,7 +759,14 @@ time_intervals:
         let config = Config::read("am.yml", &text).unwrap();
         assert_eq!(config.routes.get(0).group_by, GroupBy::All);
         assert_eq!(config.resolve_timeout, RESOLVE_TIMEOUT);
-        assert_eq!(config.receivers[0].integrations.iter().map(|i| i.send_resolved).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(
+            config.receivers[0]
+                .integrations
+                .iter()
+                .map(|i| i.send_resolved)
+                .collect::<Vec<_>>(),
+            [true, false]
+        );
     }
 
     /// One mistake each, and what has to be said about it.

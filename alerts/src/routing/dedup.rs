@@ -71,14 +71,26 @@ pub fn decide(
     now: Timestamp,
 ) -> Reason {
     let Some(entry) = entry else {
-        return if firing.is_empty() { Reason::Nothing } else { Reason::FirstFiring };
+        return if firing.is_empty() {
+            Reason::Nothing
+        } else {
+            Reason::FirstFiring
+        };
     };
     let is_told = |fingerprint: &Fingerprint| entry.open.contains_key(fingerprint);
     if !firing.iter().all(is_told) {
-        return if entry.open.is_empty() { Reason::FirstFiring } else { Reason::NewInGroup };
+        return if entry.open.is_empty() {
+            Reason::FirstFiring
+        } else {
+            Reason::NewInGroup
+        };
     }
     if firing.is_empty() {
-        return if entry.open.is_empty() { Reason::Nothing } else { Reason::Resolved };
+        return if entry.open.is_empty() {
+            Reason::Nothing
+        } else {
+            Reason::Resolved
+        };
     }
     if send_resolved && !resolved.is_subset(&entry.resolved) {
         return Reason::SomeResolved;
@@ -97,14 +109,22 @@ mod tests {
     const REPEAT: Duration = Duration::from_secs(3600);
 
     fn prints(text: &str) -> BTreeSet<Fingerprint> {
-        text.bytes().map(|byte| Fingerprint(u64::from(byte))).collect()
+        text.bytes()
+            .map(|byte| Fingerprint(u64::from(byte)))
+            .collect()
     }
 
     fn entry(open: &str, resolved: &str, seconds_ago: i64) -> LogEntry {
-        let told = Told { labels: Labels::new(), starts_at: Timestamp(0) };
+        let told = Told {
+            labels: Labels::new(),
+            starts_at: Timestamp(0),
+        };
         LogEntry {
             at: Timestamp::from_seconds(100_000 - seconds_ago),
-            open: prints(open).into_iter().map(|print| (print, told.clone())).collect(),
+            open: prints(open)
+                .into_iter()
+                .map(|print| (print, told.clone()))
+                .collect(),
             resolved: prints(resolved),
         }
     }
@@ -140,8 +160,18 @@ mod tests {
         for (known, firing, resolved, send_resolved, expected) in table {
             let entry = known.map(|(open, resolved, ago)| entry(open, resolved, ago));
             let now = Timestamp::from_seconds(100_000);
-            let reason = decide(entry.as_ref(), &prints(firing), &prints(resolved), *send_resolved, REPEAT, now);
-            assert_eq!(reason, *expected, "{known:?}, firing {firing:?}, resolved {resolved:?}, {send_resolved}");
+            let reason = decide(
+                entry.as_ref(),
+                &prints(firing),
+                &prints(resolved),
+                *send_resolved,
+                REPEAT,
+                now,
+            );
+            assert_eq!(
+                reason, *expected,
+                "{known:?}, firing {firing:?}, resolved {resolved:?}, {send_resolved}"
+            );
         }
     }
 

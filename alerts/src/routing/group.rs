@@ -29,7 +29,10 @@ impl GroupId {
     fn of(at: usize, route: &Route, labels: &Labels) -> Self {
         let labels = match &route.group_by {
             GroupBy::All => labels.clone(),
-            GroupBy::Labels(names) => labels.iter().filter(|(name, _)| names.contains(*name)).collect(),
+            GroupBy::Labels(names) => labels
+                .iter()
+                .filter(|(name, _)| names.contains(*name))
+                .collect(),
         };
         Self { route: at, labels }
     }
@@ -64,20 +67,31 @@ struct Group {
 
 impl Groups {
     /// Puts an alert into its groups. A page has its group looked at without waiting.
-    pub fn take(&mut self, routes: &RouteTree, alert: &Alert, is_page: bool, arrival: Arrival, now: Timestamp) {
+    pub fn take(
+        &mut self,
+        routes: &RouteTree,
+        alert: &Alert,
+        is_page: bool,
+        arrival: Arrival,
+        now: Timestamp,
+    ) {
         let fingerprint = alert.fingerprint();
         for at in routes.matching(&alert.labels) {
             let route = routes.get(at);
-            let group = self.0.entry(GroupId::of(at, route, &alert.labels)).or_insert_with(|| {
-                let next = now.plus(route.group_wait);
-                let has_waited = arrival == Arrival::Fresh && alert.starts_at.plus(route.group_wait) < now;
-                Group {
-                    members: BTreeSet::new(),
-                    next: if has_waited { now } else { next },
-                    paged: VecDeque::new(),
-                    is_page_due: false,
-                }
-            });
+            let group = self
+                .0
+                .entry(GroupId::of(at, route, &alert.labels))
+                .or_insert_with(|| {
+                    let next = now.plus(route.group_wait);
+                    let has_waited =
+                        arrival == Arrival::Fresh && alert.starts_at.plus(route.group_wait) < now;
+                    Group {
+                        members: BTreeSet::new(),
+                        next: if has_waited { now } else { next },
+                        paged: VecDeque::new(),
+                        is_page_due: false,
+                    }
+                });
             group.members.insert(fingerprint);
             if is_page && arrival == Arrival::Fresh {
                 group.page(now);
@@ -96,8 +110,11 @@ impl Groups {
         due.map(|(id, group)| {
             let route = routes.get(id.route);
             // Behind a page the rest of a burst follows after the short wait, not after the long one.
-            let wait =
-                if group.is_page_due { route.group_wait.min(route.group_interval) } else { route.group_interval };
+            let wait = if group.is_page_due {
+                route.group_wait.min(route.group_interval)
+            } else {
+                route.group_interval
+            };
             group.next = now.plus(wait.max(PAGE_SPACING));
             if std::mem::take(&mut group.is_page_due) {
                 group.paged.push_back(now);
@@ -109,12 +126,17 @@ impl Groups {
 
     /// The alerts of a group.
     pub fn members(&self, id: &GroupId) -> impl Iterator<Item = Fingerprint> {
-        self.0.get(id).into_iter().flat_map(|group| group.members.iter().copied())
+        self.0
+            .get(id)
+            .into_iter()
+            .flat_map(|group| group.members.iter().copied())
     }
 
     /// Removes the alerts that are not worth keeping, and the group if none is left: then it returns `true`.
     pub fn retain(&mut self, id: &GroupId, keep: impl Fn(Fingerprint) -> bool) -> bool {
-        let Some(group) = self.0.get_mut(id) else { return true };
+        let Some(group) = self.0.get_mut(id) else {
+            return true;
+        };
         group.members.retain(|fingerprint| keep(*fingerprint));
         let is_empty = group.members.is_empty();
         if is_empty {
@@ -131,13 +153,20 @@ impl Groups {
 
 impl Group {
     fn page(&mut self, now: Timestamp) {
-        while self.paged.front().is_some_and(|at| at.plus(PAGE_WINDOW) <= now) {
+        while self
+            .paged
+            .front()
+            .is_some_and(|at| at.plus(PAGE_WINDOW) <= now)
+        {
             self.paged.pop_front();
         }
         if self.is_page_due || self.paged.len() >= PAGES_MAX {
             return;
         }
-        let earliest = self.paged.back().map_or(now, |last| last.plus(PAGE_SPACING).max(now));
+        let earliest = self
+            .paged
+            .back()
+            .map_or(now, |last| last.plus(PAGE_SPACING).max(now));
         self.next = self.next.min(earliest);
         self.is_page_due = true;
     }
@@ -150,8 +179,7 @@ mod tests {
     use crate::testing::parse_series;
 
     fn routes() -> RouteTree {
-        let text =
-            "route: {receiver: a, group_by: [alertname], group_wait: 30s, group_interval: 5m}\nreceivers: [{name: a}]";
+        let text = "route: {receiver: a, group_by: [alertname], group_wait: 30s, group_interval: 5m}\nreceivers: [{name: a}]";
         Config::read("am.yml", text).unwrap().routes
     }
 
@@ -173,7 +201,13 @@ mod tests {
         for second in 0..=end {
             let now = Timestamp::from_seconds(second);
             for (_, labels, is_page) in arrivals.iter().filter(|(at, ..)| *at == second) {
-                groups.take(&routes, &alert(labels, second), *is_page, Arrival::Fresh, now);
+                groups.take(
+                    &routes,
+                    &alert(labels, second),
+                    *is_page,
+                    Arrival::Fresh,
+                    now,
+                );
             }
             looks.extend(groups.due(&routes, now).iter().map(|_| second));
         }
@@ -182,20 +216,43 @@ mod tests {
 
     #[test]
     fn a_group_waits_then_is_looked_at_every_interval() {
-        assert_eq!(looks(&[(0, "{alertname=A,n=1}", false), (100, "{alertname=A,n=2}", false)], 700), [30, 330, 630]);
+        assert_eq!(
+            looks(
+                &[
+                    (0, "{alertname=A,n=1}", false),
+                    (100, "{alertname=A,n=2}", false)
+                ],
+                700
+            ),
+            [30, 330, 630]
+        );
     }
 
     #[test]
     fn a_page_waits_for_nobody_and_the_rest_of_the_burst_follows_soon() {
         assert_eq!(looks(&[(0, "{alertname=A,n=1}", true)], 400), [0, 30, 330]);
-        assert_eq!(looks(&[(0, "{alertname=A,n=1}", false), (100, "{alertname=A,n=2}", true)], 200), [30, 100, 130]);
+        assert_eq!(
+            looks(
+                &[
+                    (0, "{alertname=A,n=1}", false),
+                    (100, "{alertname=A,n=2}", true)
+                ],
+                200
+            ),
+            [30, 100, 130]
+        );
     }
 
     #[test]
     fn a_thousand_pages_within_seconds_are_few_messages() {
-        let names: Vec<String> = (0..1000).map(|n| format!("{{alertname=Down,node=n{n}}}")).collect();
-        let arrivals: Vec<_> =
-            names.iter().enumerate().map(|(n, name)| (i64::try_from(n).unwrap() / 70, name.as_str(), true)).collect();
+        let names: Vec<String> = (0..1000)
+            .map(|n| format!("{{alertname=Down,node=n{n}}}"))
+            .collect();
+        let arrivals: Vec<_> = names
+            .iter()
+            .enumerate()
+            .map(|(n, name)| (i64::try_from(n).unwrap() / 70, name.as_str(), true))
+            .collect();
         let looks = looks(&arrivals, 29);
         assert!(looks.len() <= 5 && looks[0] == 0, "{looks:?}");
     }
@@ -208,7 +265,11 @@ mod tests {
         for (arrival, next) in [(Arrival::Fresh, 1000), (Arrival::Restored, 1030)] {
             let mut groups = Groups::default();
             groups.take(&routes, &old, true, arrival, now);
-            assert_eq!(groups.next_due(), Some(Timestamp::from_seconds(next)), "{arrival:?}");
+            assert_eq!(
+                groups.next_due(),
+                Some(Timestamp::from_seconds(next)),
+                "{arrival:?}"
+            );
         }
     }
 
@@ -216,7 +277,16 @@ mod tests {
     fn the_key_is_alertmanagers() {
         let routes = routes();
         let mut groups = Groups::default();
-        groups.take(&routes, &alert("{alertname=A,n=1}", 0), false, Arrival::Fresh, Timestamp(0));
-        assert_eq!(groups.iter().next().unwrap().key(&routes), r#"{}:{alertname="A"}"#);
+        groups.take(
+            &routes,
+            &alert("{alertname=A,n=1}", 0),
+            false,
+            Arrival::Fresh,
+            Timestamp(0),
+        );
+        assert_eq!(
+            groups.iter().next().unwrap().key(&routes),
+            r#"{}:{alertname="A"}"#
+        );
     }
 }

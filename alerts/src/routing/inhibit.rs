@@ -37,7 +37,10 @@ struct Source {
 
 impl<'a> Inhibitor<'a> {
     /// An index of the alerts that fire.
-    pub fn new(rules: &'a [InhibitRule], firing: impl Iterator<Item = (Fingerprint, &'a Labels)>) -> Self {
+    pub fn new(
+        rules: &'a [InhibitRule],
+        firing: impl Iterator<Item = (Fingerprint, &'a Labels)>,
+    ) -> Self {
         let mut rules: Vec<_> = rules.iter().map(|rule| (rule, Sources::new())).collect();
         if rules.is_empty() {
             return Self::default();
@@ -45,7 +48,10 @@ impl<'a> Inhibitor<'a> {
         for (fingerprint, labels) in firing {
             for (rule, sources) in &mut rules {
                 if rule.source.accept(labels) {
-                    let source = Source { fingerprint, is_target_too: rule.target.accept(labels) };
+                    let source = Source {
+                        fingerprint,
+                        is_target_too: rule.target.accept(labels),
+                    };
                     sources.entry(rule.values(labels)).or_default().push(source);
                 }
             }
@@ -62,14 +68,20 @@ impl<'a> Inhibitor<'a> {
             // An alert on both sides is not explained by another on both sides: else each would silence the other.
             let is_source_too = rule.source.accept(labels);
             let candidates = sources.get(&rule.values(labels))?;
-            candidates.iter().find(|source| !(is_source_too && source.is_target_too)).map(|source| source.fingerprint)
+            candidates
+                .iter()
+                .find(|source| !(is_source_too && source.is_target_too))
+                .map(|source| source.fingerprint)
         })
     }
 }
 
 impl InhibitRule {
     fn values<'l>(&self, labels: &'l Labels) -> Vec<&'l str> {
-        self.equal.iter().map(|name| labels.get(name).unwrap_or_default()).collect()
+        self.equal
+            .iter()
+            .map(|name| labels.get(name).unwrap_or_default())
+            .collect()
     }
 }
 
@@ -89,13 +101,22 @@ mod tests {
 
     fn is_muted(rules: &[InhibitRule], firing: &[&str], target: &str) -> bool {
         let firing: Vec<Labels> = firing.iter().map(|text| parse_series(text)).collect();
-        let inhibitor = Inhibitor::new(rules, firing.iter().map(|labels| (Fingerprint::of(labels), labels)));
+        let inhibitor = Inhibitor::new(
+            rules,
+            firing
+                .iter()
+                .map(|labels| (Fingerprint::of(labels), labels)),
+        );
         inhibitor.muted_by(&parse_series(target)).is_some()
     }
 
     #[test]
     fn a_node_that_is_down_explains_its_own_alerts_only() {
-        let rules = [rule("alertname=NodeDown", "alertname!=NodeDown,node!=\"\"", &["node"])];
+        let rules = [rule(
+            "alertname=NodeDown",
+            "alertname!=NodeDown,node!=\"\"",
+            &["node"],
+        )];
         let down = ["{alertname=NodeDown,node=g01}"];
         assert!(is_muted(&rules, &down, "{alertname=GpuHot,node=g01}"));
         assert!(!is_muted(&rules, &down, "{alertname=GpuHot,node=g02}"));
@@ -112,18 +133,44 @@ mod tests {
 
     #[test]
     fn an_alert_on_both_sides_is_explained_by_a_plain_source_only() {
-        let rules = [rule("severity=~\"critical|warning\"", "severity=warning", &["node"])];
-        assert!(!is_muted(&rules, &["{severity=warning,node=a}"], "{severity=warning,node=a}"), "not by itself");
-        assert!(is_muted(&rules, &["{severity=critical,node=a}"], "{severity=warning,node=a}"));
+        let rules = [rule(
+            "severity=~\"critical|warning\"",
+            "severity=warning",
+            &["node"],
+        )];
+        assert!(
+            !is_muted(
+                &rules,
+                &["{severity=warning,node=a}"],
+                "{severity=warning,node=a}"
+            ),
+            "not by itself"
+        );
+        assert!(is_muted(
+            &rules,
+            &["{severity=critical,node=a}"],
+            "{severity=warning,node=a}"
+        ));
     }
 
     #[test]
     fn every_source_counts() {
         // The first source of these labels is on both sides and explains nothing here; the second one does.
-        let rules = [rule("severity=~\"critical|warning\"", "severity=warning", &["node"])];
-        let both = ["{severity=warning,node=a,x=1}", "{severity=critical,node=a}"];
+        let rules = [rule(
+            "severity=~\"critical|warning\"",
+            "severity=warning",
+            &["node"],
+        )];
+        let both = [
+            "{severity=warning,node=a,x=1}",
+            "{severity=critical,node=a}",
+        ];
         assert!(is_muted(&rules, &both, "{severity=warning,node=a,x=2}"));
         let other_order = [both[1], both[0]];
-        assert!(is_muted(&rules, &other_order, "{severity=warning,node=a,x=2}"));
+        assert!(is_muted(
+            &rules,
+            &other_order,
+            "{severity=warning,node=a,x=2}"
+        ));
     }
 }

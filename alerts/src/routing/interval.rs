@@ -7,7 +7,15 @@ use takt_model::Timestamp;
 /// Minutes in a day; also the end of the day, `24:00`.
 const DAY_MINUTES: i64 = 24 * 60;
 
-const WEEKDAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
+const WEEKDAYS: [&str; 7] = [
+    "sunday",
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+];
 
 const MONTHS: [&str; 12] = [
     "january",
@@ -56,18 +64,40 @@ impl TimeInterval {
     /// # Errors
     /// At the first range that cannot be.
     pub fn read(node: &Node) -> Result<Self, Mistake> {
-        let fields = node.fields(&["times", "weekdays", "days_of_month", "months", "years", "location"])?;
+        let fields = node.fields(&[
+            "times",
+            "weekdays",
+            "days_of_month",
+            "months",
+            "years",
+            "location",
+        ])?;
         let ranges = |key: &str, read: &dyn Fn(&str) -> Option<i64>| {
             fields.or_default(key, |node| {
-                node.list()?.iter().map(|item| range(item, read)).collect::<Result<Vec<_>, _>>()
+                node.list()?
+                    .iter()
+                    .map(|item| range(item, read))
+                    .collect::<Result<Vec<_>, _>>()
             })
         };
-        let day = |text: &str| text.parse().ok().filter(|day: &i64| *day != 0 && (-31..=31).contains(day));
+        let day = |text: &str| {
+            text.parse()
+                .ok()
+                .filter(|day: &i64| *day != 0 && (-31..=31).contains(day))
+        };
         Ok(Self {
-            times: fields.or_default("times", |node| node.list()?.iter().map(time_of_day).collect::<Result<_, _>>())?,
+            times: fields.or_default("times", |node| {
+                node.list()?
+                    .iter()
+                    .map(time_of_day)
+                    .collect::<Result<_, _>>()
+            })?,
             weekdays: ranges("weekdays", &|text| position(&WEEKDAYS, text))?,
             days_of_month: fields.or_default("days_of_month", |node| {
-                node.list()?.iter().map(|item| days(item, &day)).collect::<Result<_, _>>()
+                node.list()?
+                    .iter()
+                    .map(|item| days(item, &day))
+                    .collect::<Result<_, _>>()
             })?,
             months: ranges("months", &|text| month(text))?,
             years: ranges("years", &|text| text.parse().ok().filter(|year| *year >= 0))?,
@@ -77,17 +107,28 @@ impl TimeInterval {
 
     /// Whether the instant lies in it.
     pub fn contains(&self, at: Timestamp) -> bool {
-        let Ok(instant) = jiff::Timestamp::from_millisecond(at.0) else { return false };
+        let Ok(instant) = jiff::Timestamp::from_millisecond(at.0) else {
+            return false;
+        };
         let local = instant.to_zoned(self.zone.clone());
-        let any = |ranges: &[Range], value: i64| ranges.is_empty() || ranges.iter().any(|range| range.contains(value));
+        let any = |ranges: &[Range], value: i64| {
+            ranges.is_empty() || ranges.iter().any(|range| range.contains(value))
+        };
         let days = i64::from(local.days_in_month());
         let day = i64::from(local.day());
-        any(&self.times, i64::from(local.hour()) * 60 + i64::from(local.minute()))
-            && any(&self.weekdays, i64::from(local.weekday().to_sunday_zero_offset()))
-            && any(&self.months, i64::from(local.month()))
+        any(
+            &self.times,
+            i64::from(local.hour()) * 60 + i64::from(local.minute()),
+        ) && any(
+            &self.weekdays,
+            i64::from(local.weekday().to_sunday_zero_offset()),
+        ) && any(&self.months, i64::from(local.month()))
             && any(&self.years, i64::from(local.year()))
             && (self.days_of_month.is_empty()
-                || self.days_of_month.iter().any(|range| range.in_month(days).contains(day)))
+                || self
+                    .days_of_month
+                    .iter()
+                    .any(|range| range.in_month(days).contains(day)))
     }
 }
 
@@ -95,7 +136,10 @@ impl Range {
     /// Days of a month of that many days: negative ones from its end, what is beyond the end cut off.
     fn in_month(self, days: i64) -> Self {
         let from_start = |day: i64| if day < 0 { days + day + 1 } else { day };
-        Self { first: from_start(self.first).max(1 - days), last: from_start(self.last).min(days) }
+        Self {
+            first: from_start(self.first).max(1 - days),
+            last: from_start(self.last).min(days),
+        }
     }
 }
 
@@ -107,7 +151,9 @@ fn zone(node: &Node) -> Result<TimeZone, Mistake> {
         _ => {}
     }
     // Names are files to Go, so `utc` is none.
-    let zone = TimeZone::get(name).ok().filter(|zone| zone.iana_name() == Some(name));
+    let zone = TimeZone::get(name)
+        .ok()
+        .filter(|zone| zone.iana_name() == Some(name));
     zone.ok_or_else(|| node.mistake(format!("`{name}` is no time zone such as `Europe/Berlin`")))
 }
 
@@ -116,17 +162,25 @@ fn time_of_day(node: &Node) -> Result<Range, Mistake> {
     let read = |key: &str| {
         let node = fields.require(key)?;
         let text = node.text()?;
-        minute_of_day(text).ok_or_else(|| node.mistake(format!("`{text}` is no time of day such as `09:00`")))
+        minute_of_day(text)
+            .ok_or_else(|| node.mistake(format!("`{text}` is no time of day such as `09:00`")))
     };
     let (start, end) = (read("start_time")?, read("end_time")?);
     match start < end {
-        true => Ok(Range { first: start, last: end - 1 }),
-        false => Err(node.mistake("the start has to be before the end; write two entries for a night")),
+        true => Ok(Range {
+            first: start,
+            last: end - 1,
+        }),
+        false => {
+            Err(node.mistake("the start has to be before the end; write two entries for a night"))
+        }
     }
 }
 
 fn minute_of_day(text: &str) -> Option<i64> {
-    let (hour, minute) = text.split_once(':').filter(|(hour, minute)| hour.len() == 2 && minute.len() == 2)?;
+    let (hour, minute) = text
+        .split_once(':')
+        .filter(|(hour, minute)| hour.len() == 2 && minute.len() == 2)?;
     if !text.bytes().all(|c| c.is_ascii_digit() || c == b':') {
         return None;
     }
@@ -152,15 +206,16 @@ fn days(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mistak
     // What the shortest month has to say about the order of days that count from its end.
     let least = |day: i64| if day < 0 { 28 + day } else { day };
     match (read(first), read(last)) {
-        (Some(first), Some(last)) if first < 0 && last > 0 => {
-            Err(node
-                .mistake(format!("`{text}` begins at the month's end and so has to end there, with a negative day")))
-        }
-        (Some(first), Some(last)) if least(first) > least(last) => {
-            Err(node.mistake(format!("`{text}` ends before it begins, in a month of 28 days at least")))
-        }
+        (Some(first), Some(last)) if first < 0 && last > 0 => Err(node.mistake(format!(
+            "`{text}` begins at the month's end and so has to end there, with a negative day"
+        ))),
+        (Some(first), Some(last)) if least(first) > least(last) => Err(node.mistake(format!(
+            "`{text}` ends before it begins, in a month of 28 days at least"
+        ))),
         (Some(first), Some(last)) => Ok(Range { first, last }),
-        _ => Err(node.mistake(format!("`{text}` is no range of days such as `1:7` or `-3:-1`"))),
+        _ => Err(node.mistake(format!(
+            "`{text}` is no range of days such as `1:7` or `-3:-1`"
+        ))),
     }
 }
 
@@ -170,7 +225,10 @@ fn month(text: &str) -> Option<i64> {
 }
 
 fn position(names: &[&str], text: &str) -> Option<i64> {
-    names.iter().position(|name| *name == text).and_then(|at| i64::try_from(at).ok())
+    names
+        .iter()
+        .position(|name| *name == text)
+        .and_then(|at| i64::try_from(at).ok())
 }
 
 #[cfg(test)]
@@ -184,22 +242,58 @@ mod tests {
     #[test]
     fn every_field_has_to_agree_and_one_range_of_it_is_enough() {
         let cases = [
-            ("times: [{start_time: '09:00', end_time: '17:00'}]", "2026-11-20T08:59:59Z", false),
-            ("times: [{start_time: '09:00', end_time: '17:00'}]", "2026-11-20T09:00:00Z", true),
-            ("times: [{start_time: '09:00', end_time: '17:00'}]", "2026-11-20T17:00:00Z", false),
-            ("times: [{start_time: '22:00', end_time: '24:00'}]", "2026-11-20T23:59:59Z", true),
+            (
+                "times: [{start_time: '09:00', end_time: '17:00'}]",
+                "2026-11-20T08:59:59Z",
+                false,
+            ),
+            (
+                "times: [{start_time: '09:00', end_time: '17:00'}]",
+                "2026-11-20T09:00:00Z",
+                true,
+            ),
+            (
+                "times: [{start_time: '09:00', end_time: '17:00'}]",
+                "2026-11-20T17:00:00Z",
+                false,
+            ),
+            (
+                "times: [{start_time: '22:00', end_time: '24:00'}]",
+                "2026-11-20T23:59:59Z",
+                true,
+            ),
             ("weekdays: ['monday:friday']", "2026-11-20T00:00:00Z", true),
-            ("weekdays: ['monday:friday', Sunday]", "2026-11-21T00:00:00Z", false),
-            ("weekdays: ['monday:friday', Sunday]", "2026-11-22T00:00:00Z", true),
+            (
+                "weekdays: ['monday:friday', Sunday]",
+                "2026-11-21T00:00:00Z",
+                false,
+            ),
+            (
+                "weekdays: ['monday:friday', Sunday]",
+                "2026-11-22T00:00:00Z",
+                true,
+            ),
             ("days_of_month: ['-3:-1']", "2026-02-26T00:00:00Z", true),
             ("days_of_month: ['-3:-1']", "2026-02-25T00:00:00Z", false),
             ("days_of_month: ['28:31']", "2026-02-28T12:00:00Z", true),
             ("days_of_month: ['30:31']", "2026-02-28T12:00:00Z", false),
             ("days_of_month: ['1:-1']", "2026-02-28T12:00:00Z", true),
-            ("months: ['november:december', 3]", "2026-11-01T00:00:00Z", true),
-            ("months: ['november:december', 3]", "2026-10-31T23:59:59Z", false),
+            (
+                "months: ['november:december', 3]",
+                "2026-11-01T00:00:00Z",
+                true,
+            ),
+            (
+                "months: ['november:december', 3]",
+                "2026-10-31T23:59:59Z",
+                false,
+            ),
             ("years: ['2020:2026']", "2026-12-31T23:59:59Z", true),
-            ("{weekdays: [friday], months: [january]}", "2026-11-20T00:00:00Z", false),
+            (
+                "{weekdays: [friday], months: [january]}",
+                "2026-11-20T00:00:00Z",
+                false,
+            ),
             // Summer and winter time of the place count, not the server's.
             (
                 "{location: Europe/Berlin, times: [{start_time: '09:00', end_time: '17:00'}]}",
@@ -211,21 +305,38 @@ mod tests {
                 "2026-11-20T07:59:00Z",
                 false,
             ),
-            ("{location: Asia/Tokyo, weekdays: [saturday]}", "2026-11-20T15:00:00Z", true),
+            (
+                "{location: Asia/Tokyo, weekdays: [saturday]}",
+                "2026-11-20T15:00:00Z",
+                true,
+            ),
             ("{}", "2026-11-20T15:00:00Z", true),
         ];
         for (text, instant, inside) in cases {
             let interval = TimeInterval::read(&Node::read(text).unwrap()).unwrap();
-            assert_eq!(interval.contains(at(instant)), inside, "{text} at {instant}");
+            assert_eq!(
+                interval.contains(at(instant)),
+                inside,
+                "{text} at {instant}"
+            );
         }
     }
 
     #[test]
     fn impossible_ranges_are_mistakes() {
         for (text, says) in [
-            ("times: [{start_time: '17:00', end_time: '09:00'}]", "before the end"),
-            ("times: [{start_time: '9', end_time: '10:00'}]", "no time of day"),
-            ("times: [{start_time: '09:00', end_time: '24:01'}]", "no time of day"),
+            (
+                "times: [{start_time: '17:00', end_time: '09:00'}]",
+                "before the end",
+            ),
+            (
+                "times: [{start_time: '9', end_time: '10:00'}]",
+                "no time of day",
+            ),
+            (
+                "times: [{start_time: '09:00', end_time: '24:01'}]",
+                "no time of day",
+            ),
             ("weekdays: ['friday:monday']", "ends before it begins"),
             ("weekdays: [mo]", "no range here"),
             ("days_of_month: [0]", "no range of days"),
@@ -236,12 +347,17 @@ mod tests {
             ("days_of_month: ['28:-2']", "ends before"),
             ("days_of_month: [' 1:5']", "no range of days"),
             ("weekdays: [' monday']", "no range here"),
-            ("times: [{start_time: '9:00', end_time: '10:00'}]", "no time of day"),
+            (
+                "times: [{start_time: '9:00', end_time: '10:00'}]",
+                "no time of day",
+            ),
             ("location: Mars/Olympus", "no time zone"),
             ("location: utc", "no time zone"),
             ("weekday: [monday]", "did you mean `weekdays`?"),
         ] {
-            let message = TimeInterval::read(&Node::read(text).unwrap()).unwrap_err().to_string();
+            let message = TimeInterval::read(&Node::read(text).unwrap())
+                .unwrap_err()
+                .to_string();
             assert!(message.contains(says), "{text} gave {message}");
         }
     }

@@ -23,8 +23,12 @@ impl Maintenance {
     /// one of ours, as a Prometheus that pushes alerts may name none.
     pub fn covers(&self, labels: &Labels, now: Timestamp) -> bool {
         (self.from..self.to).contains(&now)
-            && labels.get("node").is_some_and(|node| self.nodes.contains(node))
-            && labels.get("cluster").is_none_or(|cluster| cluster == self.cluster)
+            && labels
+                .get("node")
+                .is_some_and(|node| self.nodes.contains(node))
+            && labels
+                .get("cluster")
+                .is_none_or(|cluster| cluster == self.cluster)
     }
 }
 

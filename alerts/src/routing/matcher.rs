@@ -57,7 +57,12 @@ impl Matcher {
             true => Some(whole(value)?),
             false => None,
         };
-        Ok(Self { name: name.to_owned(), op, value: value.to_owned(), regex })
+        Ok(Self {
+            name: name.to_owned(),
+            op,
+            value: value.to_owned(),
+            regex,
+        })
     }
 
     /// The label.
@@ -86,7 +91,11 @@ impl Matcher {
     }
 
     fn accepts_value(&self, value: &str) -> bool {
-        self.op.accepts(self.regex.as_ref().map_or_else(|| self.value == value, |regex| regex.is_match(value)))
+        self.op.accepts(
+            self.regex
+                .as_ref()
+                .map_or_else(|| self.value == value, |regex| regex.is_match(value)),
+        )
     }
 
     fn sort_key(&self) -> (&str, MatchOp, &str) {
@@ -106,7 +115,13 @@ impl fmt::Display for Matcher {
 }
 
 fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    write!(f, "\"{}\"", text.replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\""))
+    write!(
+        f,
+        "\"{}\"",
+        text.replace('\\', "\\\\")
+            .replace('\n', "\\n")
+            .replace('"', "\\\"")
+    )
 }
 
 impl From<Matcher> for String {
@@ -162,9 +177,13 @@ impl fmt::Display for Matchers {
 /// Where neither grammar can read it.
 pub fn parse_matchers(text: &str) -> Result<Vec<Matcher>, MatcherError> {
     let syntax = || MatcherError::Syntax(text.trim().to_owned());
-    let parts = older(text).or_else(|| newer(text.trim())).ok_or_else(syntax)?;
+    let parts = older(text)
+        .or_else(|| newer(text.trim()))
+        .ok_or_else(syntax)?;
     let parts = parts.into_iter();
-    parts.map(|(name, op, value)| Matcher::new(&name, op, &value)).collect()
+    parts
+        .map(|(name, op, value)| Matcher::new(&name, op, &value))
+        .collect()
 }
 
 /// Reads one condition, without braces: here a comma is part of a bare value.
@@ -172,7 +191,8 @@ pub fn parse_matchers(text: &str) -> Result<Vec<Matcher>, MatcherError> {
 /// # Errors
 /// Where neither grammar can read it, or it is several.
 pub fn parse_matcher(text: &str) -> Result<Matcher, MatcherError> {
-    let several = || newer(text.trim()).filter(|parts| parts.len() == 1 && !text.trim().starts_with('{'));
+    let several =
+        || newer(text.trim()).filter(|parts| parts.len() == 1 && !text.trim().starts_with('{'));
     let part = older_part(text).or_else(|| several()?.pop());
     let (name, op, value) = part.ok_or_else(|| MatcherError::Syntax(text.trim().to_owned()))?;
     Matcher::new(&name, op, &value)
@@ -223,7 +243,9 @@ fn older_part(part: &str) -> Option<Part> {
 /// A quote that begins a value has to end it, and there is no other without a backslash before it. Escapes that are not
 /// known stay as they are, for the sake of regular expressions.
 fn older_value(text: &str) -> Option<String> {
-    let (text, mut is_open) = text.strip_prefix('"').map_or((text, false), |rest| (rest, true));
+    let (text, mut is_open) = text
+        .strip_prefix('"')
+        .map_or((text, false), |rest| (rest, true));
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -264,8 +286,14 @@ fn split_at_commas(text: &str) -> Vec<&str> {
 }
 
 fn operator(text: &str) -> Option<(MatchOp, &str)> {
-    let ops = [("=~", MatchOp::Regex), ("!~", MatchOp::NotRegex), ("!=", MatchOp::NotEqual), ("=", MatchOp::Equal)];
-    ops.into_iter().find_map(|(sign, op)| text.strip_prefix(sign).map(|rest| (op, rest)))
+    let ops = [
+        ("=~", MatchOp::Regex),
+        ("!~", MatchOp::NotRegex),
+        ("!=", MatchOp::NotEqual),
+        ("=", MatchOp::Equal),
+    ];
+    ops.into_iter()
+        .find_map(|(sign, op)| text.strip_prefix(sign).map(|rest| (op, rest)))
 }
 
 fn is_bare(c: char) -> bool {
@@ -295,7 +323,10 @@ mod tests {
     fn reads_both_grammars() {
         for (text, printed) in [
             ("severity=critical", r#"{severity="critical"}"#),
-            (r#"{a="1", b!="2" , c=~"3.*",d!~e,}"#, r#"{a="1",b!="2",c=~"3.*",d!~"e"}"#),
+            (
+                r#"{a="1", b!="2" , c=~"3.*",d!~e,}"#,
+                r#"{a="1",b!="2",c=~"3.*",d!~"e"}"#,
+            ),
             ("node=~g0[1-3]|g1.", r#"{node=~"g0[1-3]|g1."}"#),
             (r#""gpu type"="RTX 5090""#, r#"{"gpu type"="RTX 5090"}"#),
             (r#"a="b,c""#, r#"{a="b,c"}"#),
@@ -317,9 +348,14 @@ mod tests {
             (r#"a=b\""#, r#"{a="b\""}"#),
             (r#"a=~"[a-z{]\Q.\E""#, r#"{a=~"[a-z{]\\Q.\\E"}"#),
         ] {
-            let matchers = Matchers(parse_matchers(text).unwrap_or_else(|error| panic!("{text}: {error}")));
+            let matchers =
+                Matchers(parse_matchers(text).unwrap_or_else(|error| panic!("{text}: {error}")));
             assert_eq!(matchers.to_string(), printed, "{text}");
-            assert_eq!(parse_matchers(printed).unwrap(), matchers.0, "what is printed is read back: {printed}");
+            assert_eq!(
+                parse_matchers(printed).unwrap(),
+                matchers.0,
+                "what is printed is read back: {printed}"
+            );
         }
     }
 
@@ -333,7 +369,14 @@ mod tests {
             ("", None),
             ("a", None),
         ] {
-            assert_eq!(parse_matcher(text).ok().map(|one| one.to_string()).as_deref(), printed, "{text}");
+            assert_eq!(
+                parse_matcher(text)
+                    .ok()
+                    .map(|one| one.to_string())
+                    .as_deref(),
+                printed,
+                "{text}"
+            );
         }
     }
 
@@ -374,7 +417,11 @@ mod tests {
             ("a!~2", true),
             ("a=~1x", false),
         ] {
-            assert_eq!(parse_matchers(text).unwrap()[0].accepts(&labels), holds, "{text}");
+            assert_eq!(
+                parse_matchers(text).unwrap()[0].accepts(&labels),
+                holds,
+                "{text}"
+            );
         }
     }
 

@@ -40,31 +40,66 @@ pub fn plan(
     repeat_interval: Duration,
     now: Timestamp,
 ) -> Plan {
-    let is_open = |member: &Member<'_>| entry.is_some_and(|entry| entry.open.contains_key(&member.fingerprint));
+    let is_open = |member: &Member<'_>| {
+        entry.is_some_and(|entry| entry.open.contains_key(&member.fingerprint))
+    };
     let heard = || members.iter().filter(|member| !member.is_muted);
-    let firing: BTreeSet<_> = heard().filter(|m| !m.alert.is_resolved(now)).map(|m| m.fingerprint).collect();
-    let resolved: BTreeSet<_> =
-        heard().filter(|m| m.alert.is_resolved(now) && is_open(m)).map(|m| m.fingerprint).collect();
+    let firing: BTreeSet<_> = heard()
+        .filter(|m| !m.alert.is_resolved(now))
+        .map(|m| m.fingerprint)
+        .collect();
+    let resolved: BTreeSet<_> = heard()
+        .filter(|m| m.alert.is_resolved(now) && is_open(m))
+        .map(|m| m.fingerprint)
+        .collect();
     let reason = match firing.is_empty() && resolved.is_empty() {
         true => Reason::Nothing,
-        false => decide(entry, &firing, &resolved, send_resolved, repeat_interval, now),
+        false => decide(
+            entry,
+            &firing,
+            &resolved,
+            send_resolved,
+            repeat_interval,
+            now,
+        ),
     };
     if reason == Reason::Nothing {
-        return Plan { reason, tell: Vec::new(), entry: None };
+        return Plan {
+            reason,
+            tell: Vec::new(),
+            entry: None,
+        };
     }
     // What is muted and was told stays owed; all else that was told is told again or is told to be over.
-    let owed = members.iter().filter(|member| member.is_muted && is_open(member));
+    let owed = members
+        .iter()
+        .filter(|member| member.is_muted && is_open(member));
     let told = owed.chain(heard().filter(|member| firing.contains(&member.fingerprint)));
     let open = told.map(|member| {
-        let known = entry.and_then(|entry| entry.open.get(&member.fingerprint)).cloned();
-        let told = || Told { labels: member.alert.labels.clone(), starts_at: member.alert.starts_at };
+        let known = entry
+            .and_then(|entry| entry.open.get(&member.fingerprint))
+            .cloned();
+        let told = || Told {
+            labels: member.alert.labels.clone(),
+            starts_at: member.alert.starts_at,
+        };
         (member.fingerprint, known.unwrap_or_else(told))
     });
     let open = open.collect();
     let tell = heard()
         .map(|member| member.fingerprint)
-        .filter(|fingerprint| firing.contains(fingerprint) || (send_resolved && resolved.contains(fingerprint)));
-    Plan { reason, tell: tell.collect(), entry: Some(LogEntry { at: now, open, resolved }) }
+        .filter(|fingerprint| {
+            firing.contains(fingerprint) || (send_resolved && resolved.contains(fingerprint))
+        });
+    Plan {
+        reason,
+        tell: tell.collect(),
+        entry: Some(LogEntry {
+            at: now,
+            open,
+            resolved,
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -152,23 +187,59 @@ mod tests {
     fn an_end_under_a_mute_is_told_when_the_mute_ends() {
         let (fires, over) = (alert(1, None), alert(1, Some(Timestamp(0))));
         let now = Timestamp::from_seconds(60);
-        let member = |alert, is_muted| [Member { fingerprint: Alert::fingerprint(alert), alert, is_muted }];
+        let member = |alert, is_muted| {
+            [Member {
+                fingerprint: Alert::fingerprint(alert),
+                alert,
+                is_muted,
+            }]
+        };
         let first = plan(None, &member(&fires, false), true, REPEAT, now);
         assert_eq!(first.reason, Reason::FirstFiring);
-        let muted = plan(first.entry.as_ref(), &member(&over, true), true, REPEAT, now);
+        let muted = plan(
+            first.entry.as_ref(),
+            &member(&over, true),
+            true,
+            REPEAT,
+            now,
+        );
         assert_eq!((muted.reason, muted.entry), (Reason::Nothing, None));
-        let after = plan(first.entry.as_ref(), &member(&over, false), true, REPEAT, now);
+        let after = plan(
+            first.entry.as_ref(),
+            &member(&over, false),
+            true,
+            REPEAT,
+            now,
+        );
         assert_eq!((after.reason, after.tell.len()), (Reason::Resolved, 1));
-        let again = plan(after.entry.as_ref(), &member(&over, false), true, REPEAT, now);
+        let again = plan(
+            after.entry.as_ref(),
+            &member(&over, false),
+            true,
+            REPEAT,
+            now,
+        );
         assert_eq!(again.reason, Reason::Nothing);
     }
 
     #[test]
     fn a_channel_that_wants_no_ends_gets_no_message_and_a_cleared_log() {
         let (fires, over) = (alert(1, None), alert(1, Some(Timestamp(0))));
-        let member = |alert| [Member { fingerprint: Alert::fingerprint(alert), alert, is_muted: false }];
+        let member = |alert| {
+            [Member {
+                fingerprint: Alert::fingerprint(alert),
+                alert,
+                is_muted: false,
+            }]
+        };
         let first = plan(None, &member(&fires), false, REPEAT, Timestamp(1));
-        let second = plan(first.entry.as_ref(), &member(&over), false, REPEAT, Timestamp(2));
+        let second = plan(
+            first.entry.as_ref(),
+            &member(&over),
+            false,
+            REPEAT,
+            Timestamp(2),
+        );
         assert_eq!((second.reason, second.tell.len()), (Reason::Resolved, 0));
         assert!(second.entry.unwrap().open.is_empty());
         let third = plan(None, &member(&over), false, REPEAT, Timestamp(3));

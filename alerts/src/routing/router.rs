@@ -123,12 +123,20 @@ impl Router {
     /// Somebody speaks of an alert. Returns what is known of it then, for the store.
     pub fn take(&mut self, alert: Alert, now: Timestamp) -> &Alert {
         let fingerprint = alert.fingerprint();
-        let was_firing = self.alerts.get(fingerprint).is_some_and(|known| !known.is_resolved(now));
+        let was_firing = self
+            .alerts
+            .get(fingerprint)
+            .is_some_and(|known| !known.is_resolved(now));
         let alert = self.alerts.take(alert);
         let is_page = !was_firing
             && !alert.is_resolved(now)
-            && self.settings.pages.as_ref().is_some_and(|pages| pages.accept(&alert.labels));
-        self.groups.take(&self.config.routes, alert, is_page, Arrival::Fresh, now);
+            && self
+                .settings
+                .pages
+                .as_ref()
+                .is_some_and(|pages| pages.accept(&alert.labels));
+        self.groups
+            .take(&self.config.routes, alert, is_page, Arrival::Fresh, now);
         alert
     }
 
@@ -150,7 +158,10 @@ impl Router {
         }
         let mut changes = Changes::default();
         let inhibitor = self.inhibitor(now);
-        let told: Vec<_> = due.iter().map(|id| self.tell(id, &inhibitor, now)).collect();
+        let told: Vec<_> = due
+            .iter()
+            .map(|id| self.tell(id, &inhibitor, now))
+            .collect();
         for (id, (messages, log)) in due.iter().zip(told) {
             changes.messages.extend(messages);
             for Logged { key, entry } in &log {
@@ -161,7 +172,9 @@ impl Router {
         }
         let groups = &self.groups;
         let held: BTreeSet<_> = groups.iter().flat_map(|id| groups.members(id)).collect();
-        changes.forgotten = self.alerts.forget_resolved(now, |fingerprint| held.contains(&fingerprint));
+        changes.forgotten = self
+            .alerts
+            .forget_resolved(now, |fingerprint| held.contains(&fingerprint));
         changes
     }
 
@@ -178,8 +191,15 @@ impl Router {
     /// The groups with their alerts: route, shared labels, alerts.
     pub fn groups(&self) -> impl Iterator<Item = (&Route, &Labels, Vec<&Alert>)> {
         self.groups.iter().map(|id| {
-            let alerts = self.groups.members(id).filter_map(|fingerprint| self.alerts.get(fingerprint));
-            (self.config.routes.get(id.route), &id.labels, alerts.collect())
+            let alerts = self
+                .groups
+                .members(id)
+                .filter_map(|fingerprint| self.alerts.get(fingerprint));
+            (
+                self.config.routes.get(id.route),
+                &id.labels,
+                alerts.collect(),
+            )
         })
     }
 
@@ -188,11 +208,20 @@ impl Router {
         let inhibitor = self.inhibitor(now);
         move |alert| {
             let routes = self.config.routes.matching(&alert.labels);
-            let muted = routes.into_iter().flat_map(|at| self.muting_intervals(self.config.routes.get(at), now));
-            let work = self.maintenance.iter().filter(|work| work.covers(&alert.labels, now));
+            let muted = routes
+                .into_iter()
+                .flat_map(|at| self.muting_intervals(self.config.routes.get(at), now));
+            let work = self
+                .maintenance
+                .iter()
+                .filter(|work| work.covers(&alert.labels, now));
             let work = work.map(|work| format!("reservation {}", work.name));
             Suppressed {
-                silenced_by: self.silences.covering(&alert.labels, now).map(|silence| silence.id.clone()).collect(),
+                silenced_by: self
+                    .silences
+                    .covering(&alert.labels, now)
+                    .map(|silence| silence.id.clone())
+                    .collect(),
                 inhibited_by: inhibitor.muted_by(&alert.labels),
                 muted_by: muted.map(str::to_owned).chain(work).collect(),
             }
@@ -200,46 +229,92 @@ impl Router {
     }
 
     fn inhibitor(&self, now: Timestamp) -> Inhibitor<'_> {
-        let firing = self.alerts.iter().filter(|(_, alert)| !alert.is_resolved(now));
-        Inhibitor::new(&self.config.inhibit_rules, firing.map(|(fingerprint, alert)| (fingerprint, &alert.labels)))
+        let firing = self
+            .alerts
+            .iter()
+            .filter(|(_, alert)| !alert.is_resolved(now));
+        Inhibitor::new(
+            &self.config.inhibit_rules,
+            firing.map(|(fingerprint, alert)| (fingerprint, &alert.labels)),
+        )
     }
 
     /// The times that keep a route mute now.
     fn muting_intervals<'a>(&'a self, route: &'a Route, now: Timestamp) -> Vec<&'a str> {
         let is_inside = |name: &String| {
-            self.config.time_intervals.get(name).is_some_and(|all| all.iter().any(|interval| interval.contains(now)))
+            self.config
+                .time_intervals
+                .get(name)
+                .is_some_and(|all| all.iter().any(|interval| interval.contains(now)))
         };
         let active = &route.active_time_intervals;
         let outside = active.iter().filter(|_| !active.iter().any(is_inside));
-        let inside = route.mute_time_intervals.iter().filter(|name| is_inside(name));
+        let inside = route
+            .mute_time_intervals
+            .iter()
+            .filter(|name| is_inside(name));
         inside.chain(outside).map(String::as_str).collect()
     }
 
-    fn tell(&self, id: &GroupId, inhibitor: &Inhibitor<'_>, now: Timestamp) -> (Vec<Message>, Vec<Logged>) {
+    fn tell(
+        &self,
+        id: &GroupId,
+        inhibitor: &Inhibitor<'_>,
+        now: Timestamp,
+    ) -> (Vec<Message>, Vec<Logged>) {
         let route = self.config.routes.get(id.route);
         let is_mute = !self.muting_intervals(route, now).is_empty();
-        let alerts = self.groups.members(id).filter_map(|print| Some((print, self.alerts.get(print)?)));
+        let alerts = self
+            .groups
+            .members(id)
+            .filter_map(|print| Some((print, self.alerts.get(print)?)));
         let members: Vec<_> = alerts
             .map(|(fingerprint, alert)| {
                 let is_muted = is_mute
                     || inhibitor.muted_by(&alert.labels).is_some()
                     || self.silences.covering(&alert.labels, now).next().is_some()
-                    || self.maintenance.iter().any(|work| work.covers(&alert.labels, now));
-                Member { fingerprint, alert, is_muted }
+                    || self
+                        .maintenance
+                        .iter()
+                        .any(|work| work.covers(&alert.labels, now));
+                Member {
+                    fingerprint,
+                    alert,
+                    is_muted,
+                }
             })
             .collect();
         let group_key = id.key(&self.config.routes);
         let (mut messages, mut log) = (Vec::new(), Vec::new());
         for (receiver, integration) in self.channels(route) {
-            let key = LogKey { group_key: group_key.clone(), channel: receiver.channel(integration) };
+            let key = LogKey {
+                group_key: group_key.clone(),
+                channel: receiver.channel(integration),
+            };
             let entry = self.log.get(&key);
-            let plan = plan(entry, &members, integration.send_resolved, route.repeat_interval, now);
+            let plan = plan(
+                entry,
+                &members,
+                integration.send_resolved,
+                route.repeat_interval,
+                now,
+            );
             if !plan.tell.is_empty() {
                 let alerts = plan.tell.iter().filter_map(|print| self.alerts.get(*print));
                 let alerts = alerts.map(|alert| ToldAlert::new(alert, now)).collect();
-                messages.push(self.message(&key, receiver, plan.reason, &id.labels, &route.labels, alerts));
+                messages.push(self.message(
+                    &key,
+                    receiver,
+                    plan.reason,
+                    &id.labels,
+                    &route.labels,
+                    alerts,
+                ));
             }
-            log.extend(plan.entry.map(|entry| Logged { key, entry: Some(entry) }));
+            log.extend(plan.entry.map(|entry| Logged {
+                key,
+                entry: Some(entry),
+            }));
         }
         (messages, log)
     }
@@ -269,9 +344,14 @@ impl Router {
         .arranged()
     }
 
-    fn channels<'a>(&'a self, route: &Route) -> impl Iterator<Item = (&'a Receiver, &'a Integration)> + use<'a> {
+    fn channels<'a>(
+        &'a self,
+        route: &Route,
+    ) -> impl Iterator<Item = (&'a Receiver, &'a Integration)> + use<'a> {
         let receiver = self.config.receiver(&route.receiver);
-        receiver.into_iter().flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)))
+        receiver
+            .into_iter()
+            .flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)))
     }
 
     /// Drops the alerts of a group that are over and of which no channel waits to hear the end.
@@ -280,17 +360,30 @@ impl Router {
         let keys: Vec<_> = self
             .channels(self.config.routes.get(id.route))
             .map(|(receiver, way)| {
-                let key = LogKey { group_key: group_key.clone(), channel: receiver.channel(way) };
+                let key = LogKey {
+                    group_key: group_key.clone(),
+                    channel: receiver.channel(way),
+                };
                 (key, way.send_resolved)
             })
             .collect();
         let (alerts, log) = (&self.alerts, &self.log);
-        let is_over = |fingerprint| alerts.get(fingerprint).is_none_or(|alert| alert.is_resolved(now));
-        let is_awaited = |fingerprint| {
-            let waits = |key: &LogKey| log.get(key).is_some_and(|entry| entry.open.contains_key(&fingerprint));
-            keys.iter().any(|(key, send_resolved)| *send_resolved && waits(key))
+        let is_over = |fingerprint| {
+            alerts
+                .get(fingerprint)
+                .is_none_or(|alert| alert.is_resolved(now))
         };
-        if self.groups.retain(id, |fingerprint| !is_over(fingerprint) || is_awaited(fingerprint)) {
+        let is_awaited = |fingerprint| {
+            let waits = |key: &LogKey| {
+                log.get(key)
+                    .is_some_and(|entry| entry.open.contains_key(&fingerprint))
+            };
+            keys.iter()
+                .any(|(key, send_resolved)| *send_resolved && waits(key))
+        };
+        if self.groups.retain(id, |fingerprint| {
+            !is_over(fingerprint) || is_awaited(fingerprint)
+        }) {
             for (key, _) in keys {
                 if self.log.remove(&key).is_some() {
                     changes.log.push(Logged { key, entry: None });
@@ -308,14 +401,18 @@ impl Router {
 
     /// Groups all alerts anew and brings the log in line with the groups that there are now.
     fn regroup(&mut self, now: Timestamp) -> Changes {
-        let lost =
-            self.log.values().flat_map(|entry| &entry.open).filter(|(print, _)| self.alerts.get(**print).is_none());
+        let lost = self
+            .log
+            .values()
+            .flat_map(|entry| &entry.open)
+            .filter(|(print, _)| self.alerts.get(**print).is_none());
         let lost: Vec<_> = lost.map(|(_, told)| over(told, now)).collect();
         for alert in lost {
             self.alerts.take(alert);
         }
         for (_, alert) in self.alerts.iter() {
-            self.groups.take(&self.config.routes, alert, false, Arrival::Restored, now);
+            self.groups
+                .take(&self.config.routes, alert, false, Arrival::Restored, now);
         }
         self.close_strays(now)
     }
@@ -328,24 +425,40 @@ impl Router {
         for id in self.groups.iter() {
             let group_key = id.key(&self.config.routes);
             for (receiver, way) in self.channels(self.config.routes.get(id.route)) {
-                let key = LogKey { group_key: group_key.clone(), channel: receiver.channel(way) };
+                let key = LogKey {
+                    group_key: group_key.clone(),
+                    channel: receiver.channel(way),
+                };
                 known.insert(key, self.groups.members(id).collect());
             }
         }
-        let strays: Vec<_> = self.log.keys().filter(|key| !known.contains_key(key)).cloned().collect();
+        let strays: Vec<_> = self
+            .log
+            .keys()
+            .filter(|key| !known.contains_key(key))
+            .cloned()
+            .collect();
         for key in strays {
-            let Some(entry) = self.log.remove(&key) else { continue };
+            let Some(entry) = self.log.remove(&key) else {
+                continue;
+            };
             let mut ended = Vec::new();
             for (fingerprint, told) in entry.open {
-                let here =
-                    known.iter().find(|(new, members)| new.channel == key.channel && members.contains(&fingerprint));
+                let here = known.iter().find(|(new, members)| {
+                    new.channel == key.channel && members.contains(&fingerprint)
+                });
                 match here {
                     Some((new, _)) => {
                         let at = entry.at;
-                        let entry =
-                            self.log.entry(new.clone()).or_insert_with(|| LogEntry { at, ..LogEntry::default() });
+                        let entry = self.log.entry(new.clone()).or_insert_with(|| LogEntry {
+                            at,
+                            ..LogEntry::default()
+                        });
                         entry.open.insert(fingerprint, told);
-                        changes.log.push(Logged { key: new.clone(), entry: Some(entry.clone()) });
+                        changes.log.push(Logged {
+                            key: new.clone(),
+                            entry: Some(entry.clone()),
+                        });
                     }
                     None => ended.push(ToldAlert::new(&over(&told, now), now)),
                 }
@@ -359,10 +472,20 @@ impl Router {
     /// The last message to a channel about a group that is gone, if the channel still exists and wants it.
     fn closing(&self, key: &LogKey, ended: Vec<ToldAlert>) -> Option<Message> {
         let all = self.config.receivers.iter();
-        let mut ways = all.flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)));
+        let mut ways =
+            all.flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)));
         let (receiver, way) = ways.find(|(receiver, way)| receiver.channel(way) == key.channel)?;
         let is_wanted = way.send_resolved && !ended.is_empty();
-        is_wanted.then(|| self.message(key, receiver, Reason::Resolved, &Labels::new(), &Labels::new(), ended))
+        is_wanted.then(|| {
+            self.message(
+                key,
+                receiver,
+                Reason::Resolved,
+                &Labels::new(),
+                &Labels::new(),
+                ended,
+            )
+        })
     }
 }
 

@@ -76,11 +76,19 @@ impl Silence {
 
     /// Whether `other` only moves the times of this one in a way that rewrites nothing that was.
     fn can_become(&self, other: &Self, now: Timestamp) -> bool {
-        let sorted = |silence: &Self| silence.matchers.iter().cloned().map(Matchers::sorted).collect::<Vec<_>>();
+        let sorted = |silence: &Self| {
+            silence
+                .matchers
+                .iter()
+                .cloned()
+                .map(Matchers::sorted)
+                .collect::<Vec<_>>()
+        };
         sorted(self) == sorted(other)
             && match self.state(now) {
                 SilenceState::Active => {
-                    self.starts_at.whole_seconds() == other.starts_at.whole_seconds() && other.ends_at >= now
+                    self.starts_at.whole_seconds() == other.starts_at.whole_seconds()
+                        && other.ends_at >= now
                 }
                 SilenceState::Pending => other.starts_at >= now,
                 SilenceState::Expired => false,
@@ -120,7 +128,12 @@ pub struct Set {
 impl Silences {
     /// The silences as they were stored.
     pub fn load(stored: impl IntoIterator<Item = Silence>) -> Self {
-        Self(stored.into_iter().map(|silence| (silence.id.clone(), silence)).collect())
+        Self(
+            stored
+                .into_iter()
+                .map(|silence| (silence.id.clone(), silence))
+                .collect(),
+        )
     }
 
     /// Makes a silence (without `id`) or changes one. What cannot be changed without rewriting the past is expired and
@@ -128,13 +141,22 @@ impl Silences {
     ///
     /// # Errors
     /// Where the id is not known or the silence could not be; nothing has changed then.
-    pub fn set(&mut self, mut wanted: Silence, new_id: &str, now: Timestamp) -> Result<Set, SilenceError> {
+    pub fn set(
+        &mut self,
+        mut wanted: Silence,
+        new_id: &str,
+        now: Timestamp,
+    ) -> Result<Set, SilenceError> {
         let mut changed = Vec::new();
         wanted.check_times(now)?;
         wanted.updated_at = now;
         let known = match wanted.id.as_str() {
             "" => None,
-            id => Some(self.0.get(id).ok_or_else(|| SilenceError::NotFound(id.to_owned()))?),
+            id => Some(
+                self.0
+                    .get(id)
+                    .ok_or_else(|| SilenceError::NotFound(id.to_owned()))?,
+            ),
         };
         let in_place = known.is_some_and(|known| known.can_become(&wanted, now));
         if !in_place {
@@ -158,7 +180,10 @@ impl Silences {
     /// # Errors
     /// Where the id is not known.
     pub fn expire(&mut self, id: &str, now: Timestamp) -> Result<Option<Silence>, SilenceError> {
-        let silence = self.0.get_mut(id).ok_or_else(|| SilenceError::NotFound(id.to_owned()))?;
+        let silence = self
+            .0
+            .get_mut(id)
+            .ok_or_else(|| SilenceError::NotFound(id.to_owned()))?;
         match silence.state(now) {
             SilenceState::Expired => return Ok(None),
             SilenceState::Pending => (silence.starts_at, silence.ends_at) = (now, now),
@@ -169,8 +194,15 @@ impl Silences {
     }
 
     /// The silences that cover an alert with these labels.
-    pub fn covering<'a>(&'a self, labels: &'a Labels, now: Timestamp) -> impl Iterator<Item = &'a Silence> {
-        let active = self.0.values().filter(move |silence| silence.state(now) == SilenceState::Active);
+    pub fn covering<'a>(
+        &'a self,
+        labels: &'a Labels,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &'a Silence> {
+        let active = self
+            .0
+            .values()
+            .filter(move |silence| silence.state(now) == SilenceState::Active);
         active.filter(|silence| silence.accepts(labels))
     }
 
@@ -195,8 +227,12 @@ impl Silences {
     /// Forgets silences that expired long ago and returns their ids, for the store to forget them too.
     pub fn forget_old(&mut self, now: Timestamp) -> Vec<String> {
         let is_old = |silence: &Silence| silence.ends_at.plus(RETENTION) < now;
-        let gone: Vec<_> =
-            self.0.values().filter(|silence| is_old(silence)).map(|silence| silence.id.clone()).collect();
+        let gone: Vec<_> = self
+            .0
+            .values()
+            .filter(|silence| is_old(silence))
+            .map(|silence| silence.id.clone())
+            .collect();
         gone.iter().for_each(|id| drop(self.0.remove(id)));
         gone
     }
@@ -226,14 +262,21 @@ mod tests {
     }
 
     fn labels() -> Labels {
-        [("node", "g01"), ("alertname", "GpuHot")].into_iter().collect()
+        [("node", "g01"), ("alertname", "GpuHot")]
+            .into_iter()
+            .collect()
     }
 
     #[test]
     fn begins_now_at_the_earliest_and_silences_until_its_end() {
         let mut silences = Silences::default();
-        let set = silences.set(silence("", "node=g01", 10, 200), "one", at(100)).unwrap();
-        assert_eq!((set.id.as_str(), set.changed[0].starts_at), ("one", at(100)));
+        let set = silences
+            .set(silence("", "node=g01", 10, 200), "one", at(100))
+            .unwrap();
+        assert_eq!(
+            (set.id.as_str(), set.changed[0].starts_at),
+            ("one", at(100))
+        );
         let covers = |now: i64| silences.covering(&labels(), at(now)).count();
         assert_eq!([99, 100, 199, 200].map(covers), [0, 1, 1, 0]);
     }
@@ -241,41 +284,87 @@ mod tests {
     #[test]
     fn an_active_one_may_end_later_but_not_cover_something_else() {
         let mut silences = Silences::default();
-        silences.set(silence("", "node=g01", 100, 200), "one", at(100)).unwrap();
-        let longer = silences.set(silence("one", "node=g01", 100, 400), "two", at(150)).unwrap();
+        silences
+            .set(silence("", "node=g01", 100, 200), "one", at(100))
+            .unwrap();
+        let longer = silences
+            .set(silence("one", "node=g01", 100, 400), "two", at(150))
+            .unwrap();
         assert_eq!((longer.id.as_str(), longer.changed.len()), ("one", 1));
-        let other = silences.set(silence("one", "node=g02", 100, 400), "two", at(160)).unwrap();
-        assert_eq!((other.id.as_str(), other.changed.len()), ("two", 2), "the old one is expired");
+        let other = silences
+            .set(silence("one", "node=g02", 100, 400), "two", at(160))
+            .unwrap();
+        assert_eq!(
+            (other.id.as_str(), other.changed.len()),
+            ("two", 2),
+            "the old one is expired"
+        );
         assert_eq!(silences.get("one").unwrap().ends_at, at(160));
         assert_eq!(silences.get("two").unwrap().starts_at, at(160));
-        let expired = silences.set(silence("one", "node=g01", 100, 400), "three", at(170)).unwrap();
+        let expired = silences
+            .set(silence("one", "node=g01", 100, 400), "three", at(170))
+            .unwrap();
         assert_eq!(expired.id, "three", "what has ended does not begin again");
     }
 
     #[test]
     fn a_pending_one_may_move_into_the_future_only() {
         let mut silences = Silences::default();
-        silences.set(silence("", "node=g01", 500, 600), "one", at(100)).unwrap();
-        assert_eq!(silences.set(silence("one", "node=g01", 300, 600), "two", at(200)).unwrap().id, "one");
-        assert_eq!(silences.set(silence("one", "node=g01", 150, 600), "two", at(200)).unwrap().id, "two");
+        silences
+            .set(silence("", "node=g01", 500, 600), "one", at(100))
+            .unwrap();
+        assert_eq!(
+            silences
+                .set(silence("one", "node=g01", 300, 600), "two", at(200))
+                .unwrap()
+                .id,
+            "one"
+        );
+        assert_eq!(
+            silences
+                .set(silence("one", "node=g01", 150, 600), "two", at(200))
+                .unwrap()
+                .id,
+            "two"
+        );
     }
 
     #[test]
     fn refuses_what_could_not_be() {
         let mut silences = Silences::default();
         let mut set = |wanted: Silence| silences.set(wanted, "new", at(100)).unwrap_err();
-        assert_eq!(set(silence("", "node=~\".*\"", 100, 200)), SilenceError::MatchesAll);
-        assert_eq!(set(Silence { matchers: vec![], ..silence("", "a=b", 100, 200) }), SilenceError::MatchesAll);
-        assert_eq!(set(silence("", "node=g01", 10, 90)), SilenceError::InThePast);
-        assert_eq!(set(silence("", "node=g01", 300, 200)), SilenceError::Backwards);
-        assert_eq!(set(silence("nobody", "node=g01", 100, 200)), SilenceError::NotFound("nobody".to_owned()));
+        assert_eq!(
+            set(silence("", "node=~\".*\"", 100, 200)),
+            SilenceError::MatchesAll
+        );
+        assert_eq!(
+            set(Silence {
+                matchers: vec![],
+                ..silence("", "a=b", 100, 200)
+            }),
+            SilenceError::MatchesAll
+        );
+        assert_eq!(
+            set(silence("", "node=g01", 10, 90)),
+            SilenceError::InThePast
+        );
+        assert_eq!(
+            set(silence("", "node=g01", 300, 200)),
+            SilenceError::Backwards
+        );
+        assert_eq!(
+            set(silence("nobody", "node=g01", 100, 200)),
+            SilenceError::NotFound("nobody".to_owned())
+        );
         assert!(silences.list(at(100)).is_empty());
     }
 
     #[test]
     fn expiring_twice_is_expiring_once() {
         let mut silences = Silences::default();
-        silences.set(silence("", "node=g01", 100, 900), "one", at(100)).unwrap();
+        silences
+            .set(silence("", "node=g01", 100, 900), "one", at(100))
+            .unwrap();
         assert!(silences.expire("one", at(200)).unwrap().is_some());
         assert!(silences.expire("one", at(300)).unwrap().is_none());
         assert_eq!(silences.get("one").unwrap().ends_at, at(200));
@@ -294,8 +383,15 @@ mod tests {
             silence("ends-late", "a=b", 5, 90),
             silence("ends-next", "a=b", 5, 20),
         ]);
-        let ids: Vec<_> = silences.list(at(10)).iter().map(|silence| silence.id.as_str()).collect();
-        assert_eq!(ids, ["ends-next", "ends-late", "soon", "later", "old", "older"]);
+        let ids: Vec<_> = silences
+            .list(at(10))
+            .iter()
+            .map(|silence| silence.id.as_str())
+            .collect();
+        assert_eq!(
+            ids,
+            ["ends-next", "ends-late", "soon", "later", "old", "older"]
+        );
     }
 
     proptest! {

@@ -7,8 +7,23 @@ use crate::yaml::{Fields, Mistake, Node};
 use std::time::Duration;
 use takt_model::METRIC_NAME;
 
-const GROUP_KEYS: &[&str] = &["name", "interval", "query_offset", "limit", "labels", "rules"];
-const RULE_KEYS: &[&str] = &["alert", "record", "expr", "for", "keep_firing_for", "labels", "annotations"];
+const GROUP_KEYS: &[&str] = &[
+    "name",
+    "interval",
+    "query_offset",
+    "limit",
+    "labels",
+    "rules",
+];
+const RULE_KEYS: &[&str] = &[
+    "alert",
+    "record",
+    "expr",
+    "for",
+    "keep_firing_for",
+    "labels",
+    "annotations",
+];
 
 impl RuleFile {
     /// Reads the text of the file called `name`.
@@ -16,7 +31,12 @@ impl RuleFile {
     /// # Errors
     /// At the first mistake.
     pub fn read(name: &str, text: &str) -> Result<Self, Mistake> {
-        groups(text).map(|groups| Self { name: name.to_owned(), groups }).map_err(|mistake| mistake.in_file(name))
+        groups(text)
+            .map(|groups| Self {
+                name: name.to_owned(),
+                groups,
+            })
+            .map_err(|mistake| mistake.in_file(name))
     }
 
     /// Has every expression checked by who will evaluate it.
@@ -67,7 +87,10 @@ fn group(node: &Node) -> Result<Group, Mistake> {
             query_offset: fields.optional("query_offset", Node::duration)?,
             // As in Prometheus, less than none is no limit either.
             limit: usize::try_from(fields.or_default("limit", Node::number::<i64>)?).unwrap_or(0),
-            rules: rules.iter().map(|node| rule(node, &labels)).collect::<Result<_, _>>()?,
+            rules: rules
+                .iter()
+                .map(|node| rule(node, &labels))
+                .collect::<Result<_, _>>()?,
         })
     };
     read().map_err(inside)
@@ -75,7 +98,14 @@ fn group(node: &Node) -> Result<Group, Mistake> {
 
 /// The name of a group or rule, for the message about a mistake in it.
 fn name_of<'a>(node: &'a Node, keys: &[&str]) -> &'a str {
-    let find = |key: &str| node.pairs().ok()?.find(|(known, _)| *known == key)?.1.text().ok();
+    let find = |key: &str| {
+        node.pairs()
+            .ok()?
+            .find(|(known, _)| *known == key)?
+            .1
+            .text()
+            .ok()
+    };
     keys.iter().find_map(|key| find(key)).unwrap_or_default()
 }
 
@@ -85,8 +115,12 @@ fn rule(node: &Node, group_labels: &[(String, Template)]) -> Result<Rule, Mistak
         let fields = node.fields(RULE_KEYS)?;
         match (fields.get("alert"), fields.get("record")) {
             (Some(_), Some(_)) => Err(node.mistake("a rule is an alert or a record, not both")),
-            (Some(alert), None) if alert.text() == Ok("") => Err(alert.mistake("an alert needs a name")),
-            (Some(alert), None) => alerting(alert.text()?, &fields, group_labels).map(Rule::Alerting),
+            (Some(alert), None) if alert.text() == Ok("") => {
+                Err(alert.mistake("an alert needs a name"))
+            }
+            (Some(alert), None) => {
+                alerting(alert.text()?, &fields, group_labels).map(Rule::Alerting)
+            }
             (None, Some(record)) => recording(record, &fields, group_labels).map(Rule::Recording),
             (None, None) => Err(node.mistake("a rule needs `alert` or `record`")),
         }
@@ -94,10 +128,17 @@ fn rule(node: &Node, group_labels: &[(String, Template)]) -> Result<Rule, Mistak
     read().map_err(|mistake| mistake.within(format!("rule `{name}`")))
 }
 
-fn alerting(name: &str, fields: &Fields<'_>, group_labels: &[(String, Template)]) -> Result<AlertingRule, Mistake> {
+fn alerting(
+    name: &str,
+    fields: &Fields<'_>,
+    group_labels: &[(String, Template)],
+) -> Result<AlertingRule, Mistake> {
     let own = fields.or_default("labels", |node| templates(node, true))?;
     let mut annotations = fields.or_default("annotations", |node| templates(node, false))?;
-    let on_exporter_down = match annotations.iter().position(|(name, _)| name == ON_EXPORTER_DOWN) {
+    let on_exporter_down = match annotations
+        .iter()
+        .position(|(name, _)| name == ON_EXPORTER_DOWN)
+    {
         None => OnExporterDown::default(),
         Some(at) => match annotations.remove(at).1.source() {
             "hold" => OnExporterDown::Hold,
@@ -128,22 +169,33 @@ fn recording(
     let name = record.text()?;
     // Since Prometheus 3 any text is a name; braces are an expression in the wrong place.
     if name.is_empty() || name.contains(['{', '}']) {
-        return Err(record.mistake(format!("`{name}` is no name for a metric; an expression belongs into `expr`")));
+        return Err(record.mistake(format!(
+            "`{name}` is no name for a metric; an expression belongs into `expr`"
+        )));
     }
     let says_something = |key: &str| match (key, fields.get(key)) {
         (_, None) => false,
         ("annotations", Some(node)) => node.pairs().is_ok_and(|mut all| all.next().is_some()),
         (_, Some(node)) => node.duration() != Ok(Duration::ZERO),
     };
-    if let Some(key) = ["for", "keep_firing_for", "annotations"].iter().find(|key| says_something(key)) {
-        return Err(Mistake::new(fields.line(), format!("a recording rule has no `{key}`")));
+    if let Some(key) = ["for", "keep_firing_for", "annotations"]
+        .iter()
+        .find(|key| says_something(key))
+    {
+        return Err(Mistake::new(
+            fields.line(),
+            format!("a recording rule has no `{key}`"),
+        ));
     }
     let own = fields.or_default("labels", |node| templates(node, true))?;
     let labels = merged(group_labels, own);
     Ok(RecordingRule {
         name: name.to_owned(),
         expr: expression(fields)?,
-        labels: labels.iter().map(|(name, value)| (name.as_str(), value.source())).collect(),
+        labels: labels
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.source()))
+            .collect(),
         line: fields.line(),
     })
 }
@@ -158,7 +210,9 @@ fn expression(fields: &Fields<'_>) -> Result<String, Mistake> {
 
 /// A rule's own labels win over those of its group.
 fn merged(group: &[(String, Template)], own: Vec<(String, Template)>) -> Vec<(String, Template)> {
-    let inherited = group.iter().filter(|(name, _)| !own.iter().any(|(own, _)| own == name));
+    let inherited = group
+        .iter()
+        .filter(|(name, _)| !own.iter().any(|(own, _)| own == name));
     let mut all: Vec<_> = inherited.cloned().collect();
     all.extend(own);
     all
@@ -170,7 +224,8 @@ pub(crate) fn templates(node: &Node, are_labels: bool) -> Result<Vec<(String, Te
         if name.is_empty() || (are_labels && name == METRIC_NAME) {
             return Err(value.mistake(format!("`{name}` cannot be set here")));
         }
-        let wrong = |error: TemplateError| value.mistake(error.to_string()).within(format!("`{name}`"));
+        let wrong =
+            |error: TemplateError| value.mistake(error.to_string()).within(format!("`{name}`"));
         let template = Template::read(value.text()?).map_err(wrong)?;
         // Whether a template works may depend on its alert; who tries it on none may be wrong about it.
         if let Err(error) = template.rehearse().map_err(wrong) {
@@ -218,25 +273,58 @@ groups:
     fn reads_every_field() {
         let file = RuleFile::read("gpu.rules.yml", GOOD).unwrap();
         let group = &file.groups[0];
-        assert_eq!((group.interval, group.query_offset), (Some(Duration::from_secs(15)), Some(Duration::from_secs(5))));
-        assert_eq!((group.limit, group.rules.len(), file.groups[1].rules.len()), (100, 2, 0));
-        let Rule::Alerting(hot) = &group.rules[0] else { panic!("an alerting rule") };
-        assert_eq!((hot.name.as_str(), hot.expr.as_str()), ("GpuHot", "takt_gpu_temperature_celsius > 90"));
-        assert_eq!((hot.hold, hot.keep_firing_for), (Duration::from_secs(300), Duration::from_secs(60)));
+        assert_eq!(
+            (group.interval, group.query_offset),
+            (Some(Duration::from_secs(15)), Some(Duration::from_secs(5)))
+        );
+        assert_eq!(
+            (group.limit, group.rules.len(), file.groups[1].rules.len()),
+            (100, 2, 0)
+        );
+        let Rule::Alerting(hot) = &group.rules[0] else {
+            panic!("an alerting rule")
+        };
+        assert_eq!(
+            (hot.name.as_str(), hot.expr.as_str()),
+            ("GpuHot", "takt_gpu_temperature_celsius > 90")
+        );
+        assert_eq!(
+            (hot.hold, hot.keep_firing_for),
+            (Duration::from_secs(300), Duration::from_secs(60))
+        );
         assert_eq!(hot.on_exporter_down, OnExporterDown::Resolve);
-        assert_eq!(hot.annotations.len(), 1, "our own annotation is not for people");
-        let labels: Vec<_> = hot.labels.iter().map(|(name, value)| (name.as_str(), value.source())).collect();
+        assert_eq!(
+            hot.annotations.len(),
+            1,
+            "our own annotation is not for people"
+        );
+        let labels: Vec<_> = hot
+            .labels
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.source()))
+            .collect();
         assert_eq!(labels, [("team", "gpu"), ("severity", "warning")]);
-        let Rule::Recording(power) = &group.rules[1] else { panic!("a recording rule") };
-        assert_eq!(power.labels.to_string(), r#"{severity="info", source="1", team="gpu"}"#);
+        let Rule::Recording(power) = &group.rules[1] else {
+            panic!("a recording rule")
+        };
+        assert_eq!(
+            power.labels.to_string(),
+            r#"{severity="info", source="1", team="gpu"}"#
+        );
     }
 
     /// One mistake each, and what has to be said about it.
     #[test]
     fn mistakes_name_file_group_rule_and_nearest_key() {
         for (text, says) in [
-            ("grops: []", "r.yml, line 1: unknown key `grops`; did you mean `groups`?"),
-            ("groups: [{name: g, intervall: 5m}]", "group `g`: unknown key `intervall`; did you mean `interval`?"),
+            (
+                "grops: []",
+                "r.yml, line 1: unknown key `grops`; did you mean `groups`?",
+            ),
+            (
+                "groups: [{name: g, intervall: 5m}]",
+                "group `g`: unknown key `intervall`; did you mean `interval`?",
+            ),
             (
                 "groups:\n- name: g\n  rules:\n  - alert: A\n    expr: up\n    fro: 5m\n",
                 "r.yml, line 6: group `g`, rule `A`: unknown key `fro`; did you mean `for`?",
@@ -246,16 +334,46 @@ groups:
                 "r.yml, line 6: group `g`, rule `A`, `for`: `5 minutes` is no duration such as `90s` or `1h30m`",
             ),
             ("groups: [{rules: []}]", "a group needs a name"),
-            ("groups: [{name: g}, {name: g}]", "there are two groups called `g`"),
-            ("groups: [{name: g, rules: [{expr: up}]}]", "a rule needs `alert` or `record`"),
-            ("groups: [{name: g, rules: [{alert: A, record: a, expr: up}]}]", "not both"),
-            ("groups: [{name: g, rules: [{alert: A}]}]", "group `g`, rule `A`: `expr` is missing"),
-            ("groups: [{name: g, rules: [{alert: A, expr: ' '}]}]", "`expr` is empty"),
-            ("groups: [{name: g, rules: [{record: 'a{b=\"c\"}', expr: up}]}]", "`a{b=\"c\"}` is no name for a metric"),
-            ("groups: [{name: g, rules: [{record: a, expr: up, for: 1m}]}]", "a recording rule has no `for`"),
-            ("groups: [{name: g, rules: [{alert: '', expr: up}]}]", "an alert needs a name"),
-            ("groups: [{name: g, rules: [{alert: A, expr: up, labels: {__name__: x}}]}]", "`__name__` cannot be set"),
-            ("groups: [{name: g, rules: [{alert: A, expr: up, labels: {'': x}}]}]", "`` cannot be set here"),
+            (
+                "groups: [{name: g}, {name: g}]",
+                "there are two groups called `g`",
+            ),
+            (
+                "groups: [{name: g, rules: [{expr: up}]}]",
+                "a rule needs `alert` or `record`",
+            ),
+            (
+                "groups: [{name: g, rules: [{alert: A, record: a, expr: up}]}]",
+                "not both",
+            ),
+            (
+                "groups: [{name: g, rules: [{alert: A}]}]",
+                "group `g`, rule `A`: `expr` is missing",
+            ),
+            (
+                "groups: [{name: g, rules: [{alert: A, expr: ' '}]}]",
+                "`expr` is empty",
+            ),
+            (
+                "groups: [{name: g, rules: [{record: 'a{b=\"c\"}', expr: up}]}]",
+                "`a{b=\"c\"}` is no name for a metric",
+            ),
+            (
+                "groups: [{name: g, rules: [{record: a, expr: up, for: 1m}]}]",
+                "a recording rule has no `for`",
+            ),
+            (
+                "groups: [{name: g, rules: [{alert: '', expr: up}]}]",
+                "an alert needs a name",
+            ),
+            (
+                "groups: [{name: g, rules: [{alert: A, expr: up, labels: {__name__: x}}]}]",
+                "`__name__` cannot be set",
+            ),
+            (
+                "groups: [{name: g, rules: [{alert: A, expr: up, labels: {'': x}}]}]",
+                "`` cannot be set here",
+            ),
             (
                 "groups: [{name: g, rules: [{alert: A, expr: up, annotations: {s: '{{ qery \"up\" }}'}}]}]",
                 "rule `A`, `annotations`, `s`: template: no function `qery`; did you mean `query`?",
@@ -265,7 +383,10 @@ groups:
                 "is `hold` or `resolve`, not `x`",
             ),
             ("groups: {}", "expected a list, found a mapping"),
-            ("groups: [{name: g, limit: many}]", "`many` is no number that fits here"),
+            (
+                "groups: [{name: g, limit: many}]",
+                "`many` is no number that fits here",
+            ),
         ] {
             let message = RuleFile::read("r.yml", text).unwrap_err().to_string();
             assert!(message.contains(says), "{text}\n  gave {message}");

@@ -39,32 +39,62 @@ impl Deliver {
         tell: mpsc::Sender<Work>,
         metrics: AlertMetrics,
     ) -> Result<Self, StoreError> {
-        let http = client().map_err(|error| StoreError(format!("cannot set up the HTTP client: {error}")))?;
-        Ok(Self { channels: Arc::new(channels), http, runtime, tell, metrics })
+        let http = client()
+            .map_err(|error| StoreError(format!("cannot set up the HTTP client: {error}")))?;
+        Ok(Self {
+            channels: Arc::new(channels),
+            http,
+            runtime,
+            tell,
+            metrics,
+        })
     }
 
     /// Sends a row in the background; the answer comes back as work.
     pub fn send(&self, row: Row, thread: Option<String>) {
-        let (channels, http, work) = (Arc::clone(&self.channels), self.http.clone(), self.tell.clone());
+        let (channels, http, work) = (
+            Arc::clone(&self.channels),
+            self.http.clone(),
+            self.tell.clone(),
+        );
         self.runtime.spawn(async move {
             let (outcome, pause) = match channels.get(&row.channel) {
                 Some(way) => tell(way, &http, &row, thread).await,
-                None => (Outcome::GiveUp { error: "the configuration has no such channel".to_owned() }, Duration::ZERO),
+                None => (
+                    Outcome::GiveUp {
+                        error: "the configuration has no such channel".to_owned(),
+                    },
+                    Duration::ZERO,
+                ),
             };
             match &outcome {
                 Outcome::Sent(_) => tracing::info!(id = row.id, channel = row.channel, "told"),
                 Outcome::TryAgain { error, .. } | Outcome::NoAnswer { error } => {
-                    tracing::warn!(id = row.id, channel = row.channel, error, "cannot be told now");
+                    tracing::warn!(
+                        id = row.id,
+                        channel = row.channel,
+                        error,
+                        "cannot be told now"
+                    );
                 }
                 Outcome::Nobody { error } => {
                     tracing::info!(id = row.id, channel = row.channel, error, "nobody is told");
                 }
                 Outcome::GiveUp { error } => {
-                    tracing::error!(id = row.id, channel = row.channel, error, "the channel refuses");
+                    tracing::error!(
+                        id = row.id,
+                        channel = row.channel,
+                        error,
+                        "the channel refuses"
+                    );
                 }
             }
             // The engine is gone only when the process ends; then the row is sent again after the start.
-            let _ = work.send(Work::Answered { row: Box::new(row), outcome, pause });
+            let _ = work.send(Work::Answered {
+                row: Box::new(row),
+                outcome,
+                pause,
+            });
         });
     }
 
@@ -72,10 +102,17 @@ impl Deliver {
     pub fn beat(&self, url: String) {
         let (http, failures) = (self.http.clone(), self.metrics.heartbeat_failures.clone());
         self.runtime.spawn(async move {
-            let reply = http.get(&url).send().await.and_then(reqwest::Response::error_for_status);
+            let reply = http
+                .get(&url)
+                .send()
+                .await
+                .and_then(reqwest::Response::error_for_status);
             if let Err(error) = reply {
                 failures.inc();
-                tracing::warn!(error = error_chain(&error.without_url()), "the heartbeat did not arrive");
+                tracing::warn!(
+                    error = error_chain(&error.without_url()),
+                    "the heartbeat did not arrive"
+                );
             }
         });
     }
@@ -88,15 +125,25 @@ impl Deliver {
 pub fn client() -> reqwest::Result<Client> {
     let builder = Client::builder().connect_timeout(CONNECT).timeout(REQUEST);
     let builder = builder.redirect(reqwest::redirect::Policy::none());
-    builder.user_agent(concat!("takt/", env!("CARGO_PKG_VERSION"))).build()
+    builder
+        .user_agent(concat!("takt/", env!("CARGO_PKG_VERSION")))
+        .build()
 }
 
 /// Tells one row by one way: what came of it, and how long the channel then wants to be left alone.
-pub async fn tell(way: &Way, http: &Client, row: &Row, thread: Option<String>) -> (Outcome, Duration) {
+pub async fn tell(
+    way: &Way,
+    http: &Client,
+    row: &Row,
+    thread: Option<String>,
+) -> (Outcome, Duration) {
     match way {
         Way::Http(notifier) => {
             let pause = notifier.pause(row, thread.as_deref());
-            (by_http(notifier.as_ref(), http, row, thread.as_deref()).await, pause)
+            (
+                by_http(notifier.as_ref(), http, row, thread.as_deref()).await,
+                pause,
+            )
         }
         Way::Mail(email, mailer) => (by_mail(email, mailer, row, thread).await, Duration::ZERO),
         Way::Owner(owner, mailer) => {
@@ -117,13 +164,23 @@ async fn by_mail(email: &Email, mailer: &Mailer, row: &Row, thread: Option<Strin
     let is_first = thread.is_none();
     match mailer.send(&email.mail(row, thread)).await {
         Ok(()) => Outcome::Sent(is_first.then(|| email.message_id(row))),
-        Err(error) if error.is_permanent() => Outcome::GiveUp { error: error_chain(&error) },
-        Err(error) => Outcome::TryAgain { after: None, error: error_chain(&error) },
+        Err(error) if error.is_permanent() => Outcome::GiveUp {
+            error: error_chain(&error),
+        },
+        Err(error) => Outcome::TryAgain {
+            after: None,
+            error: error_chain(&error),
+        },
     }
 }
 
 /// Posts until the way says that it is over.
-async fn by_http(notifier: &dyn HttpNotifier, http: &Client, row: &Row, thread: Option<&str>) -> Outcome {
+async fn by_http(
+    notifier: &dyn HttpNotifier,
+    http: &Client,
+    row: &Row,
+    thread: Option<&str>,
+) -> Outcome {
     let mut replies = Vec::new();
     while replies.len() < STEPS_MAX {
         match notifier.next(row, thread, &replies) {
@@ -143,7 +200,9 @@ async fn by_http(notifier: &dyn HttpNotifier, http: &Client, row: &Row, thread: 
             },
         }
     }
-    Outcome::GiveUp { error: "too many requests for one message".to_owned() }
+    Outcome::GiveUp {
+        error: "too many requests for one message".to_owned(),
+    }
 }
 
 async fn post(http: &Client, request: Request) -> reqwest::Result<Reply> {
@@ -152,7 +211,10 @@ async fn post(http: &Client, request: Request) -> reqwest::Result<Reply> {
         builder = builder.header(name, value);
     }
     let mut response = builder.send().await?;
-    let asked = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+    let asked = response
+        .headers()
+        .get("retry-after")
+        .and_then(|value| value.to_str().ok());
     let retry_after = asked.and_then(|asked| retry_after(asked, jiff::Timestamp::now()));
     let status = response.status().as_u16();
     let mut body = Vec::new();
@@ -164,7 +226,11 @@ async fn post(http: &Client, request: Request) -> reqwest::Result<Reply> {
     }
     body.truncate(REPLY_MAX);
     let body = String::from_utf8_lossy(&body).into_owned();
-    Ok(Reply { status, retry_after, body })
+    Ok(Reply {
+        status,
+        retry_after,
+        body,
+    })
 }
 
 /// `Retry-After`, in seconds or as a date. A mistake of the other side must not keep an alert for days.
@@ -198,7 +264,11 @@ mod tests {
             ("-1", None),
             ("", None),
         ] {
-            assert_eq!(retry_after(asked, now).map(|wait| wait.as_secs()), seconds, "{asked}");
+            assert_eq!(
+                retry_after(asked, now).map(|wait| wait.as_secs()),
+                seconds,
+                "{asked}"
+            );
         }
     }
 }

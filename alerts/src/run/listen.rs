@@ -39,7 +39,9 @@ pub async fn listen(ask: Ask, exporter: Exporter, handle: Handle) {
     let mut pause = RETRY_FIRST;
     loop {
         let name = exporter.url.clone();
-        let Ok(after) = handle.read(move |engine, _| engine.read_until(&name)).await else { return };
+        let Ok(after) = handle.read(move |engine, _| engine.read_until(&name)).await else {
+            return;
+        };
         match connection(&ask, &exporter, after, &handle).await {
             Ok(()) => pause = RETRY_FIRST,
             Err(ListenError::Stopped(_)) => return,
@@ -69,23 +71,34 @@ enum ListenError {
     Stopped(#[from] Stopped),
 }
 
-async fn connection(ask: &Ask, exporter: &Exporter, after: Option<u64>, handle: &Handle) -> Result<(), ListenError> {
+async fn connection(
+    ask: &Ask,
+    exporter: &Exporter,
+    after: Option<u64>,
+    handle: &Handle,
+) -> Result<(), ListenError> {
     let request = ask().await.map_err(ListenError::Request)?;
     let mut request = request.header("Accept", "text/event-stream");
     if let Some(id) = after {
         request = request.header("Last-Event-ID", id.to_string());
     }
-    let response = tokio::time::timeout(SILENCE_MAX, request.send()).await.map_err(|_| ListenError::Silent)??;
+    let response = tokio::time::timeout(SILENCE_MAX, request.send())
+        .await
+        .map_err(|_| ListenError::Silent)??;
     let response = match response.status() {
         StatusCode::OK if is_event_stream(response.headers()) => response,
         // A password that is wrong today may be right when it was renewed.
-        status if status.is_server_error() || matches!(status.as_u16(), 401 | 403) => response.error_for_status()?,
+        status if status.is_server_error() || matches!(status.as_u16(), 401 | 403) => {
+            response.error_for_status()?
+        }
         status => return Err(ListenError::Without(status)),
     };
     let mut stream = response.bytes_stream();
     let mut lines = Lines::default();
     loop {
-        let chunk = tokio::time::timeout(SILENCE_MAX, stream.next()).await.map_err(|_| ListenError::Silent)?;
+        let chunk = tokio::time::timeout(SILENCE_MAX, stream.next())
+            .await
+            .map_err(|_| ListenError::Silent)?;
         let Some(chunk) = chunk else { return Ok(()) };
         for message in lines.push(&chunk?)? {
             take(&message, exporter, handle).await?;
@@ -95,20 +108,29 @@ async fn connection(ask: &Ask, exporter: &Exporter, after: Option<u64>, handle: 
 
 /// Some servers answer every path with the same page: reading that again and again would tell nothing.
 fn is_event_stream(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
 async fn take(message: &Message, exporter: &Exporter, handle: &Handle) -> Result<(), Stopped> {
     if message.kind == "gap" {
-        tracing::error!(url = exporter.url, data = message.data, "events were lost: the exporter no longer keeps them");
+        tracing::error!(
+            url = exporter.url,
+            data = message.data,
+            "events were lost: the exporter no longer keeps them"
+        );
         return Ok(());
     }
     if message.kind == "begin"
         && let Ok(Place { after }) = serde_json::from_str(&message.data)
     {
         let name = exporter.url.clone();
-        return match handle.change(move |engine, _| ((), engine.begins_reading(&name, after))).await {
+        return match handle
+            .change(move |engine, _| ((), engine.begins_reading(&name, after)))
+            .await
+        {
             Err(ChangeError::Stopped(stopped)) => Err(stopped),
             // It is stored with the next commit that works, as everything is.
             Ok(()) | Err(ChangeError::Store(_)) => Ok(()),
@@ -117,7 +139,10 @@ async fn take(message: &Message, exporter: &Exporter, handle: &Handle) -> Result
     match serde_json::from_str::<Event>(&message.data) {
         Ok(mut event) => {
             // Nothing that an event says can make it look like another node's.
-            exporter.labels.iter().for_each(|(name, value)| event.labels.set(name, value));
+            exporter
+                .labels
+                .iter()
+                .for_each(|(name, value)| event.labels.set(name, value));
             handle.event(&exporter.url, event)
         }
         Err(error) => {
@@ -189,30 +214,50 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TEXT: &str =
-        ": hello\n\nid: 7\ndata: {\"a\":1}\n\nevent: gap\r\ndata: {\"after\":3}\r\n\r\ndata: one\ndata: two\n\n";
+    const TEXT: &str = ": hello\n\nid: 7\ndata: {\"a\":1}\n\nevent: gap\r\ndata: {\"after\":3}\r\n\r\ndata: one\ndata: two\n\n";
 
     fn messages(pieces: &[&[u8]]) -> Vec<(String, String)> {
         let mut lines = Lines::default();
-        let all = pieces.iter().flat_map(|piece| lines.push(piece).unwrap()).collect::<Vec<_>>();
-        all.into_iter().map(|message| (message.kind, message.data)).collect()
+        let all = pieces
+            .iter()
+            .flat_map(|piece| lines.push(piece).unwrap())
+            .collect::<Vec<_>>();
+        all.into_iter()
+            .map(|message| (message.kind, message.data))
+            .collect()
     }
 
     #[test]
     fn a_page_is_no_stream_of_events() {
-        let of = |kind: &'static str| [(CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect::<HeaderMap>();
-        assert!(is_event_stream(&of("text/event-stream")) && is_event_stream(&of("text/event-stream; charset=utf-8")));
-        assert!(!is_event_stream(&of("text/plain; version=0.0.4")) && !is_event_stream(&HeaderMap::new()));
+        let of = |kind: &'static str| {
+            [(CONTENT_TYPE, kind.parse().unwrap())]
+                .into_iter()
+                .collect::<HeaderMap>()
+        };
+        assert!(
+            is_event_stream(&of("text/event-stream"))
+                && is_event_stream(&of("text/event-stream; charset=utf-8"))
+        );
+        assert!(
+            !is_event_stream(&of("text/plain; version=0.0.4"))
+                && !is_event_stream(&HeaderMap::new())
+        );
     }
 
     #[test]
     fn messages_of_the_protocol() {
         let text = |text: &str| text.to_owned();
-        let expected =
-            [(text(""), text("{\"a\":1}")), (text("gap"), text("{\"after\":3}")), (text(""), text("one\ntwo"))];
+        let expected = [
+            (text(""), text("{\"a\":1}")),
+            (text("gap"), text("{\"after\":3}")),
+            (text(""), text("one\ntwo")),
+        ];
         assert_eq!(messages(&[TEXT.as_bytes()]), expected);
         let mut lines = Lines::default();
-        assert!(lines.push(&vec![b'x'; LINE_MAX + 1]).is_err(), "what never ends is given up");
+        assert!(
+            lines.push(&vec![b'x'; LINE_MAX + 1]).is_err(),
+            "what never ends is given up"
+        );
     }
 
     proptest! {

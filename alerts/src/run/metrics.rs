@@ -49,19 +49,59 @@ impl AlertMetrics {
         let all = Self::default();
         let alerts = registry.sub_registry_with_prefix("takt_alerts");
         alerts.register("events", "Events read from exporters", all.events.clone());
-        alerts.register("event_lag_seconds", "Time from the last event to its being read", all.event_lag.clone());
-        alerts.register("commit_failures", "Commits of alert state that failed", all.commit_failures.clone());
-        alerts.register("heartbeat_failures", "Heartbeats that did not arrive", all.heartbeat_failures.clone());
-        alerts.register("group_evaluations", "Evaluations of rule groups", all.evaluations.clone());
-        alerts.register("rule_failures", "Evaluations of rules that gave an error", all.failures.clone());
-        alerts.register("evaluations_missed", "Evaluations that were due and not made", all.missed.clone());
-        alerts.register("samples_unwritten", "Samples of rules that could not be stored", all.unwritten.clone());
-        alerts.register("evaluation_seconds", "How long the last evaluation took", all.duration.clone());
+        alerts.register(
+            "event_lag_seconds",
+            "Time from the last event to its being read",
+            all.event_lag.clone(),
+        );
+        alerts.register(
+            "commit_failures",
+            "Commits of alert state that failed",
+            all.commit_failures.clone(),
+        );
+        alerts.register(
+            "heartbeat_failures",
+            "Heartbeats that did not arrive",
+            all.heartbeat_failures.clone(),
+        );
+        alerts.register(
+            "group_evaluations",
+            "Evaluations of rule groups",
+            all.evaluations.clone(),
+        );
+        alerts.register(
+            "rule_failures",
+            "Evaluations of rules that gave an error",
+            all.failures.clone(),
+        );
+        alerts.register(
+            "evaluations_missed",
+            "Evaluations that were due and not made",
+            all.missed.clone(),
+        );
+        alerts.register(
+            "samples_unwritten",
+            "Samples of rules that could not be stored",
+            all.unwritten.clone(),
+        );
+        alerts.register(
+            "evaluation_seconds",
+            "How long the last evaluation took",
+            all.duration.clone(),
+        );
         alerts.register("active", "Alerts that routing knows", all.firing.clone());
         let told = registry.sub_registry_with_prefix("takt_notifications");
-        told.register("attempts", "Attempts to deliver a message, by channel and outcome", all.notifications.clone());
+        told.register(
+            "attempts",
+            "Attempts to deliver a message, by channel and outcome",
+            all.notifications.clone(),
+        );
         told.register("queued", "Messages that wait", all.queued.clone());
-        told.register("oldest_seconds", "Age of the oldest message that waits", all.oldest.clone());
+        told.register(
+            "oldest_seconds",
+            "Age of the oldest message that waits",
+            all.oldest.clone(),
+        );
         all
     }
 
@@ -72,7 +112,12 @@ impl AlertMetrics {
             Outcome::GiveUp { .. } => "give_up",
             Outcome::Nobody { .. } => "nobody",
         };
-        self.notifications.get_or_create(&Delivery { channel: row.channel.clone(), outcome }).inc();
+        self.notifications
+            .get_or_create(&Delivery {
+                channel: row.channel.clone(),
+                outcome,
+            })
+            .inc();
     }
 
     pub(super) fn evaluated(&self, report: &Report, took: Duration) {
@@ -86,11 +131,14 @@ impl AlertMetrics {
     }
 
     pub(super) fn outbox(&self, engine: &Engine, now: Timestamp) {
-        self.firing.set(engine.router().alerts().iter().len() as i64);
+        self.firing
+            .set(engine.router().alerts().iter().len() as i64);
         self.queued.clear();
         self.oldest.clear();
         for row in engine.outbox().iter() {
-            let channel = Channel { channel: row.channel.clone() };
+            let channel = Channel {
+                channel: row.channel.clone(),
+            };
             self.queued.get_or_create(&channel).inc();
             let age = (now.0 - row.created_at.0) as f64 / 1000.0;
             let oldest = self.oldest.get_or_create(&channel);

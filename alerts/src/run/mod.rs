@@ -100,7 +100,11 @@ enum Work {
     Read(Look),
     Change(Change),
     Event(String, Event),
-    Answered { row: Box<Row>, outcome: Outcome, pause: Duration },
+    Answered {
+        row: Box<Row>,
+        outcome: Outcome,
+        pause: Duration,
+    },
     Channels(Arc<Channels>, Vigil),
     Stop,
 }
@@ -122,7 +126,9 @@ impl Handle {
     ) -> Result<T, Stopped> {
         let (answer, answered) = oneshot::channel();
         // Who asked may have gone away; that is no concern of the engine's.
-        let work = Work::Read(Box::new(move |engine, now| drop(answer.send(look(engine, now)))));
+        let work = Work::Read(Box::new(move |engine, now| {
+            drop(answer.send(look(engine, now)))
+        }));
         self.work.send(work).map_err(|_| Stopped)?;
         answered.await.map_err(|_| Stopped)
     }
@@ -138,11 +144,15 @@ impl Handle {
         let (answer, answered) = oneshot::channel();
         let work = Work::Change(Box::new(move |engine, now| {
             let (result, batch) = change(engine, now);
-            let done: Done = Box::new(move |committed| drop(answer.send(committed.map(|()| result))));
+            let done: Done =
+                Box::new(move |committed| drop(answer.send(committed.map(|()| result))));
             (batch, done)
         }));
         self.work.send(work).map_err(|_| Stopped)?;
-        answered.await.map_err(|_| Stopped)?.map_err(ChangeError::Store)
+        answered
+            .await
+            .map_err(|_| Stopped)?
+            .map_err(ChangeError::Store)
     }
 
     /// Something happened on the node behind `exporter`.
@@ -150,7 +160,9 @@ impl Handle {
     /// # Errors
     /// When the engine is gone.
     pub fn event(&self, exporter: &str, event: Event) -> Result<(), Stopped> {
-        self.work.send(Work::Event(exporter.to_owned(), event)).map_err(|_| Stopped)
+        self.work
+            .send(Work::Event(exporter.to_owned(), event))
+            .map_err(|_| Stopped)
     }
 
     /// Messages go out by these channels from now on, and this address is asked.
@@ -158,7 +170,9 @@ impl Handle {
     /// # Errors
     /// When the engine is gone.
     pub fn use_channels(&self, channels: Channels, vigil: Vigil) -> Result<(), Stopped> {
-        self.work.send(Work::Channels(Arc::new(channels), vigil)).map_err(|_| Stopped)
+        self.work
+            .send(Work::Channels(Arc::new(channels), vigil))
+            .map_err(|_| Stopped)
     }
 }
 
@@ -201,9 +215,15 @@ impl Alerting {
             commit_at: now,
             stop_by: None,
         };
-        let thread = std::thread::Builder::new().name("takt-alerts".to_owned()).spawn(move || runner.run());
-        let thread = thread.map_err(|error| StoreError(format!("cannot start a thread: {error}")))?;
-        Ok(Self { handle: Handle { work }, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("takt-alerts".to_owned())
+            .spawn(move || runner.run());
+        let thread =
+            thread.map_err(|error| StoreError(format!("cannot start a thread: {error}")))?;
+        Ok(Self {
+            handle: Handle { work },
+            thread: Some(thread),
+        })
     }
 
     /// A way to give it work.
@@ -261,8 +281,16 @@ impl<O: Outside> Runner<O> {
             };
             work.extend(self.waiting.try_iter().take(TURN_MAX));
             self.turn(work);
-            let is_sending = || self.engine.outbox().iter().any(|row| row.state == RowState::Sending);
-            if self.stop_by.is_some_and(|by| clock() >= by || !is_sending()) {
+            let is_sending = || {
+                self.engine
+                    .outbox()
+                    .iter()
+                    .any(|row| row.state == RowState::Sending)
+            };
+            if self
+                .stop_by
+                .is_some_and(|by| clock() >= by || !is_sending())
+            {
                 return;
             }
         }
@@ -270,9 +298,21 @@ impl<O: Outside> Runner<O> {
 
     /// How long nothing has to be done if no work comes. Rules wait for the tick.
     fn until_due(&self, now: Timestamp) -> Duration {
-        let told = self.engine.router().next_due().into_iter().chain(self.engine.outbox().next_due());
-        let due = told.chain([self.tick_at, self.note_at]).min().unwrap_or(now);
-        let due = if self.unsaved.is_empty() { due } else { due.max(self.commit_at) };
+        let told = self
+            .engine
+            .router()
+            .next_due()
+            .into_iter()
+            .chain(self.engine.outbox().next_due());
+        let due = told
+            .chain([self.tick_at, self.note_at])
+            .min()
+            .unwrap_or(now);
+        let due = if self.unsaved.is_empty() {
+            due
+        } else {
+            due.max(self.commit_at)
+        };
         Duration::from_millis(u64::try_from(due.0 - now.0).unwrap_or(0)).min(TICK)
     }
 
@@ -289,8 +329,14 @@ impl<O: Outside> Runner<O> {
                     batch = batch.then(changed);
                     done.push(answer);
                 }
-                Work::Event(exporter, event) => batch = batch.then(self.event(&exporter, event, now)),
-                Work::Answered { row, outcome, pause } => batch = batch.then(self.answered(&row, &outcome, pause, now)),
+                Work::Event(exporter, event) => {
+                    batch = batch.then(self.event(&exporter, event, now))
+                }
+                Work::Answered {
+                    row,
+                    outcome,
+                    pause,
+                } => batch = batch.then(self.answered(&row, &outcome, pause, now)),
                 Work::Channels(channels, vigil) => {
                     self.deliver.channels = channels;
                     self.watch.vigil = vigil;
@@ -312,7 +358,9 @@ impl<O: Outside> Runner<O> {
 
     fn event(&mut self, exporter: &str, mut event: Event, now: Timestamp) -> Batch {
         self.metrics.events.inc();
-        self.metrics.event_lag.set((now.0 - event.at.0) as f64 / 1000.0);
+        self.metrics
+            .event_lag
+            .set((now.0 - event.at.0) as f64 / 1000.0);
         for (name, value) in self.outside.describe(&event).iter() {
             if event.labels.get(name).is_none() {
                 event.labels.set(name, value);
@@ -323,7 +371,9 @@ impl<O: Outside> Runner<O> {
 
     fn answered(&mut self, row: &Row, outcome: &Outcome, pause: Duration, now: Timestamp) -> Batch {
         let channels = &self.deliver.channels;
-        let batch = self.engine.answered(row.id, outcome, &|failed| channels.other(failed), now);
+        let batch = self
+            .engine
+            .answered(row.id, outcome, &|failed| channels.other(failed), now);
         if !pause.is_zero() {
             self.engine.pace(&row.channel, pause, now);
         }
@@ -337,7 +387,9 @@ impl<O: Outside> Runner<O> {
         self.follow_maintenance(now);
         let begun = Instant::now();
         let outside = &self.outside;
-        let (mut batch, report) = self.engine.evaluate(outside, outside, &|at| outside.exporters_down(at), now);
+        let (mut batch, report) =
+            self.engine
+                .evaluate(outside, outside, &|at| outside.exporters_down(at), now);
         self.metrics.evaluated(&report, begun.elapsed());
         for (rule, error) in &report.failures {
             tracing::warn!(%rule, %error, "a rule cannot be evaluated");

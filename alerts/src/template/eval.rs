@@ -20,7 +20,13 @@ pub(super) fn run<'a>(
     dot: &Value<'a>,
     variables: Vec<(&'a str, Value<'a>)>,
 ) -> Result<String, TemplateError> {
-    let mut machine = Machine { world, defines, variables, out: String::new(), calls: 0 };
+    let mut machine = Machine {
+        world,
+        defines,
+        variables,
+        out: String::new(),
+        calls: 0,
+    };
     machine.run(body, dot)?;
     Ok(machine.out)
 }
@@ -64,18 +70,29 @@ impl<'a> Machine<'_, 'a> {
                     }
                     machine.run(otherwise, dot)
                 })?,
-                Part::With { pipeline, body, otherwise } => self.scoped(|machine| {
+                Part::With {
+                    pipeline,
+                    body,
+                    otherwise,
+                } => self.scoped(|machine| {
                     let value = machine.pipeline(pipeline, dot)?;
                     match value.is_true() {
                         true => machine.run(body, &value),
                         false => machine.run(otherwise, dot),
                     }
                 })?,
-                Part::Range { key, pipeline, body, otherwise } => {
-                    self.scoped(|machine| machine.range(key.as_deref(), pipeline, body, otherwise, dot))?
-                }
+                Part::Range {
+                    key,
+                    pipeline,
+                    body,
+                    otherwise,
+                } => self.scoped(|machine| {
+                    machine.range(key.as_deref(), pipeline, body, otherwise, dot)
+                })?,
                 Part::Call { name, pipeline } => {
-                    let dot = pipeline.as_ref().map_or(Ok(Value::Nil), |pipeline| self.pipeline(pipeline, dot))?;
+                    let dot = pipeline
+                        .as_ref()
+                        .map_or(Ok(Value::Nil), |pipeline| self.pipeline(pipeline, dot))?;
                     self.call(name, &dot)?
                 }
                 Part::Break => Flow::Break,
@@ -148,20 +165,34 @@ impl<'a> Machine<'_, 'a> {
         result
     }
 
-    fn pipeline(&mut self, pipeline: &'a Pipeline, dot: &Value<'a>) -> Result<Value<'a>, TemplateError> {
+    fn pipeline(
+        &mut self,
+        pipeline: &'a Pipeline,
+        dot: &Value<'a>,
+    ) -> Result<Value<'a>, TemplateError> {
         let value = self.commands(&pipeline.commands, dot)?;
         match &pipeline.target {
             Some(target) if target.declares => self.variables.push((&target.name, value.clone())),
             Some(target) => {
-                let known = self.variables.iter_mut().rev().find(|(name, _)| *name == target.name);
-                known.ok_or_else(|| TemplateError(format!("no variable `{}`", target.name)))?.1 = value.clone();
+                let known = self
+                    .variables
+                    .iter_mut()
+                    .rev()
+                    .find(|(name, _)| *name == target.name);
+                known
+                    .ok_or_else(|| TemplateError(format!("no variable `{}`", target.name)))?
+                    .1 = value.clone();
             }
             None => {}
         }
         Ok(value)
     }
 
-    fn commands(&mut self, commands: &'a [Command], dot: &Value<'a>) -> Result<Value<'a>, TemplateError> {
+    fn commands(
+        &mut self,
+        commands: &'a [Command],
+        dot: &Value<'a>,
+    ) -> Result<Value<'a>, TemplateError> {
         let mut piped = None;
         for command in commands {
             piped = Some(self.command(command, piped, dot)?);
@@ -175,7 +206,10 @@ impl<'a> Machine<'_, 'a> {
         piped: Option<Value<'a>>,
         dot: &Value<'a>,
     ) -> Result<Value<'a>, TemplateError> {
-        let (first, rest) = command.operands.split_first().ok_or_else(|| TemplateError("nothing to do".to_owned()))?;
+        let (first, rest) = command
+            .operands
+            .split_first()
+            .ok_or_else(|| TemplateError("nothing to do".to_owned()))?;
         let is_alone = rest.is_empty() && piped.is_none();
         match (&first.base, first.fields.split_last()) {
             (Base::Function(function), _) => {
@@ -221,7 +255,9 @@ impl<'a> Machine<'_, 'a> {
     ) -> Result<Value<'a>, TemplateError> {
         // `and` and `or` look no further than they have to, as in Go.
         if let Some(wanted) = function.stops_at() {
-            let mut last = Err(TemplateError(format!("`{function:?}` takes at least one argument")));
+            let mut last = Err(TemplateError(format!(
+                "`{function:?}` takes at least one argument"
+            )));
             for operand in operands {
                 let value = self.operand(operand, dot)?;
                 if value.is_true() == wanted {
@@ -233,7 +269,9 @@ impl<'a> Machine<'_, 'a> {
         }
         let arguments = self.arguments(operands, piped, dot)?;
         if function.is(functions::TMPL) {
-            let [Value::Text(name), dot] = &arguments[..] else { return fail("`tmpl` takes a name and a value") };
+            let [Value::Text(name), dot] = &arguments[..] else {
+                return fail("`tmpl` takes a name and a value");
+            };
             let before = std::mem::take(&mut self.out);
             let result = self.call(name, dot);
             let said = std::mem::replace(&mut self.out, before);
@@ -242,7 +280,11 @@ impl<'a> Machine<'_, 'a> {
         function.call(arguments, self.world)
     }
 
-    fn operand(&mut self, operand: &'a Operand, dot: &Value<'a>) -> Result<Value<'a>, TemplateError> {
+    fn operand(
+        &mut self,
+        operand: &'a Operand,
+        dot: &Value<'a>,
+    ) -> Result<Value<'a>, TemplateError> {
         let base = self.base(operand, dot)?;
         members::walk(base, &operand.fields)
     }
@@ -252,7 +294,9 @@ impl<'a> Machine<'_, 'a> {
             Base::Dot => dot.clone(),
             Base::Variable(name) => {
                 let known = self.variables.iter().rev().find(|(known, _)| known == name);
-                known.map(|(_, value)| value.clone()).ok_or_else(|| TemplateError(format!("no variable `{name}`")))?
+                known
+                    .map(|(_, value)| value.clone())
+                    .ok_or_else(|| TemplateError(format!("no variable `{name}`")))?
             }
             Base::Text(text) => Value::Text(Cow::Borrowed(text)),
             Base::Int(int) => Value::Int(*int),

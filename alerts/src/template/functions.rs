@@ -72,28 +72,56 @@ const GO: &[Function] = &[
     function("or", 1, ANY, |args, _| Ok(first_or_last(args, true))),
     function("not", 1, 1, |args, _| Ok(Value::Bool(!args[0].is_true()))),
     function("len", 1, 1, |args, _| len(&args[0])),
-    function("index", 1, ANY, |args, _| args[1..].iter().try_fold(args[0].clone(), |value, key| index(&value, key))),
+    function("index", 1, ANY, |args, _| {
+        args[1..]
+            .iter()
+            .try_fold(args[0].clone(), |value, key| index(&value, key))
+    }),
     function("slice", 1, 3, |args, _| slice(&args[0], &args[1..])),
     function("eq", 2, ANY, |args, _| equal_to_any(args)),
-    function("ne", 2, 2, |args, _| equal_to_any(args).map(|value| Value::Bool(!value.is_true()))),
+    function("ne", 2, 2, |args, _| {
+        equal_to_any(args).map(|value| Value::Bool(!value.is_true()))
+    }),
     function("lt", 2, 2, |args, _| ordered(args, Ordering::is_lt)),
     function("le", 2, 2, |args, _| ordered(args, Ordering::is_le)),
     function("gt", 2, 2, |args, _| ordered(args, Ordering::is_gt)),
     function("ge", 2, 2, |args, _| ordered(args, Ordering::is_ge)),
     function("print", 0, ANY, |args, _| Ok(Value::text(print(args)))),
-    function("println", 0, ANY, |args, _| Ok(Value::text(print_line(args)))),
-    function("printf", 1, ANY, |args, _| Ok(Value::text(print_format(&args[0].print(), &args[1..])))),
-    function("html", 1, 1, |args, _| Ok(Value::text(escape_html(&args[0].print())))),
-    function("urlquery", 1, 1, |args, _| Ok(Value::text(escape_query(&args[0].print())))),
+    function("println", 0, ANY, |args, _| {
+        Ok(Value::text(print_line(args)))
+    }),
+    function("printf", 1, ANY, |args, _| {
+        Ok(Value::text(print_format(&args[0].print(), &args[1..])))
+    }),
+    function("html", 1, 1, |args, _| {
+        Ok(Value::text(escape_html(&args[0].print())))
+    }),
+    function("urlquery", 1, 1, |args, _| {
+        Ok(Value::text(escape_query(&args[0].print())))
+    }),
     // Both of Prometheus and Alertmanager.
-    function("humanizeDuration", 1, 1, |args, _| number(&args[0]).map(|v| Value::text(humanize_duration(v)))),
-    function("title", 1, 1, |args, _| Ok(Value::text(title(&args[0].print())))),
-    function("toUpper", 1, 1, |args, _| Ok(Value::text(args[0].print().to_uppercase()))),
-    function("toLower", 1, 1, |args, _| Ok(Value::text(args[0].print().to_lowercase()))),
-    function("match", 2, 2, |args, _| Ok(Value::Bool(regex(&args[0])?.is_match(&args[1].print())))),
+    function("humanizeDuration", 1, 1, |args, _| {
+        number(&args[0]).map(|v| Value::text(humanize_duration(v)))
+    }),
+    function("title", 1, 1, |args, _| {
+        Ok(Value::text(title(&args[0].print())))
+    }),
+    function("toUpper", 1, 1, |args, _| {
+        Ok(Value::text(args[0].print().to_uppercase()))
+    }),
+    function("toLower", 1, 1, |args, _| {
+        Ok(Value::text(args[0].print().to_lowercase()))
+    }),
+    function("match", 2, 2, |args, _| {
+        Ok(Value::Bool(regex(&args[0])?.is_match(&args[1].print())))
+    }),
     function("reReplaceAll", 3, 3, |args, _| {
         let replacement = args[1].print();
-        Ok(Value::text(regex(&args[0])?.replace_all(&args[2].print(), &*replacement).into_owned()))
+        Ok(Value::text(
+            regex(&args[0])?
+                .replace_all(&args[2].print(), &*replacement)
+                .into_owned(),
+        ))
     }),
     function("safeHtml", 1, 1, |args, _| Ok(args[0].clone())),
 ];
@@ -106,83 +134,142 @@ const RULES: &[Function] = &[
         Value::List(_) => fail("first() called on vector with no elements"),
         other => fail(format!("`first` needs a list, not {}", other.name())),
     }),
-    function("label", 2, 2, |args, _| members::member(&of_sample(&args[1], "Labels")?, &args[0].print(), &[])),
+    function("label", 2, 2, |args, _| {
+        members::member(&of_sample(&args[1], "Labels")?, &args[0].print(), &[])
+    }),
     function("value", 1, 1, |args, _| of_sample(&args[0], "Value")),
-    function("strvalue", 1, 1, |args, _| members::member(&of_sample(&args[0], "Labels")?, "__value__", &[])),
-    function("sortByLabel", 2, 2, |args, _| sort_by_label(&args[0].print(), &args[1])),
+    function("strvalue", 1, 1, |args, _| {
+        members::member(&of_sample(&args[0], "Labels")?, "__value__", &[])
+    }),
+    function("sortByLabel", 2, 2, |args, _| {
+        sort_by_label(&args[0].print(), &args[1])
+    }),
     function("args", 0, ANY, |args, _| {
-        let named = args.iter().enumerate().map(|(at, value)| (format!("arg{at}"), value.clone()));
+        let named = args
+            .iter()
+            .enumerate()
+            .map(|(at, value)| (format!("arg{at}"), value.clone()));
         Ok(Value::Map(Rc::new(named.collect())))
     }),
     // Who runs templates calls it itself.
     function(TMPL, 2, 2, |_, _| fail("`tmpl` needs a template's name")),
-    function("now", 0, 0, |_, world| Ok(Value::Float(world.at.0 as f64 / 1000.0))),
+    function("now", 0, 0, |_, world| {
+        Ok(Value::Float(world.at.0 as f64 / 1000.0))
+    }),
     function("toTime", 1, 1, |args, _| to_time(number(&args[0])?)),
     function("toDuration", 1, 1, |args, _| {
         let duration = jiff::SignedDuration::try_from_secs_f64(number(&args[0])?);
-        duration.map(Value::Duration).map_err(|_| TemplateError(format!("{} is no duration", args[0].print())))
+        duration
+            .map(Value::Duration)
+            .map_err(|_| TemplateError(format!("{} is no duration", args[0].print())))
     }),
-    function("urlQueryEscape", 1, 1, |args, _| Ok(Value::text(escape_query(&args[0].print())))),
-    function("humanize", 1, 1, |args, _| number(&args[0]).map(|v| Value::text(humanize(v)))),
-    function("humanize1024", 1, 1, |args, _| number(&args[0]).map(|v| Value::text(humanize_1024(v)))),
+    function("urlQueryEscape", 1, 1, |args, _| {
+        Ok(Value::text(escape_query(&args[0].print())))
+    }),
+    function("humanize", 1, 1, |args, _| {
+        number(&args[0]).map(|v| Value::text(humanize(v)))
+    }),
+    function("humanize1024", 1, 1, |args, _| {
+        number(&args[0]).map(|v| Value::text(humanize_1024(v)))
+    }),
     function("humanizePercentage", 1, 1, |args, _| {
         number(&args[0]).map(|v| Value::text(format!("{}%", significant(v * 100.0, 4))))
     }),
-    function("humanizeTimestamp", 1, 1, |args, _| match number(&args[0])? {
-        seconds if seconds.is_finite() => to_time(seconds).map(|at| Value::text(at.print().into_owned())),
-        odd => Ok(Value::text(significant(odd, 4))),
+    function("humanizeTimestamp", 1, 1, |args, _| {
+        match number(&args[0])? {
+            seconds if seconds.is_finite() => {
+                to_time(seconds).map(|at| Value::text(at.print().into_owned()))
+            }
+            odd => Ok(Value::text(significant(odd, 4))),
+        }
     }),
     function("parseDuration", 1, 1, |args, _| {
         let given = args[0].print();
-        let parsed = duration::parse(&given).ok_or_else(|| TemplateError(format!("`{given}` is no duration")))?;
+        let parsed = duration::parse(&given)
+            .ok_or_else(|| TemplateError(format!("`{given}` is no duration")))?;
         Ok(Value::Float(parsed.as_secs_f64()))
     }),
-    function("stripPort", 1, 1, |args, _| Ok(Value::text(split_port(&args[0].print()).0.to_owned()))),
-    function("stripDomain", 1, 1, |args, _| Ok(Value::text(strip_domain(&args[0].print())))),
-    function("externalURL", 0, 0, |_, world| Ok(Value::Text(Cow::Borrowed(world.external_url)))),
-    function("pathPrefix", 0, 0, |_, world| Ok(Value::text(path_of(world.external_url)))),
-    function("graphLink", 1, 1, |args, _| Ok(Value::text(link(&args[0].print(), 0)))),
-    function("tableLink", 1, 1, |args, _| Ok(Value::text(link(&args[0].print(), 1)))),
+    function("stripPort", 1, 1, |args, _| {
+        Ok(Value::text(split_port(&args[0].print()).0.to_owned()))
+    }),
+    function("stripDomain", 1, 1, |args, _| {
+        Ok(Value::text(strip_domain(&args[0].print())))
+    }),
+    function("externalURL", 0, 0, |_, world| {
+        Ok(Value::Text(Cow::Borrowed(world.external_url)))
+    }),
+    function("pathPrefix", 0, 0, |_, world| {
+        Ok(Value::text(path_of(world.external_url)))
+    }),
+    function("graphLink", 1, 1, |args, _| {
+        Ok(Value::text(link(&args[0].print(), 0)))
+    }),
+    function("tableLink", 1, 1, |args, _| {
+        Ok(Value::text(link(&args[0].print(), 1)))
+    }),
 ];
 
 /// Those of Alertmanager's messages.
 const MESSAGES: &[Function] = &[
-    function("trimSpace", 1, 1, |args, _| Ok(Value::text(args[0].print().trim().to_owned()))),
+    function("trimSpace", 1, 1, |args, _| {
+        Ok(Value::text(args[0].print().trim().to_owned()))
+    }),
     function("join", 2, 2, |args, _| {
-        let Value::List(items) = &args[1] else { return fail(format!("`join` needs a list, not {}", args[1].name())) };
+        let Value::List(items) = &args[1] else {
+            return fail(format!("`join` needs a list, not {}", args[1].name()));
+        };
         let words: Vec<_> = items.iter().map(Value::print).collect();
         Ok(Value::text(words.join(&args[0].print())))
     }),
-    function("stringSlice", 0, ANY, |args, _| Ok(Value::list(args.to_vec()))),
+    function("stringSlice", 0, ANY, |args, _| {
+        Ok(Value::list(args.to_vec()))
+    }),
     function("list", 0, ANY, |args, _| Ok(Value::list(args.to_vec()))),
     function("append", 1, ANY, |args, _| {
         let items = args[0].items()?.into_iter().map(|(_, item)| item);
-        Ok(Value::list(items.chain(args[1..].iter().cloned()).collect()))
+        Ok(Value::list(
+            items.chain(args[1..].iter().cloned()).collect(),
+        ))
     }),
     function("dict", 0, ANY, |args, _| match args.len() % 2 {
         0 => {
-            let pairs = args.chunks(2).map(|pair| (pair[0].print().into_owned(), pair[1].clone()));
+            let pairs = args
+                .chunks(2)
+                .map(|pair| (pair[0].print().into_owned(), pair[1].clone()));
             Ok(Value::Map(Rc::new(pairs.collect())))
         }
         _ => fail("`dict` takes names and values in turn"),
     }),
     function("safeUrl", 1, 1, |args, _| Ok(args[0].clone())),
-    function("urlUnescape", 1, 1, |args, _| Ok(Value::text(unescape_query(&args[0].print())))),
-    function("toJson", 1, 1, |args, _| Ok(Value::text(args[0].json().to_string()))),
-    function("date", 2, 2, |args, _| members::member(&args[1], "Format", &args[..1])),
+    function("urlUnescape", 1, 1, |args, _| {
+        Ok(Value::text(unescape_query(&args[0].print())))
+    }),
+    function("toJson", 1, 1, |args, _| {
+        Ok(Value::text(args[0].json().to_string()))
+    }),
+    function("date", 2, 2, |args, _| {
+        members::member(&args[1], "Format", &args[..1])
+    }),
     function("tz", 2, 2, |args, _| match &args[1] {
         Value::Time(at) => {
             let zone = jiff::tz::TimeZone::get(&args[0].print());
-            let zone = zone.map_err(|_| TemplateError(format!("`{}` is no time zone", args[0].print())))?;
+            let zone =
+                zone.map_err(|_| TemplateError(format!("`{}` is no time zone", args[0].print())))?;
             Ok(Value::Time(at.with_time_zone(zone)))
         }
         other => fail(format!("`tz` needs a time, not {}", other.name())),
     }),
-    function("since", 1, 1, |args, world| members::member(&Value::time(world.at)?, "Sub", args)),
+    function("since", 1, 1, |args, world| {
+        members::member(&Value::time(world.at)?, "Sub", args)
+    }),
 ];
 
 const fn function(name: &'static str, least: usize, most: usize, body: Body) -> Function {
-    Function { name, takes: (least, most), body }
+    Function {
+        name,
+        takes: (least, most),
+        body,
+    }
 }
 
 pub(super) fn by_name(name: &str, dialect: Dialect) -> Result<Function, TemplateError> {
@@ -192,7 +279,10 @@ pub(super) fn by_name(name: &str, dialect: Dialect) -> Result<Function, Template
     }
     let near = all().map(|function| function.name);
     let near = near.min_by_key(|known| strsim::osa_distance(name, known));
-    fail(format!("no function `{name}`; did you mean `{}`?", near.unwrap_or_default()))
+    fail(format!(
+        "no function `{name}`; did you mean `{}`?",
+        near.unwrap_or_default()
+    ))
 }
 
 impl Function {
@@ -202,15 +292,19 @@ impl Function {
 
     /// The truth at which a function that looks at one argument after the other stops.
     pub(super) fn stops_at(&self) -> Option<bool> {
-        [("and", false), ("or", true)].into_iter().find(|(name, _)| self.is(name)).map(|(_, stop)| stop)
+        [("and", false), ("or", true)]
+            .into_iter()
+            .find(|(name, _)| self.is(name))
+            .map(|(_, stop)| stop)
     }
 
     pub(super) fn call<'a>(&self, arguments: Arguments<'a>, world: &World<'a>) -> Outcome<'a> {
         let (least, most) = self.takes;
         match arguments.len() {
-            count if count < least || count > most => {
-                fail(format!("`{}` takes {least} argument(s), not {count}", self.name))
-            }
+            count if count < least || count > most => fail(format!(
+                "`{}` takes {least} argument(s), not {count}",
+                self.name
+            )),
             _ => (self.body)(&arguments, world),
         }
     }
@@ -245,26 +339,37 @@ fn index<'a>(value: &Value<'a>, key: &Value<'a>) -> Outcome<'a> {
         }
         (Value::List(items), Value::Int(at)) => {
             let item = usize::try_from(*at).ok().and_then(|at| items.get(at));
-            item.cloned().ok_or_else(|| TemplateError(format!("index out of range: {at}")))
+            item.cloned()
+                .ok_or_else(|| TemplateError(format!("index out of range: {at}")))
         }
-        (value, key) => fail(format!("{} cannot be indexed by {}", value.name(), key.name())),
+        (value, key) => fail(format!(
+            "{} cannot be indexed by {}",
+            value.name(),
+            key.name()
+        )),
     }
 }
 
 fn slice<'a>(value: &Value<'a>, bounds: &[Value<'a>]) -> Outcome<'a> {
     let bound = |at: usize, default: usize| match bounds.get(at) {
         None => Ok(default),
-        Some(Value::Int(bound)) => usize::try_from(*bound).map_err(|_| TemplateError("a negative bound".to_owned())),
+        Some(Value::Int(bound)) => {
+            usize::try_from(*bound).map_err(|_| TemplateError("a negative bound".to_owned()))
+        }
         Some(other) => fail(format!("{} is no bound", other.name())),
     };
     let outside = || TemplateError("index out of range".to_owned());
     match value {
         Value::Text(text) => {
-            let part = text.get(bound(0, 0)?..bound(1, text.len())?).ok_or_else(outside)?;
+            let part = text
+                .get(bound(0, 0)?..bound(1, text.len())?)
+                .ok_or_else(outside)?;
             Ok(Value::text(part.to_owned()))
         }
         Value::List(items) => {
-            let part = items.get(bound(0, 0)?..bound(1, items.len())?).ok_or_else(outside)?;
+            let part = items
+                .get(bound(0, 0)?..bound(1, items.len())?)
+                .ok_or_else(outside)?;
             Ok(Value::list(part.to_vec()))
         }
         other => fail(format!("{} cannot be cut", other.name())),
@@ -273,12 +378,20 @@ fn slice<'a>(value: &Value<'a>, bounds: &[Value<'a>]) -> Outcome<'a> {
 
 /// The series that an expression gives now, as samples with `Labels` and `Value`.
 fn query<'a>(expr: &str, world: &World<'a>) -> Outcome<'a> {
-    let database = world
-        .query
-        .ok_or_else(|| TemplateError("function `query` asks the database; there is none here".to_owned()))?;
-    let result = database.instant(expr, world.at).map_err(|error| TemplateError(format!("query {expr:?}: {error}")))?;
+    let database = world.query.ok_or_else(|| {
+        TemplateError("function `query` asks the database; there is none here".to_owned())
+    })?;
+    let result = database
+        .instant(expr, world.at)
+        .map_err(|error| TemplateError(format!("query {expr:?}: {error}")))?;
     let sample = |(labels, value)| {
-        Value::fields("a sample", vec![("Labels", Value::Labels(Cow::Owned(labels))), ("Value", Value::Float(value))])
+        Value::fields(
+            "a sample",
+            vec![
+                ("Labels", Value::Labels(Cow::Owned(labels))),
+                ("Value", Value::Float(value)),
+            ],
+        )
     };
     Ok(Value::list(result.into_iter().map(sample).collect()))
 }
@@ -291,14 +404,18 @@ fn of_sample<'a>(value: &Value<'a>, field: &str) -> Outcome<'a> {
 }
 
 fn sort_by_label<'a>(name: &str, list: &Value<'a>) -> Outcome<'a> {
-    let Value::List(items) = list else { return fail(format!("`sortByLabel` needs a list, not {}", list.name())) };
+    let Value::List(items) = list else {
+        return fail(format!("`sortByLabel` needs a list, not {}", list.name()));
+    };
     let key = |item: &Value<'a>| members::member(&of_sample(item, "Labels")?, name, &[]);
     let mut keyed = Vec::with_capacity(items.len());
     for item in items.iter() {
         keyed.push((key(item)?.print().into_owned(), item.clone()));
     }
     keyed.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(Value::list(keyed.into_iter().map(|(_, item)| item).collect()))
+    Ok(Value::list(
+        keyed.into_iter().map(|(_, item)| item).collect(),
+    ))
 }
 
 fn to_time<'a>(seconds: f64) -> Outcome<'a> {
@@ -339,7 +456,9 @@ fn number(value: &Value<'_>) -> Result<f64, TemplateError> {
     match value {
         Value::Float(value) => Ok(*value),
         Value::Int(value) => Ok(*value as f64),
-        Value::Text(text) => text.parse().map_err(|_| TemplateError(format!("`{text}` is no number"))),
+        Value::Text(text) => text
+            .parse()
+            .map_err(|_| TemplateError(format!("`{text}` is no number"))),
         Value::Labels(_) | Value::Kv(_) => fail("labels are no number"),
         Value::Duration(duration) => Ok(duration.as_secs_f64()),
         other => fail(format!("{} is no number", other.name())),
@@ -406,7 +525,10 @@ fn print_format(format: &str, args: &[Value<'_>]) -> String {
     }
     out.push_str(rest);
     if let Some(extra) = args.get(used..).filter(|extra| !extra.is_empty()) {
-        let extra: Vec<_> = extra.iter().map(|value| format!("{}={}", go_type(value), value.print())).collect();
+        let extra: Vec<_> = extra
+            .iter()
+            .map(|value| format!("{}={}", go_type(value), value.print()))
+            .collect();
         out.push_str(&format!("%!(EXTRA {})", extra.join(", ")));
     }
     out
@@ -425,7 +547,10 @@ fn shape(text: &str) -> (Shape, &str) {
         }
         rest = &rest[1..];
     }
-    let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = |text: &str| {
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len())
+    };
     let value = |digits: &str| digits.parse().unwrap_or(0).min(WIDTH_MAX);
     let end = digits(rest);
     shape.width = value(&rest[..end]);
@@ -439,7 +564,13 @@ fn shape(text: &str) -> (Shape, &str) {
 }
 
 fn verb_text(verb: char, shape: &Shape, value: &Value<'_>) -> String {
-    let plus = |text: String, positive: bool| if shape.plus && positive { format!("+{text}") } else { text };
+    let plus = |text: String, positive: bool| {
+        if shape.plus && positive {
+            format!("+{text}")
+        } else {
+            text
+        }
+    };
     match (verb, value) {
         ('v', value) => value.print().into_owned(),
         ('s', Value::Text(text)) => match shape.precision {
@@ -465,9 +596,12 @@ fn verb_text(verb: char, shape: &Shape, value: &Value<'_>) -> String {
         ('t', Value::Bool(value)) => value.to_string(),
         ('f' | 'F', Value::Float(v)) => plus(fixed(*v, shape.precision.unwrap_or(6)), *v >= 0.0),
         ('e', Value::Float(v)) => plus(scientific(*v, shape.precision.unwrap_or(6)), *v >= 0.0),
-        ('g', Value::Float(v)) => {
-            plus(shape.precision.map_or_else(|| print_float(*v), |digits| significant(*v, digits)), *v >= 0.0)
-        }
+        ('g', Value::Float(v)) => plus(
+            shape
+                .precision
+                .map_or_else(|| print_float(*v), |digits| significant(*v, digits)),
+            *v >= 0.0,
+        ),
         (verb, value) => format!("%!{verb}({}={})", go_type(value), value.print()),
     }
 }
@@ -536,7 +670,12 @@ fn humanize_duration(value: f64) -> String {
     }
     let (sign, value) = (if value < 0.0 { "-" } else { "" }, value.abs());
     let whole = value as i64;
-    let (days, hours, minutes, seconds) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60, whole % 60);
+    let (days, hours, minutes, seconds) = (
+        whole / 86_400,
+        whole / 3_600 % 24,
+        whole / 60 % 60,
+        whole % 60,
+    );
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{sign}{}s", significant(value, 4)),
         (0, 0, _) => format!("{sign}{minutes}m {seconds}s"),
@@ -585,9 +724,10 @@ fn title(text: &str) -> String {
 fn split_port(host: &str) -> (&str, &str) {
     let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match host.rsplit_once(':') {
-        Some((name, port)) if is_port(port) && (!name.contains(':') || name.ends_with(']')) => {
-            (name.trim_matches(['[', ']']), &host[host.len() - port.len() - 1..])
-        }
+        Some((name, port)) if is_port(port) && (!name.contains(':') || name.ends_with(']')) => (
+            name.trim_matches(['[', ']']),
+            &host[host.len() - port.len() - 1..],
+        ),
         _ => (host, ""),
     }
 }
@@ -603,7 +743,11 @@ fn strip_domain(host: &str) -> String {
 fn path_of(url: &str) -> String {
     let behind = url.split_once("://").map_or(url, |(_, behind)| behind);
     let path = behind.find('/').map_or("", |at| &behind[at..]);
-    path.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/').to_owned()
+    path.split(['?', '#'])
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches('/')
+        .to_owned()
 }
 
 fn link(expression: &str, tab: u8) -> String {
@@ -628,7 +772,9 @@ fn escape_html(text: &str) -> String {
 fn unescape_query(text: &str) -> String {
     let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((byte, behind)) = rest.split_first() {
-        let hex = behind.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        let hex = behind
+            .get(..2)
+            .and_then(|hex| std::str::from_utf8(hex).ok());
         rest = behind;
         match (byte, hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
             (b'+', _) => out.push(b' '),
@@ -647,7 +793,9 @@ fn escape_query(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b' ' => out.push('+'),
-            b if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~') => out.push(char::from(b)),
+            b if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~') => {
+                out.push(char::from(b))
+            }
             b => out.push_str(&format!("%{b:02X}")),
         }
     }

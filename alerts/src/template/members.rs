@@ -9,7 +9,9 @@ type Outcome<'a> = Result<Value<'a>, TemplateError>;
 
 /// Follows names that stand behind one another.
 pub(super) fn walk<'a>(value: Value<'a>, names: &[String]) -> Outcome<'a> {
-    names.iter().try_fold(value, |value, name| member(&value, name, &[]))
+    names
+        .iter()
+        .try_fold(value, |value, name| member(&value, name, &[]))
 }
 
 /// One name behind a value, with the arguments that follow it.
@@ -25,9 +27,9 @@ pub(super) fn member<'a>(value: &Value<'a>, name: &str, arguments: &[Value<'a>])
             Some((_, value)) => Ok(value.clone()),
             None => fail(format!("no field `{name}` in {}", all.kind)),
         },
-        Value::Labels(labels) | Value::Kv(labels) => {
-            Ok(Value::Text(Cow::Owned(labels.get(name).unwrap_or_default().to_owned())))
-        }
+        Value::Labels(labels) | Value::Kv(labels) => Ok(Value::Text(Cow::Owned(
+            labels.get(name).unwrap_or_default().to_owned(),
+        ))),
         Value::Map(map) => Ok(map.get(name).cloned().unwrap_or(Value::Nil)),
         Value::Int(_) | Value::Float(_) => fail(format!("no field `{name}` in a number")),
         other => fail(format!("no field `{name}` in {}", other.name())),
@@ -46,7 +48,12 @@ fn method<'a>(value: &Value<'a>, name: &str, arguments: &[Value<'a>]) -> Option<
 
 fn of_labels<'a>(labels: &Labels, name: &str, arguments: &[Value<'a>]) -> Option<Outcome<'a>> {
     let texts = |part: fn(&(&str, &str)) -> String| {
-        Value::list(sorted(labels).iter().map(|pair| Value::text(part(pair))).collect())
+        Value::list(
+            sorted(labels)
+                .iter()
+                .map(|pair| Value::text(part(pair)))
+                .collect(),
+        )
     };
     Some(Ok(match (name, arguments) {
         ("SortedPairs", []) => Value::list(
@@ -62,7 +69,9 @@ fn of_labels<'a>(labels: &Labels, name: &str, arguments: &[Value<'a>]) -> Option
         ("Values", []) => texts(|(_, value)| (*value).to_owned()),
         ("Remove", [Value::List(names)]) => {
             let mut left = labels.clone();
-            names.iter().for_each(|name| drop(left.remove(&name.print())));
+            names
+                .iter()
+                .for_each(|name| drop(left.remove(&name.print())));
             Value::Kv(Cow::Owned(left))
         }
         _ => return None,
@@ -72,17 +81,29 @@ fn of_labels<'a>(labels: &Labels, name: &str, arguments: &[Value<'a>]) -> Option
 /// `.Alerts.Firing`, `.SortedPairs.Values`: lists of what has the field that is asked for.
 fn of_list<'a>(items: &[Value<'a>], name: &str) -> Option<Outcome<'a>> {
     let field = |item: &Value<'a>, name: &str| match item {
-        Value::Fields(all) => all.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone()),
+        Value::Fields(all) => all
+            .fields
+            .iter()
+            .find(|(field, _)| *field == name)
+            .map(|(_, value)| value.clone()),
         _ => None,
     };
     let found = match name {
         "Firing" | "Resolved" => {
             let wanted = name.to_lowercase();
-            let is = |item: &&Value<'a>| field(item, "Status").is_some_and(|status| status.print() == wanted);
+            let is = |item: &&Value<'a>| {
+                field(item, "Status").is_some_and(|status| status.print() == wanted)
+            };
             items.iter().filter(is).cloned().collect()
         }
-        "Names" => items.iter().filter_map(|item| field(item, "Name")).collect(),
-        "Values" => items.iter().filter_map(|item| field(item, "Value")).collect(),
+        "Names" => items
+            .iter()
+            .filter_map(|item| field(item, "Name"))
+            .collect(),
+        "Values" => items
+            .iter()
+            .filter_map(|item| field(item, "Value"))
+            .collect(),
         _ => return None,
     };
     Some(Ok(Value::list(found)))
@@ -109,7 +130,9 @@ fn of_time<'a>(at: &jiff::Zoned, name: &str, arguments: &[Value<'a>]) -> Option<
             Ok(at) => Value::Time(at),
             Err(error) => return Some(fail(error.to_string())),
         },
-        ("Sub", [Value::Time(other)]) => Value::Duration(at.timestamp().duration_since(other.timestamp())),
+        ("Sub", [Value::Time(other)]) => {
+            Value::Duration(at.timestamp().duration_since(other.timestamp()))
+        }
         ("Before", [Value::Time(other)]) => Value::Bool(at < other),
         ("After", [Value::Time(other)]) => Value::Bool(at > other),
         _ => return None,

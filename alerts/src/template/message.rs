@@ -11,8 +11,11 @@ use takt_model::{Labels, Timestamp};
 /// The templates that Alertmanager has ready and that people call from theirs, in our words.
 const READY: &str = include_str!("ready.tmpl");
 
-static READY_DEFINES: LazyLock<Defines> =
-    LazyLock::new(|| parse(READY, Dialect::Messages).map(|(_, defines)| defines).unwrap_or_default());
+static READY_DEFINES: LazyLock<Defines> = LazyLock::new(|| {
+    parse(READY, Dialect::Messages)
+        .map(|(_, defines)| defines)
+        .unwrap_or_default()
+});
 
 /// Templates that messages may call by name.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,11 +42,26 @@ impl MessageTemplates {
     ///
     /// # Errors
     /// Where it fails.
-    pub fn run(&self, template: &MessageTemplate, message: &Message, now: Timestamp) -> Result<String, TemplateError> {
-        let world = World { external_url: &message.external_url, query: None, at: now };
+    pub fn run(
+        &self,
+        template: &MessageTemplate,
+        message: &Message,
+        now: Timestamp,
+    ) -> Result<String, TemplateError> {
+        let world = World {
+            external_url: &message.external_url,
+            query: None,
+            at: now,
+        };
         let dot = data(message)?;
         let defines = [&template.defines, &self.0, &*READY_DEFINES];
-        eval::run(&template.body, &defines, &world, &dot, vec![("$", dot.clone())])
+        eval::run(
+            &template.body,
+            &defines,
+            &world,
+            &dot,
+            vec![("$", dot.clone())],
+        )
     }
 }
 
@@ -80,7 +98,11 @@ fn data(message: &Message) -> Result<Value<'_>, TemplateError> {
 
 fn alert(alert: &ToldAlert) -> Result<Value<'_>, TemplateError> {
     // Go's zero: an alert that fires has no end.
-    let zero = || jiff::civil::date(1, 1, 1).at(0, 0, 0, 0).to_zoned(jiff::tz::TimeZone::UTC);
+    let zero = || {
+        jiff::civil::date(1, 1, 1)
+            .at(0, 0, 0, 0)
+            .to_zoned(jiff::tz::TimeZone::UTC)
+    };
     let ends_at = match alert.ends_at {
         Some(end) => Value::time(end)?,
         None => Value::Time(zero().map_err(|error| TemplateError(error.to_string()))?),
@@ -117,6 +139,8 @@ mod tests {
     #[test]
     fn what_is_ready_can_be_read() {
         let defines = parse(READY, Dialect::Messages).unwrap().1;
-        assert!(defines.contains_key("slack.default.title") && READY_DEFINES.len() == defines.len());
+        assert!(
+            defines.contains_key("slack.default.title") && READY_DEFINES.len() == defines.len()
+        );
     }
 }

@@ -53,7 +53,10 @@ pub struct Context<'a> {
 
 impl fmt::Debug for Context<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("labels", self.labels).field("value", &self.value).finish_non_exhaustive()
+        f.debug_struct("Context")
+            .field("labels", self.labels)
+            .field("value", &self.value)
+            .finish_non_exhaustive()
     }
 }
 
@@ -76,7 +79,11 @@ impl Template {
     /// Where it is no template, or names a function or a variable that there is not.
     pub fn read(source: &str) -> Result<Self, TemplateError> {
         let (body, defines) = parse(source, Dialect::Rules)?;
-        Ok(Self { source: source.to_owned(), body, defines })
+        Ok(Self {
+            source: source.to_owned(),
+            body,
+            defines,
+        })
     }
 
     /// Tries the template on an alert without labels: finds fields that there are not and arguments of the wrong type,
@@ -87,7 +94,14 @@ impl Template {
     pub fn rehearse(&self) -> Result<(), TemplateError> {
         let nothing = Labels::new();
         let (at, query) = (Timestamp(0), None);
-        let context = Context { labels: &nothing, external_labels: &nothing, external_url: "", value: 0.0, query, at };
+        let context = Context {
+            labels: &nothing,
+            external_labels: &nothing,
+            external_url: "",
+            value: 0.0,
+            query,
+            at,
+        };
         self.expand(&context).map(drop)
     }
 
@@ -109,9 +123,15 @@ impl Template {
     }
 
     fn run<'s>(&'s self, body: &'s [Part], context: &Context<'s>) -> Result<String, TemplateError> {
-        let (labels, external) = (Cow::Borrowed(context.labels), Cow::Borrowed(context.external_labels));
+        let (labels, external) = (
+            Cow::Borrowed(context.labels),
+            Cow::Borrowed(context.external_labels),
+        );
         let (labels, external) = (Value::Labels(labels), Value::Labels(external));
-        let (url, value) = (Value::text(context.external_url), Value::Float(context.value));
+        let (url, value) = (
+            Value::text(context.external_url),
+            Value::Float(context.value),
+        );
         let dot = Value::fields(
             "the alert",
             vec![
@@ -128,14 +148,19 @@ impl Template {
             ("$externalURL", url),
             ("$value", value),
         ];
-        let world = World { external_url: context.external_url, query: context.query, at: context.at };
+        let world = World {
+            external_url: context.external_url,
+            query: context.query,
+            at: context.at,
+        };
         eval::run(body, &[&self.defines], &world, &dot, known)
     }
 
     /// The text for one alert; where the template fails, a text that says so, since an alert whose words are broken
     /// must still reach somebody.
     pub fn expand_or_explain<'s>(&'s self, context: &Context<'s>) -> Cow<'s, str> {
-        self.expand(context).unwrap_or_else(|error| Cow::Owned(format!("<error expanding template: {error}>")))
+        self.expand(context)
+            .unwrap_or_else(|error| Cow::Owned(format!("<error expanding template: {error}>")))
     }
 }
 
@@ -146,7 +171,13 @@ mod tests {
     use std::time::Duration;
 
     fn expand(source: &str, value: f64) -> Result<String, TemplateError> {
-        let labels = [("node", "g01"), ("uuid", "GPU-1"), ("instance", "g01.lab.example:9855")].into_iter().collect();
+        let labels = [
+            ("node", "g01"),
+            ("uuid", "GPU-1"),
+            ("instance", "g01.lab.example:9855"),
+        ]
+        .into_iter()
+        .collect();
         let external = [("cluster", "lab")].into_iter().collect();
         let store = Memory::default();
         store.load(Duration::from_secs(60), "up{node=\"g02\"}", "1");
@@ -159,28 +190,54 @@ mod tests {
             query: Some(&store),
             at: Timestamp::from_seconds(60),
         };
-        Template::read(source)?.expand(&context).map(Cow::into_owned)
+        Template::read(source)?
+            .expand(&context)
+            .map(Cow::into_owned)
     }
 
     #[test]
     fn says_what_prometheus_says() {
         for (source, value, expected) in [
             ("plain", 0.0, "plain"),
-            ("{{ $labels.node }} is at {{ $value }}", 91.5, "g01 is at 91.5"),
-            ("{{ .Labels.node }}/{{ .Value }}/{{ .ExternalURL }}", 1.0, "g01/1/http://takt/x"),
+            (
+                "{{ $labels.node }} is at {{ $value }}",
+                91.5,
+                "g01 is at 91.5",
+            ),
+            (
+                "{{ .Labels.node }}/{{ .Value }}/{{ .ExternalURL }}",
+                1.0,
+                "g01/1/http://takt/x",
+            ),
             ("[{{ $labels.missing }}]", 0.0, "[]"),
             ("{{ $externalLabels.cluster }}", 0.0, "lab"),
             ("a {{- $labels.node -}} b", 0.0, "ag01b"),
             ("{{/* why */}}x", 0.0, "x"),
-            ("{{ if gt $value 90.0 }}hot{{ else if gt $value 50.0 }}warm{{ else }}cold{{ end }}", 60.0, "warm"),
-            ("{{ if and $labels.node (not $labels.missing) }}yes{{ end }}", 0.0, "yes"),
-            ("{{ with $labels.node }}{{ . }}{{ else }}none{{ end }}", 0.0, "g01"),
+            (
+                "{{ if gt $value 90.0 }}hot{{ else if gt $value 50.0 }}warm{{ else }}cold{{ end }}",
+                60.0,
+                "warm",
+            ),
+            (
+                "{{ if and $labels.node (not $labels.missing) }}yes{{ end }}",
+                0.0,
+                "yes",
+            ),
+            (
+                "{{ with $labels.node }}{{ . }}{{ else }}none{{ end }}",
+                0.0,
+                "g01",
+            ),
             (
                 "{{ range $name, $v := $labels }}{{ $name }}={{ $v }} {{ end }}",
                 0.0,
                 "instance=g01.lab.example:9855 node=g01 uuid=GPU-1 ",
             ),
-            ("{{ $n := 1 }}{{ if true }}{{ $n = 2 }}{{ end }}{{ $n }}", 0.0, "2"),
+            (
+                "{{ $n := 1 }}{{ if true }}{{ $n = 2 }}{{ end }}{{ $n }}",
+                0.0,
+                "2",
+            ),
             (
                 "{{ printf \"%.2f %d %s %q %5.1f|%-4s|%04d %v %t%%\" $value 3 \"s\" \"q\" 2.25 \"ab\" 7 $value true }}",
                 1.5,
@@ -193,7 +250,11 @@ mod tests {
             ("{{ $value }}", 123_456.0, "123456"),
             ("{{ $value }}", 1e21, "1e+21"),
             ("{{ $value }}", 123_456_789.0, "1.23456789e+08"),
-            ("{{ printf \"%g|%e|%x|%z\" 1234567.0 12345.678 255 1 }}", 0.0, "1.234567e+06|1.234568e+04|ff|%!z(int=1)"),
+            (
+                "{{ printf \"%g|%e|%x|%z\" 1234567.0 12345.678 255 1 }}",
+                0.0,
+                "1.234567e+06|1.234568e+04|ff|%!z(int=1)",
+            ),
             ("{{ printf \"a\" 1 }}", 0.0, "a%!(EXTRA int=1)"),
             ("{{ title \"GPU-lost x_y\" }}", 0.0, "GPU-Lost X_y"),
             (
@@ -211,16 +272,52 @@ mod tests {
             ("{{ humanizeDuration $value }}", -3_725.0, "-1h 2m 5s"),
             ("{{ humanizeDuration $value }}", 0.25, "250ms"),
             ("{{ humanizePercentage $value }}", 0.913_42, "91.34%"),
-            ("{{ humanizeTimestamp $value }}", 1_435_065_584.128, "2015-06-23 13:19:44.128 +0000 UTC"),
+            (
+                "{{ humanizeTimestamp $value }}",
+                1_435_065_584.128,
+                "2015-06-23 13:19:44.128 +0000 UTC",
+            ),
             ("{{ \"12.5\" | humanize }}", 0.0, "12.5"),
-            ("{{ $labels.node | toUpper }}{{ title \"gpu lost\" }}", 0.0, "G01Gpu Lost"),
-            ("{{ reReplaceAll \"(.*):\\\\d+\" \"$1\" $labels.instance }}", 0.0, "g01.lab.example"),
-            ("{{ reReplaceAll `(.*):\\d+` `$1` $labels.instance }}", 0.0, "g01.lab.example"),
-            ("{{ stripPort $labels.instance }} {{ stripDomain $labels.instance }}", 0.0, "g01.lab.example g01:9855"),
-            ("{{ match \"^g\" $labels.node }} {{ parseDuration \"1h\" }}", 0.0, "true 3600"),
-            ("{{ len $labels }} {{ index $labels \"node\" }} {{ eq 1 2 1 }} {{ or \"\" \"b\" }}", 0.0, "3 g01 true b"),
-            ("{{ print 1 2 \"x\" 3 }} {{ println \"e\" }}", 0.0, "1 2x3 e\n"),
-            ("{{ urlquery \"a b&c\" }} {{ html \"<b>\" }}", 0.0, "a+b%26c &lt;b&gt;"),
+            (
+                "{{ $labels.node | toUpper }}{{ title \"gpu lost\" }}",
+                0.0,
+                "G01Gpu Lost",
+            ),
+            (
+                "{{ reReplaceAll \"(.*):\\\\d+\" \"$1\" $labels.instance }}",
+                0.0,
+                "g01.lab.example",
+            ),
+            (
+                "{{ reReplaceAll `(.*):\\d+` `$1` $labels.instance }}",
+                0.0,
+                "g01.lab.example",
+            ),
+            (
+                "{{ stripPort $labels.instance }} {{ stripDomain $labels.instance }}",
+                0.0,
+                "g01.lab.example g01:9855",
+            ),
+            (
+                "{{ match \"^g\" $labels.node }} {{ parseDuration \"1h\" }}",
+                0.0,
+                "true 3600",
+            ),
+            (
+                "{{ len $labels }} {{ index $labels \"node\" }} {{ eq 1 2 1 }} {{ or \"\" \"b\" }}",
+                0.0,
+                "3 g01 true b",
+            ),
+            (
+                "{{ print 1 2 \"x\" 3 }} {{ println \"e\" }}",
+                0.0,
+                "1 2x3 e\n",
+            ),
+            (
+                "{{ urlquery \"a b&c\" }} {{ html \"<b>\" }}",
+                0.0,
+                "a+b%26c &lt;b&gt;",
+            ),
             ("{{ ($value | printf \"%.0f\") }}", 3.2, "3"),
             ("{{ query \"up\" | first | value }}", 0.0, "0"),
             (
@@ -228,19 +325,47 @@ mod tests {
                 0.0,
                 "g01=0 g02=1 ",
             ),
-            ("{{ with query \"up == 1\" }}{{ . | first | label \"node\" }}{{ end }}", 0.0, "g02"),
-            ("{{ with query \"up == 7\" }}x{{ else }}none{{ end }}", 0.0, "none"),
-            ("{{ query \"up\" | len }}{{ (index (query \"up == 1\") 0).Value }}", 0.0, "21"),
-            ("{{ define \"n\" }}<{{ .arg0 }}{{ .arg1 }}>{{ end }}{{ template \"n\" (args 1 \"b\") }}", 0.0, "<1b>"),
-            ("{{ define \"n\" }}{{ . }}!{{ end }}{{ tmpl \"n\" $labels.node | toUpper }}", 0.0, "G01!"),
+            (
+                "{{ with query \"up == 1\" }}{{ . | first | label \"node\" }}{{ end }}",
+                0.0,
+                "g02",
+            ),
+            (
+                "{{ with query \"up == 7\" }}x{{ else }}none{{ end }}",
+                0.0,
+                "none",
+            ),
+            (
+                "{{ query \"up\" | len }}{{ (index (query \"up == 1\") 0).Value }}",
+                0.0,
+                "21",
+            ),
+            (
+                "{{ define \"n\" }}<{{ .arg0 }}{{ .arg1 }}>{{ end }}{{ template \"n\" (args 1 \"b\") }}",
+                0.0,
+                "<1b>",
+            ),
+            (
+                "{{ define \"n\" }}{{ . }}!{{ end }}{{ tmpl \"n\" $labels.node | toUpper }}",
+                0.0,
+                "G01!",
+            ),
             ("{{ block \"n\" $value }}[{{ . }}]{{ end }}", 2.0, "[2]"),
-            ("{{ range $i, $s := query \"up\" }}{{ if eq $i 1 }}{{ break }}{{ end }}{{ $i }}{{ end }}", 0.0, "0"),
+            (
+                "{{ range $i, $s := query \"up\" }}{{ if eq $i 1 }}{{ break }}{{ end }}{{ $i }}{{ end }}",
+                0.0,
+                "0",
+            ),
             (
                 "{{ range query \"up\" }}{{ if eq .Value 0.0 }}{{ continue }}{{ end }}{{ .Labels.node }}{{ end }}",
                 0.0,
                 "g02",
             ),
-            ("{{ with $labels.missing }}a{{ else with $labels.node }}{{ . }}{{ end }}", 0.0, "g01"),
+            (
+                "{{ with $labels.missing }}a{{ else with $labels.node }}{{ . }}{{ end }}",
+                0.0,
+                "g01",
+            ),
             (
                 "{{ toTime $value }} {{ (toTime $value).Format \"Jan 2 15:04\" }}",
                 90.0,
@@ -251,8 +376,16 @@ mod tests {
                 90.0,
                 "1970 60 1m30s 1.5",
             ),
-            ("{{ slice $labels.node 1 }} {{ pathPrefix }} {{ externalURL }}", 0.0, "01 /x http://takt/x"),
-            ("{{ or $labels.missing (humanize 1500.0) }}{{ and \"\" (humanize $labels.node) }}", 0.0, "1.5k"),
+            (
+                "{{ slice $labels.node 1 }} {{ pathPrefix }} {{ externalURL }}",
+                0.0,
+                "01 /x http://takt/x",
+            ),
+            (
+                "{{ or $labels.missing (humanize 1500.0) }}{{ and \"\" (humanize $labels.node) }}",
+                0.0,
+                "1.5k",
+            ),
             (
                 "{{ graphLink \"up == 0\" }} {{ tableLink \"up\" }}",
                 0.0,
@@ -267,14 +400,23 @@ mod tests {
     #[test]
     fn refuses_what_there_is_not_by_name() {
         for (source, says) in [
-            ("{{ humanise $value }}", "no function `humanise`; did you mean `humanize`?"),
+            (
+                "{{ humanise $value }}",
+                "no function `humanise`; did you mean `humanize`?",
+            ),
             ("{{ join \",\" $value }}", "no function `join`"),
             ("{{ $value", "`{{` is not closed"),
             ("{{ if $value }}", "`if` has no `end`"),
             ("{{ end }}", "`end` without a beginning"),
             ("{{ $nobody }}", "no variable `$nobody`"),
-            ("{{ define \"x\" }}{{ $value }}{{ end }}", "no variable `$value`"),
-            ("{{ if true }}{{ define \"x\" }}{{ end }}{{ end }}", "`define` inside"),
+            (
+                "{{ define \"x\" }}{{ $value }}{{ end }}",
+                "no variable `$value`",
+            ),
+            (
+                "{{ if true }}{{ define \"x\" }}{{ end }}{{ end }}",
+                "`define` inside",
+            ),
             ("{{ define x }}{{ end }}", "`define` needs a name in quotes"),
             ("{{ break }}", "`break` outside of `range`"),
             ("{{ }}", "an empty `{{ }}`"),
@@ -289,15 +431,24 @@ mod tests {
         for (source, says) in [
             ("{{ .Lables.x }}", "no field `Lables` in the alert"),
             ("{{ $value.x }}", "no field `x` in a number"),
-            ("{{ gt $value 80 }}", "cannot compare a number with a fraction and a whole number"),
+            (
+                "{{ gt $value 80 }}",
+                "cannot compare a number with a fraction and a whole number",
+            ),
             ("{{ humanize $labels }}", "labels are no number"),
             ("{{ humanize $labels.node }}", "`g01` is no number"),
             ("{{ match \"(\" \"x\" }}", "is not a regular expression"),
             ("{{ 1 2 }}", "cannot be called"),
             ("{{ query \"up{x\" }}", "query \"up{x\": cannot read"),
-            ("{{ query \"up == 7\" | first }}", "first() called on vector with no elements"),
+            (
+                "{{ query \"up == 7\" | first }}",
+                "first() called on vector with no elements",
+            ),
             ("{{ template \"x\" }}", "no template `x`"),
-            ("{{ define \"x\" }}{{ template \"x\" }}{{ end }}{{ template \"x\" }}", "templates in each other"),
+            (
+                "{{ define \"x\" }}{{ template \"x\" }}{{ end }}{{ template \"x\" }}",
+                "templates in each other",
+            ),
         ] {
             let message = expand(source, 1.0).unwrap_err().to_string();
             assert!(message.contains(says), "{source} gave {message}");
@@ -306,10 +457,18 @@ mod tests {
 
     #[test]
     fn a_failing_template_still_says_something() {
-        let template = Template::read("{{ if $labels.node }}{{ humanize $labels.node }}{{ end }}").unwrap();
+        let template =
+            Template::read("{{ if $labels.node }}{{ humanize $labels.node }}{{ end }}").unwrap();
         let labels = [("node", "g01")].into_iter().collect();
         let (query, at) = (None, Timestamp(0));
-        let context = Context { labels: &labels, external_labels: &labels, external_url: "", value: 1.0, query, at };
+        let context = Context {
+            labels: &labels,
+            external_labels: &labels,
+            external_url: "",
+            value: 1.0,
+            query,
+            at,
+        };
         let text = template.expand_or_explain(&context);
         assert!(text.starts_with("<error expanding template: "), "{text}");
     }

@@ -66,12 +66,19 @@ fn not_finite(value: f64) -> Option<String> {
 }
 
 fn exponent_of(scientific: &str) -> i32 {
-    scientific.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0)
+    scientific
+        .split_once('e')
+        .and_then(|(_, exponent)| exponent.parse().ok())
+        .unwrap_or(0)
 }
 
 /// At least two digits of exponent, always with its sign.
 fn with_exponent(mantissa: &str, exponent: i32) -> String {
-    format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+    format!(
+        "{mantissa}e{}{:02}",
+        if exponent < 0 { '-' } else { '+' },
+        exponent.abs()
+    )
 }
 
 fn trim_zeros(text: &str) -> &str {

@@ -78,9 +78,20 @@ pub enum Base {
 
 /// The parts of a template, and the templates that it defines.
 pub(super) fn parse(source: &str, dialect: Dialect) -> Result<(Vec<Part>, Defines), TemplateError> {
-    let variables = dialect.variables().iter().map(|name| (*name).to_owned()).collect();
+    let variables = dialect
+        .variables()
+        .iter()
+        .map(|name| (*name).to_owned())
+        .collect();
     let (pieces, defines) = (split(source)?.into_iter(), Defines::new());
-    let mut parser = Parser { pieces, dialect, defines, variables, depth: 0, loops: 0 };
+    let mut parser = Parser {
+        pieces,
+        dialect,
+        defines,
+        variables,
+        depth: 0,
+        loops: 0,
+    };
     let (parts, end) = parser.parts()?;
     match end {
         None => Ok((parts, parser.defines)),
@@ -111,7 +122,8 @@ fn split(source: &str) -> Result<Vec<Piece>, TemplateError> {
         let end = end_of_action(inside)?;
         let mut action = &inside[..end];
         rest = &inside[end + 2..];
-        trim_next = action.ends_with('-') && action[..action.len() - 1].ends_with(char::is_whitespace);
+        trim_next =
+            action.ends_with('-') && action[..action.len() - 1].ends_with(char::is_whitespace);
         if trim_next {
             action = &action[..action.len() - 1];
         }
@@ -132,7 +144,11 @@ fn end_of_action(inside: &str) -> Result<usize, TemplateError> {
     let mut rest = inside.char_indices().peekable();
     if let Some(comment) = inside.trim_start().strip_prefix("/*") {
         let start = inside.len() - comment.len();
-        let closed = comment.find("*/").and_then(|at| inside[start + at..].find("}}").map(|more| start + at + more));
+        let closed = comment.find("*/").and_then(|at| {
+            inside[start + at..]
+                .find("}}")
+                .map(|more| start + at + more)
+        });
         return closed.ok_or_else(|| TemplateError("a comment is not closed".to_owned()));
     }
     while let Some((at, c)) = rest.next() {
@@ -183,8 +199,9 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
             '"' => {
                 let end = end_of_string(rest);
                 let inside = &rest[1..end];
-                let text =
-                    unquote(inside).ok_or_else(|| TemplateError(format!("`{inside}` is no text that quotes can hold")));
+                let text = unquote(inside).ok_or_else(|| {
+                    TemplateError(format!("`{inside}` is no text that quotes can hold"))
+                });
                 out.push(Token::Text(text?));
                 rest = &rest[end + 1..];
             }
@@ -195,7 +212,10 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
             }
             '.' if rest[1..].starts_with(is_name_start) => {
                 let (name, behind) = word(&rest[1..]);
-                out.push(Token::Field { name: name.to_owned(), glued });
+                out.push(Token::Field {
+                    name: name.to_owned(),
+                    glued,
+                });
                 rest = behind;
             }
             '.' if !rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
@@ -216,7 +236,8 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
                 let end = rest
                     .char_indices()
                     .find(|&(at, c)| {
-                        let sign = matches!(c, '+' | '-') && (at == 0 || rest[..at].ends_with(['e', 'E']));
+                        let sign =
+                            matches!(c, '+' | '-') && (at == 0 || rest[..at].ends_with(['e', 'E']));
                         !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_') || sign)
                     })
                     .map_or(rest.len(), |(at, _)| at);
@@ -224,7 +245,10 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
                 rest = &rest[end..];
             }
             _ => {
-                let Some(sign) = [":=", "=", "|", "(", ")", ","].into_iter().find(|sign| rest.starts_with(sign)) else {
+                let Some(sign) = [":=", "=", "|", "(", ")", ","]
+                    .into_iter()
+                    .find(|sign| rest.starts_with(sign))
+                else {
                     return fail(format!("`{c}` has no meaning here"));
                 };
                 out.push(Token::Sign(sign));
@@ -241,32 +265,43 @@ fn is_name_start(c: char) -> bool {
 }
 
 fn word(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len()))
+    text.split_at(
+        text.find(|c: char| !(c.is_alphanumeric() || c == '_'))
+            .unwrap_or(text.len()),
+    )
 }
 
 fn number(text: &str) -> Result<Token, TemplateError> {
     let plain = text.replace('_', "");
-    let hex = plain.strip_prefix("0x").and_then(|digits| i64::from_str_radix(digits, 16).ok());
+    let hex = plain
+        .strip_prefix("0x")
+        .and_then(|digits| i64::from_str_radix(digits, 16).ok());
     if let Some(int) = hex.or_else(|| plain.parse().ok()) {
         return Ok(Token::Int(int));
     }
-    plain.parse().map(Token::Float).or_else(|_| fail(format!("`{text}` is no number")))
+    plain
+        .parse()
+        .map(Token::Float)
+        .or_else(|_| fail(format!("`{text}` is no number")))
 }
 
 /// Where the quoted string that `text` begins with has its closing quote. [`end_of_action`] saw that there is one.
 fn end_of_string(text: &str) -> usize {
     let mut escaped = false;
-    let closing = text.char_indices().skip(1).find(|&(_, c)| match (escaped, c) {
-        (true, _) => {
-            escaped = false;
-            false
-        }
-        (false, '\\') => {
-            escaped = true;
-            false
-        }
-        (false, c) => c == '"',
-    });
+    let closing = text
+        .char_indices()
+        .skip(1)
+        .find(|&(_, c)| match (escaped, c) {
+            (true, _) => {
+                escaped = false;
+                false
+            }
+            (false, '\\') => {
+                escaped = true;
+                false
+            }
+            (false, c) => c == '"',
+        });
     closing.map_or(text.len() - 1, |(at, _)| at)
 }
 
@@ -310,7 +345,11 @@ impl Parser {
                 "if" | "with" | "range" => parts.push(self.block(&word, tokens.split_off(1))?),
                 "template" => {
                     let (name, rest) = quoted_name(&word, tokens.split_off(1))?;
-                    let pipeline = if rest.is_empty() { None } else { Some(self.pipeline(rest)?) };
+                    let pipeline = if rest.is_empty() {
+                        None
+                    } else {
+                        Some(self.pipeline(rest)?)
+                    };
                     parts.push(Part::Call { name, pipeline });
                 }
                 "block" => {
@@ -324,7 +363,9 @@ impl Parser {
                     (name, rest) if rest.is_empty() => self.define(&word, name)?,
                     _ => return fail("nothing may stand behind the name of `define`"),
                 },
-                "break" | "continue" if self.loops == 0 => return fail(format!("`{word}` outside of `range`")),
+                "break" | "continue" if self.loops == 0 => {
+                    return fail(format!("`{word}` outside of `range`"));
+                }
                 "break" => parts.push(Part::Break),
                 "continue" => parts.push(Part::Continue),
                 _ => parts.push(Part::Print(self.pipeline(tokens)?)),
@@ -360,7 +401,11 @@ impl Parser {
             "with" => {
                 let pipeline = self.pipeline(head)?;
                 let (body, otherwise) = self.body_and_else(word)?;
-                Ok(Part::With { pipeline, body, otherwise })
+                Ok(Part::With {
+                    pipeline,
+                    body,
+                    otherwise,
+                })
             }
             _ => {
                 let (key, head) = range_key(head)?;
@@ -371,7 +416,12 @@ impl Parser {
                 self.loops += 1;
                 let (body, otherwise) = self.body_and_else(word)?;
                 self.loops -= 1;
-                Ok(Part::Range { key, pipeline, body, otherwise })
+                Ok(Part::Range {
+                    key,
+                    pipeline,
+                    body,
+                    otherwise,
+                })
             }
         };
         self.variables.truncate(outside);
@@ -387,7 +437,12 @@ impl Parser {
             let (body, ending, behind) = self.parts_until()?;
             arms.push((condition, body));
             match (ending, behind.first()) {
-                (Some("end"), _) => return Ok(Part::If { arms, otherwise: Vec::new() }),
+                (Some("end"), _) => {
+                    return Ok(Part::If {
+                        arms,
+                        otherwise: Vec::new(),
+                    });
+                }
                 (Some("else"), None) => {
                     let (otherwise, ending) = self.parts()?;
                     return match ending {
@@ -395,7 +450,9 @@ impl Parser {
                         _ => fail("`if` has no `end`"),
                     };
                 }
-                (Some("else"), Some(Token::Word(word))) if word == "if" => head = behind[1..].to_vec(),
+                (Some("else"), Some(Token::Word(word))) if word == "if" => {
+                    head = behind[1..].to_vec()
+                }
                 (Some("else"), _) => return fail("only `if` may stand behind `else`"),
                 _ => return fail("`if` has no `end`"),
             }
@@ -410,19 +467,31 @@ impl Parser {
                 (otherwise, Some("end")) => Ok((body, otherwise)),
                 _ => fail(format!("`{word}` has no `end`")),
             },
-            (Some("else"), false) if word == "with" && behind[0] == Token::Word("with".to_owned()) => {
+            (Some("else"), false)
+                if word == "with" && behind[0] == Token::Word("with".to_owned()) =>
+            {
                 Ok((body, vec![self.block("with", behind[1..].to_vec())?]))
             }
-            (Some("else"), false) => fail(format!("nothing may stand behind the `else` of `{word}`")),
+            (Some("else"), false) => {
+                fail(format!("nothing may stand behind the `else` of `{word}`"))
+            }
             _ => fail(format!("`{word}` has no `end`")),
         }
     }
 
     fn pipeline(&mut self, tokens: Vec<Token>) -> Result<Pipeline, TemplateError> {
         let (target, tokens) = match &tokens[..] {
-            [Token::Variable(name), Token::Sign(sign @ (":=" | "=")), rest @ ..] => {
-                (Some(Target { name: name.clone(), declares: *sign == ":=" }), rest)
-            }
+            [
+                Token::Variable(name),
+                Token::Sign(sign @ (":=" | "=")),
+                rest @ ..,
+            ] => (
+                Some(Target {
+                    name: name.clone(),
+                    declares: *sign == ":=",
+                }),
+                rest,
+            ),
             all => (None, all),
         };
         let mut tokens = tokens.iter().peekable();
@@ -442,14 +511,20 @@ impl Parser {
         let mut commands = Vec::new();
         loop {
             let mut operands: Vec<Operand> = Vec::new();
-            while let Some(token) = tokens.next_if(|token| !matches!(token, Token::Sign("|" | ")"))) {
+            while let Some(token) = tokens.next_if(|token| !matches!(token, Token::Sign("|" | ")")))
+            {
                 match (token, operands.last_mut()) {
-                    (Token::Field { name, glued: true }, Some(last)) => last.fields.push(name.clone()),
+                    (Token::Field { name, glued: true }, Some(last)) => {
+                        last.fields.push(name.clone())
+                    }
                     (token, _) => operands.push(self.operand(token, tokens)?),
                 }
             }
             let is_constant = |operand: &Operand| {
-                matches!(operand.base, Base::Text(_) | Base::Int(_) | Base::Float(_) | Base::Bool(_) | Base::Nil)
+                matches!(
+                    operand.base,
+                    Base::Text(_) | Base::Int(_) | Base::Float(_) | Base::Bool(_) | Base::Nil
+                )
             };
             match operands.first() {
                 None => return fail("a value is missing"),
@@ -462,13 +537,20 @@ impl Parser {
                 Some(_) => {}
             }
             commands.push(Command { operands });
-            if tokens.next_if(|token| **token == Token::Sign("|")).is_none() {
+            if tokens
+                .next_if(|token| **token == Token::Sign("|"))
+                .is_none()
+            {
                 return Ok(commands);
             }
         }
     }
 
-    fn operand(&mut self, token: &Token, tokens: &mut Tokens<'_>) -> Result<Operand, TemplateError> {
+    fn operand(
+        &mut self,
+        token: &Token,
+        tokens: &mut Tokens<'_>,
+    ) -> Result<Operand, TemplateError> {
         let mut fields = Vec::new();
         let base = match token {
             Token::Dot => Base::Dot,
@@ -499,7 +581,10 @@ impl Parser {
                 if tokens.next() != Some(&Token::Sign(")")) {
                     return fail("`(` is not closed");
                 }
-                Base::Group(Box::new(Pipeline { target: None, commands }))
+                Base::Group(Box::new(Pipeline {
+                    target: None,
+                    commands,
+                }))
             }
             Token::Sign(sign) => return fail(format!("`{sign}` has no meaning here")),
         };
@@ -531,8 +616,16 @@ fn quoted_name(word: &str, mut head: Vec<Token>) -> Result<(String, Vec<Token>),
 /// Takes `$key,` off the head of `range $key, $value := …`.
 fn range_key(mut head: Vec<Token>) -> Result<(Option<String>, Vec<Token>), TemplateError> {
     let key = match &head[..] {
-        [Token::Variable(key), Token::Sign(","), Token::Variable(_), Token::Sign(":="), ..] => key.clone(),
-        [_, Token::Sign(","), ..] => return fail("`range $key, $value := …` is the only form with two variables"),
+        [
+            Token::Variable(key),
+            Token::Sign(","),
+            Token::Variable(_),
+            Token::Sign(":="),
+            ..,
+        ] => key.clone(),
+        [_, Token::Sign(","), ..] => {
+            return fail("`range $key, $value := …` is the only form with two variables");
+        }
         _ => return Ok((None, head)),
     };
     head.drain(..2);

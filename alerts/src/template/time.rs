@@ -44,7 +44,10 @@ pub(super) fn format(at: &Zoned, layout: &str) -> String {
             rest = behind;
             continue;
         }
-        match PARTS.iter().find_map(|(part, sign)| rest.strip_prefix(part).map(|behind| (sign, behind))) {
+        match PARTS
+            .iter()
+            .find_map(|(part, sign)| rest.strip_prefix(part).map(|behind| (sign, behind)))
+        {
             // In these layouts UTC is the letter alone.
             Some((sign, behind)) if sign.starts_with('Z') => {
                 match at.offset().is_zero() {
@@ -80,7 +83,11 @@ fn fraction(layout: &str) -> Option<(&str, &str)> {
 fn fraction_of(at: &Zoned, digits: &str) -> String {
     let all = format!("{:09}", at.subsec_nanosecond());
     let shown = &all[..digits.len() - 1];
-    let shown = if digits.ends_with('9') { shown.trim_end_matches('0') } else { shown };
+    let shown = if digits.ends_with('9') {
+        shown.trim_end_matches('0')
+    } else {
+        shown
+    };
     match shown {
         "" => String::new(),
         shown => format!("{}{shown}", &digits[..1]),
@@ -95,7 +102,11 @@ pub(super) fn print_duration(duration: SignedDuration) -> String {
         let text = format!("{value:.9}");
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
-    let small = [(1_000u128, 1.0, "ns"), (1_000_000, 1e3, "µs"), (1_000_000_000, 1e6, "ms")];
+    let small = [
+        (1_000u128, 1.0, "ns"),
+        (1_000_000, 1e3, "µs"),
+        (1_000_000_000, 1e6, "ms"),
+    ];
     if nanos == 0 {
         return "0s".to_owned();
     }
@@ -117,7 +128,9 @@ mod tests {
 
     #[test]
     fn as_go_writes_them() {
-        let at: Zoned = "2026-03-05T09:07:03.25+01:00[Europe/Berlin]".parse().unwrap();
+        let at: Zoned = "2026-03-05T09:07:03.25+01:00[Europe/Berlin]"
+            .parse()
+            .unwrap();
         for (layout, expected) in [
             (PRINTED, "2026-03-05 09:07:03.25 +0100 CET"),
             ("2006-01-02T15:04:05Z07:00", "2026-03-05T09:07:03+01:00"),
@@ -128,7 +141,10 @@ mod tests {
             assert_eq!(format(&at, layout), expected, "{layout}");
         }
         let utc: Zoned = "2026-03-05T09:07:00+00:00[UTC]".parse().unwrap();
-        assert_eq!(format(&utc, "2006-01-02T15:04:05.999Z07:00"), "2026-03-05T09:07:00Z");
+        assert_eq!(
+            format(&utc, "2006-01-02T15:04:05.999Z07:00"),
+            "2026-03-05T09:07:00Z"
+        );
         assert_eq!(format(&utc, PRINTED), "2026-03-05 09:07:00 +0000 UTC");
         for (nanos, expected) in [
             (0, "0s"),

@@ -95,42 +95,73 @@ impl<'a> Value<'a> {
         let text = |text: &str| Value::Text(Cow::Owned(text.to_owned()));
         Ok(match self {
             Self::Nil => Vec::new(),
-            Self::Int(count) => (0..*count).map(|n| (Self::Int(n), Self::Int(n))).take(10_000).collect(),
-            Self::Labels(labels) | Self::Kv(labels) => {
-                labels.iter().map(|(name, value)| (text(name), text(value))).collect()
-            }
-            Self::List(items) => {
-                items.iter().enumerate().map(|(at, item)| (Self::Int(at as i64), item.clone())).collect()
-            }
-            Self::Map(map) => map.iter().map(|(name, value)| (text(name), value.clone())).collect(),
+            Self::Int(count) => (0..*count)
+                .map(|n| (Self::Int(n), Self::Int(n)))
+                .take(10_000)
+                .collect(),
+            Self::Labels(labels) | Self::Kv(labels) => labels
+                .iter()
+                .map(|(name, value)| (text(name), text(value)))
+                .collect(),
+            Self::List(items) => items
+                .iter()
+                .enumerate()
+                .map(|(at, item)| (Self::Int(at as i64), item.clone()))
+                .collect(),
+            Self::Map(map) => map
+                .iter()
+                .map(|(name, value)| (text(name), value.clone()))
+                .collect(),
             other => return fail(format!("`range` cannot walk over {}", other.name())),
         })
     }
 
     /// As Go prints it with `%v`.
     pub(super) fn print(&self) -> Cow<'_, str> {
-        let joined =
-            |all: Vec<String>, before: &str, after: &str| Cow::Owned(format!("{before}{}{after}", all.join(" ")));
+        let joined = |all: Vec<String>, before: &str, after: &str| {
+            Cow::Owned(format!("{before}{}{after}", all.join(" ")))
+        };
         match self {
             Self::Nil => Cow::Borrowed("<no value>"),
             Self::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
             Self::Int(value) => Cow::Owned(value.to_string()),
             Self::Float(value) => Cow::Owned(print_float(*value)),
             Self::Text(text) => Cow::Borrowed(text),
-            Self::Labels(labels) => {
-                joined(labels.iter().map(|(name, value)| format!("{name}:{value}")).collect(), "map[", "]")
-            }
+            Self::Labels(labels) => joined(
+                labels
+                    .iter()
+                    .map(|(name, value)| format!("{name}:{value}"))
+                    .collect(),
+                "map[",
+                "]",
+            ),
             Self::Kv(labels) => {
-                let pairs: Vec<_> = sorted(labels).iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let pairs: Vec<_> = sorted(labels)
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect();
                 Cow::Owned(pairs.join(", "))
             }
-            Self::List(items) => joined(items.iter().map(|item| item.print().into_owned()).collect(), "[", "]"),
-            Self::Map(map) => {
-                joined(map.iter().map(|(name, value)| format!("{name}:{}", value.print())).collect(), "map[", "]")
-            }
-            Self::Fields(all) => {
-                joined(all.fields.iter().map(|(_, value)| value.print().into_owned()).collect(), "{", "}")
-            }
+            Self::List(items) => joined(
+                items.iter().map(|item| item.print().into_owned()).collect(),
+                "[",
+                "]",
+            ),
+            Self::Map(map) => joined(
+                map.iter()
+                    .map(|(name, value)| format!("{name}:{}", value.print()))
+                    .collect(),
+                "map[",
+                "]",
+            ),
+            Self::Fields(all) => joined(
+                all.fields
+                    .iter()
+                    .map(|(_, value)| value.print().into_owned())
+                    .collect(),
+                "{",
+                "}",
+            ),
             Self::Time(at) => Cow::Owned(time::format(at, time::PRINTED)),
             Self::Duration(duration) => Cow::Owned(time::print_duration(*duration)),
         }
@@ -143,20 +174,29 @@ impl<'a> Value<'a> {
             Self::Bool(value) => (*value).into(),
             Self::Int(value) => (*value).into(),
             Self::Float(value) => (*value).into(),
-            Self::Labels(labels) | Self::Kv(labels) => {
-                labels.iter().map(|(name, value)| (name.to_owned(), Json::from(value))).collect()
-            }
+            Self::Labels(labels) | Self::Kv(labels) => labels
+                .iter()
+                .map(|(name, value)| (name.to_owned(), Json::from(value)))
+                .collect(),
             Self::List(items) => items.iter().map(Value::json).collect(),
-            Self::Map(map) => map.iter().map(|(name, value)| (name.clone(), value.json())).collect(),
+            Self::Map(map) => map
+                .iter()
+                .map(|(name, value)| (name.clone(), value.json()))
+                .collect(),
             Self::Fields(all) => {
                 let name = |name: &str| match name.strip_suffix("URL") {
                     Some(before) => lower_first(before) + "URL",
                     None => lower_first(name),
                 };
-                all.fields.iter().map(|(field, value)| (name(field), value.json())).collect()
+                all.fields
+                    .iter()
+                    .map(|(field, value)| (name(field), value.json()))
+                    .collect()
             }
             Self::Time(at) => at.timestamp().to_string().into(),
-            Self::Duration(duration) => i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX).into(),
+            Self::Duration(duration) => i64::try_from(duration.as_nanos())
+                .unwrap_or(i64::MAX)
+                .into(),
             Self::Text(text) => text.as_ref().into(),
         }
     }
@@ -164,7 +204,10 @@ impl<'a> Value<'a> {
 
 fn lower_first(name: &str) -> String {
     let mut chars = name.chars();
-    chars.next().map(|first| first.to_lowercase().collect::<String>() + chars.as_str()).unwrap_or_default()
+    chars
+        .next()
+        .map(|first| first.to_lowercase().collect::<String>() + chars.as_str())
+        .unwrap_or_default()
 }
 
 /// The pairs in the order of messages: the alert's name first, then by name.

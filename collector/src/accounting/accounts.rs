@@ -40,10 +40,23 @@ mod tests {
 
     #[test]
     fn a_tree_has_an_end_whatever_was_told() {
-        let pairs = [("laser", "optics"), ("optics", "physics"), ("physics", "root"), ("a", "b"), ("b", "a")];
-        let accounts = Accounts::new(pairs.map(|(of, above)| (of.to_owned(), above.to_owned())).into());
+        let pairs = [
+            ("laser", "optics"),
+            ("optics", "physics"),
+            ("physics", "root"),
+            ("a", "b"),
+            ("b", "a"),
+        ];
+        let accounts = Accounts::new(
+            pairs
+                .map(|(of, above)| (of.to_owned(), above.to_owned()))
+                .into(),
+        );
         assert_eq!(accounts.up("laser"), ["laser", "optics", "physics"]);
-        assert_eq!((accounts.up("elsewhere"), accounts.up("a")), (vec!["elsewhere"], vec!["a", "b"]));
+        assert_eq!(
+            (accounts.up("elsewhere"), accounts.up("a")),
+            (vec!["elsewhere"], vec!["a", "b"])
+        );
         assert!(accounts.is_within("laser", "physics") && accounts.is_within("x", "x"));
         assert!(!accounts.is_within("physics", "laser") && !accounts.is_within("laser", "root"));
     }

@@ -68,9 +68,16 @@ impl BudgetConfig {
         }
         let amounts: Vec<f64> = self.gpu_hours.into_iter().chain(self.money).collect();
         if amounts.is_empty() {
-            return Err(ConfigError::new("gpu_hours, money", "at least one of them", "none"));
+            return Err(ConfigError::new(
+                "gpu_hours, money",
+                "at least one of them",
+                "none",
+            ));
         }
-        match amounts.into_iter().find(|amount| !(*amount > 0.0 && amount.is_finite())) {
+        match amounts
+            .into_iter()
+            .find(|amount| !(*amount > 0.0 && amount.is_finite()))
+        {
             Some(amount) => Err(ConfigError::new("gpu_hours, money", "more than 0", amount)),
             None => Ok(()),
         }
@@ -78,8 +85,16 @@ impl BudgetConfig {
 
     /// How far it is used, by this many GPU-hours and this much money.
     pub fn used(&self, gpu_hours: f64, money: f64, currency: &str) -> Vec<BudgetUse> {
-        let name = self.user.as_ref().or(self.account.as_ref()).cloned().unwrap_or_default();
-        let amounts = [(self.gpu_hours, gpu_hours, "GPU-hours"), (self.money, money, currency)];
+        let name = self
+            .user
+            .as_ref()
+            .or(self.account.as_ref())
+            .cloned()
+            .unwrap_or_default();
+        let amounts = [
+            (self.gpu_hours, gpu_hours, "GPU-hours"),
+            (self.money, money, currency),
+        ];
         let of = |(limit, used, unit): (Option<f64>, f64, &str)| {
             let limit = limit?;
             let reached = |share: &f64| used >= limit * share;
@@ -103,8 +118,11 @@ mod tests {
 
     #[test]
     fn warnings_at_50_80_and_100_percent() {
-        let budget =
-            BudgetConfig { account: Some("physics".into()), gpu_hours: Some(200.0), ..BudgetConfig::default() };
+        let budget = BudgetConfig {
+            account: Some("physics".into()),
+            gpu_hours: Some(200.0),
+            ..BudgetConfig::default()
+        };
         let warning = |used| budget.used(used, 0.0, "EUR")[0].warning;
         for (used, expected) in [
             (0.0, None),
@@ -121,20 +139,37 @@ mod tests {
 
     #[test]
     fn what_is_no_budget() {
-        let amount = BudgetConfig { gpu_hours: Some(1.0), ..BudgetConfig::default() };
+        let amount = BudgetConfig {
+            gpu_hours: Some(1.0),
+            ..BudgetConfig::default()
+        };
         let ann = || Some("ann".to_owned());
         for (budget, message) in [
-            (amount.clone(), "user, account: expected one of them, found none"),
             (
-                BudgetConfig { user: ann(), account: ann(), ..amount.clone() },
+                amount.clone(),
+                "user, account: expected one of them, found none",
+            ),
+            (
+                BudgetConfig {
+                    user: ann(),
+                    account: ann(),
+                    ..amount.clone()
+                },
                 "user, account: expected one of them, found both",
             ),
             (
-                BudgetConfig { user: ann(), ..BudgetConfig::default() },
+                BudgetConfig {
+                    user: ann(),
+                    ..BudgetConfig::default()
+                },
                 "gpu_hours, money: expected at least one of them, found none",
             ),
             (
-                BudgetConfig { user: ann(), money: Some(-2.0), ..amount },
+                BudgetConfig {
+                    user: ann(),
+                    money: Some(-2.0),
+                    ..amount
+                },
                 "gpu_hours, money: expected more than 0, found -2",
             ),
         ] {

@@ -148,7 +148,13 @@ pub struct Capacity<'n> {
 
 impl<'n> Capacity<'n> {
     /// Nothing held yet. Runs that go on hold until `now`.
-    pub fn new(period: &Period, spans: &[Span], kept: &'n [Kept<'n>], nodes: &'n [NodeCapacity], now: i64) -> Self {
+    pub fn new(
+        period: &Period,
+        spans: &[Span],
+        kept: &'n [Kept<'n>],
+        nodes: &'n [NodeCapacity],
+        now: i64,
+    ) -> Self {
         let to = period.to().min(now);
         let mut hours = Hours::new(period.from(), to);
         for span in spans {
@@ -163,35 +169,68 @@ impl<'n> Capacity<'n> {
                 hours.add(resource, of, span.from, end, span.amounts.of(resource));
             }
         }
-        Self { hours, stranded: Stranded::new(period.from(), to, nodes), kept, now }
+        Self {
+            hours,
+            stranded: Stranded::new(period.from(), to, nodes),
+            kept,
+            now,
+        }
     }
 
     /// Adds a run.
     pub fn add(&mut self, run: &CapacityRun<'_>) {
-        let Self { hours, stranded, kept, now } = self;
+        let Self {
+            hours,
+            stranded,
+            kept,
+            now,
+        } = self;
         let end = run.end.unwrap_or(*now);
         if let Some(start) = run.start {
             let running = end.saturating_sub(run.suspended.cast_signed()).max(start);
             hours.add(0, Part::Allocated, start, running, run.held.cpus);
             hours.add(1, Part::Allocated, start, end, run.held.gpus);
             stranded.add(run, start, end);
-            for kept in kept.iter().filter(|kept| run.reservation == Some(kept.name)) {
-                hours.add(0, Part::InReservation, start.max(kept.from), running.min(kept.to), run.held.cpus);
-                hours.add(1, Part::InReservation, start.max(kept.from), end.min(kept.to), run.held.gpus);
+            for kept in kept
+                .iter()
+                .filter(|kept| run.reservation == Some(kept.name))
+            {
+                hours.add(
+                    0,
+                    Part::InReservation,
+                    start.max(kept.from),
+                    running.min(kept.to),
+                    run.held.cpus,
+                );
+                hours.add(
+                    1,
+                    Part::InReservation,
+                    start.max(kept.from),
+                    end.min(kept.to),
+                    run.held.gpus,
+                );
             }
         }
         // What waits for a reservation of its own waits for no room elsewhere.
         if let Some(eligible) = run.eligible.filter(|_| run.reservation.is_none()) {
             let until = run.start.unwrap_or(end);
             for (resource, _) in RESOURCES.iter().enumerate() {
-                hours.add(resource, Part::Planned, eligible, until, run.wanted.of(resource));
+                hours.add(
+                    resource,
+                    Part::Planned,
+                    eligible,
+                    until,
+                    run.wanted.of(resource),
+                );
             }
         }
     }
 
     /// One row a resource.
     pub fn rows(self) -> Vec<CapacityRow> {
-        let mut rows: Vec<CapacityRow> = (0..RESOURCES.len()).map(|resource| self.hours.row(resource)).collect();
+        let mut rows: Vec<CapacityRow> = (0..RESOURCES.len())
+            .map(|resource| self.hours.row(resource))
+            .collect();
         rows[1].stranded = self.stranded.seconds();
         rows
     }
@@ -243,7 +282,11 @@ const PARTS: usize = Part::InReservation as usize + 1;
 impl Hours {
     fn new(from: i64, to: i64) -> Self {
         let hours = usize::try_from((to - from + HOUR - 1).max(0) / HOUR).unwrap_or(0);
-        Self { from, to, sums: vec![[[0; PARTS]; 2]; hours] }
+        Self {
+            from,
+            to,
+            sums: vec![[[0; PARTS]; 2]; hours],
+        }
     }
 
     fn add(&mut self, resource: usize, part: Part, from: i64, to: i64, amount: u64) {
@@ -253,7 +296,10 @@ impl Hours {
             let hour = (at - self.from) / HOUR;
             let until = (self.from + (hour + 1) * HOUR).min(to);
             let seconds = u128::from(until.abs_diff(at));
-            if let Some(sums) = self.sums.get_mut(usize::try_from(hour).unwrap_or(usize::MAX)) {
+            if let Some(sums) = self
+                .sums
+                .get_mut(usize::try_from(hour).unwrap_or(usize::MAX))
+            {
                 sums[resource][part as usize] += seconds * u128::from(amount);
             }
             at = until;
@@ -264,7 +310,15 @@ impl Hours {
     fn row(&self, resource: usize) -> CapacityRow {
         let mut sums = [0_u128; 8];
         for hour in &self.sums {
-            let [total, held, down, planned_down, planned, reserved, in_reservation] = hour[resource];
+            let [
+                total,
+                held,
+                down,
+                planned_down,
+                planned,
+                reserved,
+                in_reservation,
+            ] = hour[resource];
             let held = held.min(total);
             let reserved_idle = reserved.saturating_sub(in_reservation).min(total - held);
             let allocated = held + reserved_idle;
@@ -272,11 +326,30 @@ impl Hours {
             let planned_down = planned_down.min(total - allocated - down);
             let free = total - allocated - down - planned_down;
             let room = planned.min(free);
-            let parts = [total, allocated, down, planned_down, room, free - room, planned - room, reserved_idle];
-            sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+            let parts = [
+                total,
+                allocated,
+                down,
+                planned_down,
+                room,
+                free - room,
+                planned - room,
+                reserved_idle,
+            ];
+            sums.iter_mut()
+                .zip(parts)
+                .for_each(|(sum, part)| *sum += part);
         }
-        let [reported, allocated, down, planned_down, planned, idle, overcommitted, reserved_idle] =
-            sums.map(|sum| u64::try_from(sum).unwrap_or(u64::MAX));
+        let [
+            reported,
+            allocated,
+            down,
+            planned_down,
+            planned,
+            idle,
+            overcommitted,
+            reserved_idle,
+        ] = sums.map(|sum| u64::try_from(sum).unwrap_or(u64::MAX));
         CapacityRow {
             resource: RESOURCES[resource].to_owned(),
             reported,
@@ -309,14 +382,26 @@ struct Stranded<'n> {
 impl<'n> Stranded<'n> {
     fn new(from: i64, to: i64, nodes: &'n [NodeCapacity]) -> Self {
         let with_gpus = nodes.iter().filter(|node| node.amounts.gpus > 0);
-        let nodes = with_gpus.map(|node| (node.node.as_str(), (node.amounts, Vec::new()))).collect();
-        Self { from, to, nodes, lists: HashMap::new() }
+        let nodes = with_gpus
+            .map(|node| (node.node.as_str(), (node.amounts, Vec::new())))
+            .collect();
+        Self {
+            from,
+            to,
+            nodes,
+            lists: HashMap::new(),
+        }
     }
 
     /// What a run held is split over its nodes as evenly as whole units allow.
     fn add(&mut self, run: &CapacityRun<'_>, start: i64, end: i64) {
         let (start, end) = (start.max(self.from), end.min(self.to));
-        let Some(list) = run.node_list.filter(|_| start < end && !self.nodes.is_empty()) else { return };
+        let Some(list) = run
+            .node_list
+            .filter(|_| start < end && !self.nodes.is_empty())
+        else {
+            return;
+        };
         let names = match self.lists.get(list) {
             Some(names) => names,
             None => {
@@ -354,15 +439,25 @@ impl<'n> Stranded<'n> {
             let (mut cpus, mut gpus, mut memory) = (0_u64, 0_u64, 0_u64);
             let mut since = self.from;
             for (at, begins, held) in changes {
-                let full = cpus >= has.cpus || memory.saturating_add(LEAST_MEMORY_BYTES) > has.mem_bytes;
+                let full =
+                    cpus >= has.cpus || memory.saturating_add(LEAST_MEMORY_BYTES) > has.mem_bytes;
                 if full {
-                    sum += u128::from(has.gpus.saturating_sub(gpus)) * u128::from(at.abs_diff(since));
+                    sum +=
+                        u128::from(has.gpus.saturating_sub(gpus)) * u128::from(at.abs_diff(since));
                 }
                 since = at;
                 let apply = |now: u64, change: u64| {
-                    if begins { now.saturating_add(change) } else { now.saturating_sub(change) }
+                    if begins {
+                        now.saturating_add(change)
+                    } else {
+                        now.saturating_sub(change)
+                    }
                 };
-                (cpus, gpus, memory) = (apply(cpus, held.cpus), apply(gpus, held.gpus), apply(memory, held.mem_bytes));
+                (cpus, gpus, memory) = (
+                    apply(cpus, held.cpus),
+                    apply(gpus, held.gpus),
+                    apply(memory, held.mem_bytes),
+                );
             }
         }
         u64::try_from(sum).ok()
@@ -372,18 +467,35 @@ impl<'n> Stranded<'n> {
 /// What a state of a node adds to the history of the cluster's capacity. What happens to a node in maintenance is its
 /// reservation's doing, and is counted there.
 pub fn history_of(state: &str) -> Option<Effect> {
-    let says_maintenance = state.to_uppercase().split(['+', ' ', ',']).any(|word| word.starts_with("MAINT"));
-    if says_maintenance { None } else { effect_of(state) }
+    let says_maintenance = state
+        .to_uppercase()
+        .split(['+', ' ', ','])
+        .any(|word| word.starts_with("MAINT"));
+    if says_maintenance {
+        None
+    } else {
+        effect_of(state)
+    }
 }
 
 /// How a state of a node, in Slurm's words (`DOWN*`, `IDLE+DRAIN`, `MAINT`), takes it away; `None` where it does not.
 pub fn effect_of(state: &str) -> Option<Effect> {
     let words: Vec<String> = state
         .split(['+', ' ', ','])
-        .map(|word| word.trim_end_matches(['*', '~', '#', '%', '$', '@', '^', '-', '!']).to_uppercase())
+        .map(|word| {
+            word.trim_end_matches(['*', '~', '#', '%', '$', '@', '^', '-', '!'])
+                .to_uppercase()
+        })
         .collect();
     let says = |any: &[&str]| words.iter().any(|word| any.contains(&word.as_str()));
-    if says(&["MAINT", "MAINTENANCE", "POWERED_DOWN", "POWER_DOWN", "FUTURE", "PLANNED_DOWN"]) {
+    if says(&[
+        "MAINT",
+        "MAINTENANCE",
+        "POWERED_DOWN",
+        "POWER_DOWN",
+        "FUTURE",
+        "PLANNED_DOWN",
+    ]) {
         Some(Effect::PlannedDown)
     } else if says(&[
         "DOWN",
@@ -418,22 +530,49 @@ mod tests {
     const DAY: u64 = 86_400;
 
     fn amounts(cpus: u64, gpus: u64) -> Amounts {
-        Amounts { cpus, gpus, mem_bytes: 0 }
+        Amounts {
+            cpus,
+            gpus,
+            mem_bytes: 0,
+        }
     }
 
     fn existed(cpus: u64, gpus: u64) -> Span {
-        Span { effect: Effect::Existed, from: 0, to: None, amounts: amounts(cpus, gpus) }
+        Span {
+            effect: Effect::Existed,
+            from: 0,
+            to: None,
+            amounts: amounts(cpus, gpus),
+        }
     }
 
-    fn report(spans: &[Span], nodes: &[NodeCapacity], runs: &[CapacityRun<'_>]) -> Vec<CapacityRow> {
+    fn report(
+        spans: &[Span],
+        nodes: &[NodeCapacity],
+        runs: &[CapacityRun<'_>],
+    ) -> Vec<CapacityRow> {
         let period = day();
-        capacity("lab", &period, spans, &[], nodes, runs.iter().copied(), period.to() + 1000).rows
+        capacity(
+            "lab",
+            &period,
+            spans,
+            &[],
+            nodes,
+            runs.iter().copied(),
+            period.to() + 1000,
+        )
+        .rows
     }
 
     #[test]
     fn a_day_of_a_small_cluster() {
         let from = day().from();
-        let down = Span { effect: Effect::Down, from: from + HOUR, to: Some(from + 2 * HOUR), amounts: amounts(8, 2) };
+        let down = Span {
+            effect: Effect::Down,
+            from: from + HOUR,
+            to: Some(from + 2 * HOUR),
+            amounts: amounts(8, 2),
+        };
         // Waits an hour, runs two of them, half an hour suspended.
         let run = CapacityRun {
             eligible: Some(from + 2 * HOUR),
@@ -460,15 +599,27 @@ mod tests {
             }
         );
         // Suspension keeps the GPU, and GPUs wait too.
-        assert_eq!((rows[1].allocated, rows[1].planned, rows[1].down), (2 * hour, hour, 2 * hour));
+        assert_eq!(
+            (rows[1].allocated, rows[1].planned, rows[1].down),
+            (2 * hour, hour, 2 * hour)
+        );
         assert_eq!(rows[1].stranded, None, "no node is known");
     }
 
     #[test]
     fn a_reservation_is_allocated_whether_it_is_used_or_not() {
         let from = day().from();
-        let kept = Kept { name: "class", from: from + HOUR, to: from + 3 * HOUR };
-        let span = |effect| Span { effect, from: kept.from, to: Some(kept.to), amounts: amounts(8, 2) };
+        let kept = Kept {
+            name: "class",
+            from: from + HOUR,
+            to: from + 3 * HOUR,
+        };
+        let span = |effect| Span {
+            effect,
+            from: kept.from,
+            to: Some(kept.to),
+            amounts: amounts(8, 2),
+        };
         let run = |reservation, hours: i64| CapacityRun {
             eligible: Some(from),
             start: Some(from + HOUR),
@@ -481,16 +632,42 @@ mod tests {
         let period = day();
         let rows = |effect, runs: &[CapacityRun<'_>]| {
             let spans = [existed(16, 4), span(effect)];
-            capacity("lab", &period, &spans, &[kept], &[], runs.iter().copied(), period.to() + 1000).rows
+            capacity(
+                "lab",
+                &period,
+                &spans,
+                &[kept],
+                &[],
+                runs.iter().copied(),
+                period.to() + 1000,
+            )
+            .rows
         };
         let hour = HOUR as u64;
         // A run in it for an hour, another beside it for two, which waited for an hour.
         let found = rows(Effect::Reserved, &[run(Some("class"), 1), run(None, 2)]);
-        assert_eq!((found[0].allocated, found[0].reserved_idle), (16 * hour + 4 * 2 * hour, 12 * hour));
-        assert_eq!((found[1].allocated, found[1].reserved_idle), (4 * hour + 2 * hour, 3 * hour));
-        assert_eq!(found[0].planned, 4 * hour, "what waits for the reservation is not counted");
+        assert_eq!(
+            (found[0].allocated, found[0].reserved_idle),
+            (16 * hour + 4 * 2 * hour, 12 * hour)
+        );
+        assert_eq!(
+            (found[1].allocated, found[1].reserved_idle),
+            (4 * hour + 2 * hour, 3 * hour)
+        );
+        assert_eq!(
+            found[0].planned,
+            4 * hour,
+            "what waits for the reservation is not counted"
+        );
         let found = rows(Effect::PlannedDown, &[]);
-        assert_eq!((found[0].planned_down, found[0].allocated, found[1].planned_down), (16 * hour, 0, 4 * hour));
+        assert_eq!(
+            (
+                found[0].planned_down,
+                found[0].allocated,
+                found[1].planned_down
+            ),
+            (16 * hour, 0, 4 * hour)
+        );
     }
 
     #[test]
@@ -503,7 +680,10 @@ mod tests {
             ..CapacityRun::default()
         };
         let rows = report(&[existed(16, 0)], &[], &[waits]);
-        assert_eq!((rows[0].planned, rows[0].overcommitted), (16 * 3600, 84 * 3600));
+        assert_eq!(
+            (rows[0].planned, rows[0].overcommitted),
+            (16 * 3600, 84 * 3600)
+        );
         assert_eq!(rows[0].idle, 16 * (DAY - 3600));
     }
 
@@ -511,22 +691,48 @@ mod tests {
     fn gpus_are_stranded_where_the_cpus_or_the_memory_are_taken() {
         let from = day().from();
         let gib = |n: u64| n << 30;
-        let node =
-            |node: &str| NodeCapacity { node: node.into(), amounts: Amounts { cpus: 8, gpus: 2, mem_bytes: gib(64) } };
+        let node = |node: &str| NodeCapacity {
+            node: node.into(),
+            amounts: Amounts {
+                cpus: 8,
+                gpus: 2,
+                mem_bytes: gib(64),
+            },
+        };
         let run = |list, hours: i64, cpus, gpus, mem_bytes| CapacityRun {
             start: Some(from),
             end: Some(from + hours * HOUR),
-            held: Amounts { cpus, gpus, mem_bytes },
+            held: Amounts {
+                cpus,
+                gpus,
+                mem_bytes,
+            },
             node_list: Some(list),
             ..CapacityRun::default()
         };
         let nodes = [node("g1"), node("g2")];
-        let stranded = |runs: &[CapacityRun<'_>]| report(&[existed(16, 4)], &nodes, runs)[1].stranded;
+        let stranded =
+            |runs: &[CapacityRun<'_>]| report(&[existed(16, 4)], &nodes, runs)[1].stranded;
         assert_eq!(stranded(&[]), Some(0));
-        assert_eq!(stranded(&[run("g1", 2, 8, 0, gib(8))]), Some(2 * 2 * 3600), "all CPUs");
-        assert_eq!(stranded(&[run("g1", 2, 1, 1, gib(64))]), Some(2 * 3600), "all memory, one GPU in use");
-        assert_eq!(stranded(&[run("g[1-2]", 1, 16, 4, gib(8))]), Some(0), "nothing is left to strand");
-        assert_eq!(stranded(&[run("g1", 1, 4, 0, gib(8)), run("g1", 1, 4, 0, gib(8))]), Some(2 * 3600));
+        assert_eq!(
+            stranded(&[run("g1", 2, 8, 0, gib(8))]),
+            Some(2 * 2 * 3600),
+            "all CPUs"
+        );
+        assert_eq!(
+            stranded(&[run("g1", 2, 1, 1, gib(64))]),
+            Some(2 * 3600),
+            "all memory, one GPU in use"
+        );
+        assert_eq!(
+            stranded(&[run("g[1-2]", 1, 16, 4, gib(8))]),
+            Some(0),
+            "nothing is left to strand"
+        );
+        assert_eq!(
+            stranded(&[run("g1", 1, 4, 0, gib(8)), run("g1", 1, 4, 0, gib(8))]),
+            Some(2 * 3600)
+        );
     }
 
     #[test]
@@ -543,7 +749,11 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(effect_of(state), effect, "{state}");
-            let history = if state.contains("MAINT") { None } else { effect };
+            let history = if state.contains("MAINT") {
+                None
+            } else {
+                effect
+            };
             assert_eq!(history_of(state), history, "{state}");
         }
     }

@@ -37,5 +37,7 @@ pub struct Credit {
 /// The entries that are in force: no revocations, and none that was revoked.
 pub fn in_force(ledger: &[Credit]) -> impl Iterator<Item = &Credit> {
     let revoked: BTreeSet<i64> = ledger.iter().filter_map(|credit| credit.revokes).collect();
-    ledger.iter().filter(move |credit| credit.revokes.is_none() && !revoked.contains(&credit.id))
+    ledger
+        .iter()
+        .filter(move |credit| credit.revokes.is_none() && !revoked.contains(&credit.id))
 }

@@ -23,7 +23,9 @@ pub enum PeriodError {
     #[error("'{0}' is no date (expected one such as 2026-10-31)")]
     Date(String),
     /// It ends where or before it begins.
-    #[error("the period from {from} to {to} is empty: 'to' is the first day that does not belong to it")]
+    #[error(
+        "the period from {from} to {to} is empty: 'to' is the first day that does not belong to it"
+    )]
     Empty {
         /// Its first day.
         from: Date,
@@ -90,10 +92,16 @@ impl Period {
     /// What is no month, and one that begins after `now`.
     pub fn month(text: &str, zone: &TimeZone, now: Timestamp) -> Result<Self, PeriodError> {
         let invalid = || PeriodError::Month(text.to_owned());
-        let first = text.split_once('-').filter(|(year, month)| year.len() == 4 && month.len() == 2);
+        let first = text
+            .split_once('-')
+            .filter(|(year, month)| year.len() == 4 && month.len() == 2);
         let (year, month) = first.ok_or_else(invalid)?;
-        let first = Date::new(year.parse().map_err(|_| invalid())?, month.parse().map_err(|_| invalid())?, 1)
-            .map_err(|_| invalid())?;
+        let first = Date::new(
+            year.parse().map_err(|_| invalid())?,
+            month.parse().map_err(|_| invalid())?,
+            1,
+        )
+        .map_err(|_| invalid())?;
         let next = first.checked_add(1.month()).map_err(|_| invalid())?;
         Self::between(first, next, zone, text, now).ok_or_else(invalid)?
     }
@@ -102,7 +110,12 @@ impl Period {
     ///
     /// # Errors
     /// What is no date, an empty period, and one that begins after `now`.
-    pub fn days(from: &str, to: &str, zone: &TimeZone, now: Timestamp) -> Result<Self, PeriodError> {
+    pub fn days(
+        from: &str,
+        to: &str,
+        zone: &TimeZone,
+        now: Timestamp,
+    ) -> Result<Self, PeriodError> {
         let invalid = |text: &str| PeriodError::Date(text.to_owned());
         let date = |text: &str| match text.len() {
             10 => text.parse::<Date>().map_err(|_| invalid(text)),
@@ -110,7 +123,10 @@ impl Period {
         };
         let (first, next) = (date(from)?, date(to)?);
         if next <= first {
-            return Err(PeriodError::Empty { from: first, to: next });
+            return Err(PeriodError::Empty {
+                from: first,
+                to: next,
+            });
         }
         Self::between(first, next, zone, from, now).ok_or_else(|| invalid(to))?
     }
@@ -124,9 +140,15 @@ impl Period {
         now: Timestamp,
     ) -> Option<Result<Self, PeriodError>> {
         let midnight = |date: Date| date.to_zoned(zone.clone()).ok();
-        let period = Self { from: midnight(first)?, to: midnight(next)? };
+        let period = Self {
+            from: midnight(first)?,
+            to: midnight(next)?,
+        };
         Some(if period.from.timestamp() > now {
-            Err(PeriodError::NotBegun { what: what.to_owned(), begins: rfc3339(&period.from) })
+            Err(PeriodError::NotBegun {
+                what: what.to_owned(),
+                begins: rfc3339(&period.from),
+            })
         } else {
             Ok(period)
         })
@@ -161,7 +183,11 @@ impl Period {
     pub fn midnights(&self) -> Vec<i64> {
         let days = (0..).map_while(|days| {
             let date = self.from.date().checked_add(days.days()).ok()?;
-            let midnight = date.to_zoned(self.from.time_zone().clone()).ok()?.timestamp().as_second();
+            let midnight = date
+                .to_zoned(self.from.time_zone().clone())
+                .ok()?
+                .timestamp()
+                .as_second();
             (midnight < self.to()).then_some(midnight)
         });
         days.chain([self.to()]).collect()
@@ -209,20 +235,32 @@ impl Period {
             false => first.checked_sub((next - first).get_days().days()),
         };
         let midnight = |date: Date| date.to_zoned(self.from.time_zone().clone()).ok();
-        Some(Self { from: midnight(earlier.ok()?)?, to: self.from.clone() })
+        Some(Self {
+            from: midnight(earlier.ok()?)?,
+            to: self.from.clone(),
+        })
     }
 
     /// The calendar year that its first day lies in.
     pub fn year(&self) -> Option<Self> {
-        let midnight = |year: i16| Date::new(year, 1, 1).ok()?.to_zoned(self.from.time_zone().clone()).ok();
+        let midnight = |year: i16| {
+            Date::new(year, 1, 1)
+                .ok()?
+                .to_zoned(self.from.time_zone().clone())
+                .ok()
+        };
         let year = self.from.date().year();
-        Some(Self { from: midnight(year)?, to: midnight(year.checked_add(1)?)? })
+        Some(Self {
+            from: midnight(year)?,
+            to: midnight(year.checked_add(1)?)?,
+        })
     }
 
     /// The zone's IANA name, or its offset where it has none.
     pub fn zone_name(&self) -> String {
         let zone = self.from.time_zone();
-        zone.iana_name().map_or_else(|| self.from.offset().to_string(), str::to_owned)
+        zone.iana_name()
+            .map_or_else(|| self.from.offset().to_string(), str::to_owned)
     }
 }
 
@@ -246,30 +284,81 @@ mod tests {
     fn months_are_the_zones_own() {
         const HOUR: i64 = 3600;
         for (month, name, hours, from, to) in [
-            ("2026-10", "UTC", 744, "2026-10-01T00:00:00+00:00", "2026-11-01T00:00:00+00:00"),
-            ("2026-10", "Europe/Oslo", 745, "2026-10-01T00:00:00+02:00", "2026-11-01T00:00:00+01:00"),
-            ("2026-03", "Europe/Oslo", 743, "2026-03-01T00:00:00+01:00", "2026-04-01T00:00:00+02:00"),
-            ("2010-05", "Asia/Tokyo", 744, "2010-05-01T00:00:00+09:00", "2010-06-01T00:00:00+09:00"),
-            ("2024-02", "America/New_York", 696, "2024-02-01T00:00:00-05:00", "2024-03-01T00:00:00-05:00"),
-            ("2026-11", "UTC", 720, "2026-11-01T00:00:00+00:00", "2026-12-01T00:00:00+00:00"),
+            (
+                "2026-10",
+                "UTC",
+                744,
+                "2026-10-01T00:00:00+00:00",
+                "2026-11-01T00:00:00+00:00",
+            ),
+            (
+                "2026-10",
+                "Europe/Oslo",
+                745,
+                "2026-10-01T00:00:00+02:00",
+                "2026-11-01T00:00:00+01:00",
+            ),
+            (
+                "2026-03",
+                "Europe/Oslo",
+                743,
+                "2026-03-01T00:00:00+01:00",
+                "2026-04-01T00:00:00+02:00",
+            ),
+            (
+                "2010-05",
+                "Asia/Tokyo",
+                744,
+                "2010-05-01T00:00:00+09:00",
+                "2010-06-01T00:00:00+09:00",
+            ),
+            (
+                "2024-02",
+                "America/New_York",
+                696,
+                "2024-02-01T00:00:00-05:00",
+                "2024-03-01T00:00:00-05:00",
+            ),
+            (
+                "2026-11",
+                "UTC",
+                720,
+                "2026-11-01T00:00:00+00:00",
+                "2026-12-01T00:00:00+00:00",
+            ),
         ] {
             let period = Period::month(month, &zone(name), now()).unwrap();
-            assert_eq!((period.to() - period.from()) / HOUR, hours, "{month} {name}");
-            assert_eq!((period.from_text().as_str(), period.to_text().as_str()), (from, to));
+            assert_eq!(
+                (period.to() - period.from()) / HOUR,
+                hours,
+                "{month} {name}"
+            );
+            assert_eq!(
+                (period.from_text().as_str(), period.to_text().as_str()),
+                (from, to)
+            );
             assert_eq!(period.zone_name(), name);
         }
     }
 
     #[test]
     fn days_have_23_24_or_25_hours() {
-        for (from, to, hours) in
-            [("2026-10-25", "2026-10-26", 25), ("2026-03-29", "2026-03-30", 23), ("2026-10-01", "2026-10-02", 24)]
-        {
+        for (from, to, hours) in [
+            ("2026-10-25", "2026-10-26", 25),
+            ("2026-03-29", "2026-03-30", 23),
+            ("2026-10-01", "2026-10-02", 24),
+        ] {
             let period = Period::days(from, to, &zone("Europe/Oslo"), now()).unwrap();
             assert_eq!(period.to() - period.from(), hours * 3600, "{from}");
         }
         // A day whose midnight the clock skips begins at the first instant that it has.
-        let period = Period::days("2018-11-04", "2018-11-05", &zone("America/Sao_Paulo"), now()).unwrap();
+        let period = Period::days(
+            "2018-11-04",
+            "2018-11-05",
+            &zone("America/Sao_Paulo"),
+            now(),
+        )
+        .unwrap();
         assert_eq!(period.from_text(), "2018-11-04T01:00:00-02:00");
     }
 
@@ -278,29 +367,73 @@ mod tests {
         let oslo = zone("Europe/Oslo");
         let october = Period::month("2026-10", &oslo, now()).unwrap();
         let midnights = october.midnights();
-        let hours: Vec<i64> = midnights.windows(2).map(|day| (day[1] - day[0]) / 3600).collect();
-        assert_eq!((hours.len(), hours.iter().sum::<i64>(), hours[24]), (31, 745, 25));
-        assert_eq!((october.label(), october.before().unwrap().label()), ("2026-10".into(), "2026-09".into()));
+        let hours: Vec<i64> = midnights
+            .windows(2)
+            .map(|day| (day[1] - day[0]) / 3600)
+            .collect();
+        assert_eq!(
+            (hours.len(), hours.iter().sum::<i64>(), hours[24]),
+            (31, 745, 25)
+        );
+        assert_eq!(
+            (october.label(), october.before().unwrap().label()),
+            ("2026-10".into(), "2026-09".into())
+        );
         assert_eq!(october.before().unwrap().to(), october.from());
-        assert_eq!(october.year().unwrap().from_text(), "2026-01-01T00:00:00+01:00");
+        assert_eq!(
+            october.year().unwrap().from_text(),
+            "2026-01-01T00:00:00+01:00"
+        );
         let week = Period::days("2026-10-24", "2026-10-31", &oslo, now()).unwrap();
         assert_eq!(
             (week.label(), week.before().unwrap().label()),
-            ("2026-10-24 to 2026-10-30".into(), "2026-10-17 to 2026-10-23".into())
+            (
+                "2026-10-24 to 2026-10-30".into(),
+                "2026-10-17 to 2026-10-23".into()
+            )
         );
     }
 
     #[test]
     fn what_is_no_period() {
-        for text in ["2026-13", "2026-00", "2026", "2026-1", "26-10", "october", "2026-10-01", "", "-026-10"] {
-            assert_eq!(Period::month(text, &zone("UTC"), now()), Err(PeriodError::Month(text.to_owned())));
+        for text in [
+            "2026-13",
+            "2026-00",
+            "2026",
+            "2026-1",
+            "26-10",
+            "october",
+            "2026-10-01",
+            "",
+            "-026-10",
+        ] {
+            assert_eq!(
+                Period::month(text, &zone("UTC"), now()),
+                Err(PeriodError::Month(text.to_owned()))
+            );
         }
         let error = Period::month("2026-12", &zone("Europe/Oslo"), now()).unwrap_err();
-        assert_eq!(error.to_string(), "2026-12 has not begun: it begins at 2026-12-01T00:00:00+01:00");
-        let days = |from, to| Period::days(from, to, &zone("UTC"), now()).unwrap_err().to_string();
-        assert_eq!(days("2026-02-30", "2026-03-01"), "'2026-02-30' is no date (expected one such as 2026-10-31)");
-        assert_eq!(days("2026-02-01", "20260301"), "'20260301' is no date (expected one such as 2026-10-31)");
-        assert!(days("2026-03-01", "2026-03-01").starts_with("the period from 2026-03-01 to 2026-03-01 is empty"));
+        assert_eq!(
+            error.to_string(),
+            "2026-12 has not begun: it begins at 2026-12-01T00:00:00+01:00"
+        );
+        let days = |from, to| {
+            Period::days(from, to, &zone("UTC"), now())
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            days("2026-02-30", "2026-03-01"),
+            "'2026-02-30' is no date (expected one such as 2026-10-31)"
+        );
+        assert_eq!(
+            days("2026-02-01", "20260301"),
+            "'20260301' is no date (expected one such as 2026-10-31)"
+        );
+        assert!(
+            days("2026-03-01", "2026-03-01")
+                .starts_with("the period from 2026-03-01 to 2026-03-01 is empty")
+        );
         assert!(days("2027-01-01", "2027-01-02").starts_with("2027-01-01 has not begun"));
     }
 }

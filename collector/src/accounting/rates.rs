@@ -62,12 +62,15 @@ impl RatesConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut dates = Vec::new();
         for card in &self.cards {
-            let date: Date = card
-                .from
-                .parse()
-                .map_err(|_| ConfigError::new("cards.from", "a date such as 2026-01-01", &card.from))?;
+            let date: Date = card.from.parse().map_err(|_| {
+                ConfigError::new("cards.from", "a date such as 2026-01-01", &card.from)
+            })?;
             if dates.contains(&date) {
-                return Err(ConfigError::new("cards.from", "one card a date", &card.from));
+                return Err(ConfigError::new(
+                    "cards.from",
+                    "one card a date",
+                    &card.from,
+                ));
             }
             dates.push(date);
             let named = [
@@ -77,16 +80,25 @@ impl RatesConfig {
                 ("kwh", card.kwh),
                 ("co2_g_per_kwh", card.co2_g_per_kwh),
             ];
-            let models = card.gpu_models.iter().map(|(model, rate)| (model.as_str(), *rate));
-            if let Some((key, rate)) =
-                named.into_iter().chain(models).find(|(_, rate)| !(*rate >= 0.0 && rate.is_finite()))
+            let models = card
+                .gpu_models
+                .iter()
+                .map(|(model, rate)| (model.as_str(), *rate));
+            if let Some((key, rate)) = named
+                .into_iter()
+                .chain(models)
+                .find(|(_, rate)| !(*rate >= 0.0 && rate.is_finite()))
             {
                 return Err(ConfigError::new(format!("cards.{key}"), "0 or more", rate));
             }
-            let costs =
-                card.gpu_hour + card.cpu_hour + card.mem_gib_hour + card.kwh > 0.0 || !card.gpu_models.is_empty();
+            let costs = card.gpu_hour + card.cpu_hour + card.mem_gib_hour + card.kwh > 0.0
+                || !card.gpu_models.is_empty();
             if costs && self.currency.is_none() {
-                return Err(ConfigError::new("currency", "a name such as EUR, since the cards have prices", "nothing"));
+                return Err(ConfigError::new(
+                    "currency",
+                    "a name such as EUR, since the cards have prices",
+                    "nothing",
+                ));
             }
         }
         Ok(())
@@ -144,28 +156,46 @@ impl Rates {
     /// The cards of a configuration that was validated.
     pub fn new(config: &RatesConfig, zone: &TimeZone) -> Self {
         let instant = |card: &RateCard| {
-            Some(card.from.parse::<Date>().ok()?.to_zoned(zone.clone()).ok()?.timestamp().as_second())
+            Some(
+                card.from
+                    .parse::<Date>()
+                    .ok()?
+                    .to_zoned(zone.clone())
+                    .ok()?
+                    .timestamp()
+                    .as_second(),
+            )
         };
-        let mut cards: Vec<_> = config.cards.iter().filter_map(|card| Some((instant(card)?, card.clone()))).collect();
+        let mut cards: Vec<_> = config
+            .cards
+            .iter()
+            .filter_map(|card| Some((instant(card)?, card.clone())))
+            .collect();
         cards.sort_by_key(|(from, _)| *from);
         Self { cards }
     }
 
     /// What holding this from one instant to another (UTC seconds) costs.
     pub fn cost(&self, held: &Held, model: Option<&str>, from: i64, to: i64) -> Cost {
-        let mut cost = Cost { kwh: kwh(held, from, to), ..Cost::default() };
+        let mut cost = Cost {
+            kwh: kwh(held, from, to),
+            ..Cost::default()
+        };
         for (at, (begins, card)) in self.cards.iter().enumerate() {
             let ends = self.cards.get(at + 1).map_or(i64::MAX, |(next, _)| *next);
             let (from, to) = (from.max(*begins), to.min(ends));
             if from < to {
                 let hours = (to - from) as f64 / HOUR;
-                let gpu_hour = model.and_then(|model| card.gpu_models.get(model)).unwrap_or(&card.gpu_hour);
+                let gpu_hour = model
+                    .and_then(|model| card.gpu_models.get(model))
+                    .unwrap_or(&card.gpu_hour);
                 let kwh = kwh(held, from, to);
                 let gpu_money = held.gpus as f64 * gpu_hour * hours;
                 cost.gpu_money += gpu_money;
                 cost.money += gpu_money + kwh * card.kwh;
-                cost.money +=
-                    (held.cpus as f64 * card.cpu_hour + held.mem_bytes as f64 / GIB * card.mem_gib_hour) * hours;
+                cost.money += (held.cpus as f64 * card.cpu_hour
+                    + held.mem_bytes as f64 / GIB * card.mem_gib_hour)
+                    * hours;
                 cost.co2_grams += kwh * card.co2_g_per_kwh;
             }
         }
@@ -174,15 +204,28 @@ impl Rates {
 
     /// What so many GPU-seconds and CPU-seconds cost at an instant (UTC seconds).
     pub fn at(&self, gpu_seconds: f64, cpu_seconds: f64, model: Option<&str>, instant: i64) -> f64 {
-        let second = |held: Held| self.cost(&held, model, instant, instant.saturating_add(1)).money;
-        let (gpu, cpu) = (Held { gpus: 1, ..Held::default() }, Held { cpus: 1, ..Held::default() });
+        let second = |held: Held| {
+            self.cost(&held, model, instant, instant.saturating_add(1))
+                .money
+        };
+        let (gpu, cpu) = (
+            Held {
+                gpus: 1,
+                ..Held::default()
+            },
+            Held {
+                cpus: 1,
+                ..Held::default()
+            },
+        );
         gpu_seconds * second(gpu) + cpu_seconds * second(cpu)
     }
 
     /// Whether a card gives a price to anything.
     pub fn has_prices(&self) -> bool {
         self.cards.iter().any(|(_, card)| {
-            card.gpu_hour + card.cpu_hour + card.mem_gib_hour + card.kwh > 0.0 || !card.gpu_models.is_empty()
+            card.gpu_hour + card.cpu_hour + card.mem_gib_hour + card.kwh > 0.0
+                || !card.gpu_models.is_empty()
         })
     }
 
@@ -234,14 +277,26 @@ mod tests {
 
     #[test]
     fn a_run_across_two_cards_is_charged_at_each() {
-        let held = Held { gpus: 2, cpus: 10, mem_bytes: 100 << 30, gpu_watts: 500.0 };
+        let held = Held {
+            gpus: 2,
+            cpus: 10,
+            mem_bytes: 100 << 30,
+            gpu_watts: 500.0,
+        };
         let cost = rates().cost(&held, Some("a100"), FEBRUARY - 3600, FEBRUARY + 7200);
         let hourly = 10.0 * 0.01 + 100.0 * 0.001 + 0.5 * 0.3;
         assert!((cost.gpu_money - (2.0 * 3.0 + 2.0 * 4.0 * 2.0)).abs() < 1e-9);
         assert!((cost.money - cost.gpu_money - 3.0 * hourly).abs() < 1e-9);
         assert!((cost.kwh - 1.5).abs() < 1e-9 && (cost.co2_grams - 150.0).abs() < 1e-6);
         // Another model, and the time before the first card.
-        assert!((rates().cost(&held, Some("l40s"), FEBRUARY, FEBRUARY + 3600).gpu_money - 4.0).abs() < 1e-9);
+        assert!(
+            (rates()
+                .cost(&held, Some("l40s"), FEBRUARY, FEBRUARY + 3600)
+                .gpu_money
+                - 4.0)
+                .abs()
+                < 1e-9
+        );
         assert_eq!(rates().cost(&held, None, 0, 3600).money, 0.0);
     }
 
@@ -258,8 +313,14 @@ mod tests {
                 (|c| c.cards[0].from = "May".into()) as fn(&mut RatesConfig),
                 "cards.from: expected a date such as 2026-01-01, found May",
             ),
-            (|c| c.cards[1].from = "2026-02-01".into(), "cards.from: expected one card a date, found 2026-02-01"),
-            (|c| c.cards[1].kwh = -1.0, "cards.kwh: expected 0 or more, found -1"),
+            (
+                |c| c.cards[1].from = "2026-02-01".into(),
+                "cards.from: expected one card a date, found 2026-02-01",
+            ),
+            (
+                |c| c.cards[1].kwh = -1.0,
+                "cards.kwh: expected 0 or more, found -1",
+            ),
             (
                 |c| c.cards[1].gpu_models = [("h100".into(), f64::NAN)].into(),
                 "cards.h100: expected 0 or more, found NaN",

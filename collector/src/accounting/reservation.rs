@@ -71,24 +71,42 @@ impl Reservation {
 
     /// The names of its nodes; none where Slurm's list cannot be read.
     pub fn nodes(&self) -> Vec<String> {
-        self.node_list.as_deref().and_then(|list| nodelist::expand(list).ok()).unwrap_or_default()
+        self.node_list
+            .as_deref()
+            .and_then(|list| nodelist::expand(list).ok())
+            .unwrap_or_default()
     }
 
     /// What it keeps: its GPUs are those that Slurm names, else all of its nodes if all of their CPUs are kept.
     pub fn amounts(&self, nodes: &HashMap<&str, Amounts>) -> Amounts {
         let gpus = self.gpus.unwrap_or_else(|| {
-            let known: Option<Vec<&Amounts>> = self.nodes().iter().map(|name| nodes.get(name.as_str())).collect();
+            let known: Option<Vec<&Amounts>> = self
+                .nodes()
+                .iter()
+                .map(|name| nodes.get(name.as_str()))
+                .collect();
             let known = known.unwrap_or_default();
             let cpus: u64 = known.iter().map(|node| node.cpus).sum();
-            if cpus == self.cpus { known.iter().map(|node| node.gpus).sum() } else { 0 }
+            if cpus == self.cpus {
+                known.iter().map(|node| node.gpus).sum()
+            } else {
+                0
+            }
         });
-        Amounts { cpus: self.cpus, gpus, mem_bytes: 0 }
+        Amounts {
+            cpus: self.cpus,
+            gpus,
+            mem_bytes: 0,
+        }
     }
 }
 
 /// What each node has, by name.
 pub fn by_name(nodes: &[NodeCapacity]) -> HashMap<&str, Amounts> {
-    nodes.iter().map(|node| (node.node.as_str(), node.amounts)).collect()
+    nodes
+        .iter()
+        .map(|node| (node.node.as_str(), node.amounts))
+        .collect()
 }
 
 /// CPU-seconds that Slurm charges the owners of reservations for what nobody used of them in `[from, to)`: hour by hour,
@@ -99,14 +117,21 @@ pub fn idle_charges(
     (from, to): (i64, i64),
 ) -> BTreeMap<Owner, u64> {
     const HOUR: i64 = 3600;
-    let overlap = |a: (i64, i64), b: (i64, i64)| u64::try_from(a.1.min(b.1) - a.0.max(b.0)).unwrap_or(0);
+    let overlap =
+        |a: (i64, i64), b: (i64, i64)| u64::try_from(a.1.min(b.1) - a.0.max(b.0)).unwrap_or(0);
     let mut charged: BTreeMap<Owner, u64> = BTreeMap::new();
     for kept in reservations.iter().filter(|kept| !kept.owners.is_empty()) {
-        let inside: Vec<&ReservedRun<'_>> = runs.iter().filter(|run| run.reservation == kept.name).collect();
+        let inside: Vec<&ReservedRun<'_>> = runs
+            .iter()
+            .filter(|run| run.reservation == kept.name)
+            .collect();
         let mut hour = kept.from.max(from).div_euclid(HOUR) * HOUR;
         while hour < kept.to.min(to) {
             let span = (hour.max(kept.from), (hour + HOUR).min(kept.to));
-            let used: u64 = inside.iter().map(|run| overlap((run.start, run.end), span)).sum();
+            let used: u64 = inside
+                .iter()
+                .map(|run| overlap((run.start, run.end), span))
+                .sum();
             let idle = overlap(span, (from, to)).saturating_sub(used) * kept.cpus;
             for owner in &kept.owners {
                 *charged.entry(owner.clone()).or_default() += idle / kept.owners.len() as u64;
@@ -123,26 +148,55 @@ mod tests {
     use super::*;
 
     fn owner(account: &str, user: &str) -> Owner {
-        Owner { account: account.into(), user: Some(user).filter(|user| !user.is_empty()).map(str::to_owned) }
+        Owner {
+            account: account.into(),
+            user: Some(user)
+                .filter(|user| !user.is_empty())
+                .map(str::to_owned),
+        }
     }
 
     #[test]
     fn what_a_reservation_keeps() {
-        let node =
-            |name: &str| NodeCapacity { node: name.into(), amounts: Amounts { cpus: 8, gpus: 2, mem_bytes: 64 << 30 } };
+        let node = |name: &str| NodeCapacity {
+            node: name.into(),
+            amounts: Amounts {
+                cpus: 8,
+                gpus: 2,
+                mem_bytes: 64 << 30,
+            },
+        };
         let nodes = [node("g1"), node("g2")];
         let kept = |flags: &str, list: &str, cpus, gpus| {
-            let kept =
-                Reservation { flags: flags.into(), node_list: Some(list.into()), cpus, gpus, ..Reservation::default() };
+            let kept = Reservation {
+                flags: flags.into(),
+                node_list: Some(list.into()),
+                cpus,
+                gpus,
+                ..Reservation::default()
+            };
             let amounts = kept.amounts(&by_name(&nodes));
             (kept.effect(), amounts.cpus, amounts.gpus)
         };
-        assert_eq!(kept("SPEC_NODES", "g[1-2]", 16, None), (Some(Effect::Reserved), 16, 4));
-        assert_eq!(kept("", "g1", 4, None), (Some(Effect::Reserved), 4, 0), "half a node says nothing of its GPUs");
+        assert_eq!(
+            kept("SPEC_NODES", "g[1-2]", 16, None),
+            (Some(Effect::Reserved), 16, 4)
+        );
+        assert_eq!(
+            kept("", "g1", 4, None),
+            (Some(Effect::Reserved), 4, 0),
+            "half a node says nothing of its GPUs"
+        );
         assert_eq!(kept("", "g1", 4, Some(1)), (Some(Effect::Reserved), 4, 1));
-        assert_eq!(kept("MAINT,SPEC_NODES", "g1", 8, None), (Some(Effect::PlannedDown), 8, 2));
+        assert_eq!(
+            kept("MAINT,SPEC_NODES", "g1", 8, None),
+            (Some(Effect::PlannedDown), 8, 2)
+        );
         assert_eq!(kept("MAINT,IGNORE_JOBS", "g1", 8, None), (None, 8, 2));
-        assert_eq!(kept("", "gone[1-2]", 0, None), (Some(Effect::Reserved), 0, 0));
+        assert_eq!(
+            kept("", "gone[1-2]", 0, None),
+            (Some(Effect::Reserved), 0, 0)
+        );
     }
 
     #[test]
@@ -155,14 +209,28 @@ mod tests {
             to: 3 * 3600,
             ..Reservation::default()
         };
-        let run = |start, end| ReservedRun { reservation: "class", start, end };
-        let other = ReservedRun { reservation: "other", ..run(0, 99_999) };
+        let run = |start, end| ReservedRun {
+            reservation: "class",
+            start,
+            end,
+        };
+        let other = ReservedRun {
+            reservation: "other",
+            ..run(0, 99_999)
+        };
         // Half an hour that nobody used, then half of an hour.
-        let charged = idle_charges(std::slice::from_ref(&kept), &[run(5400, 9000), other], (0, 7200));
+        let charged = idle_charges(
+            std::slice::from_ref(&kept),
+            &[run(5400, 9000), other],
+            (0, 7200),
+        );
         let idle = 2 * 1800 * 8;
         assert_eq!(charged[&owner("lab", "ann")], idle / 3);
         assert_eq!(charged.values().sum::<u64>(), idle);
         assert_eq!(charged.len(), 3);
-        assert_eq!(idle_charges(&[kept], &[], (20_000, 30_000)), BTreeMap::new());
+        assert_eq!(
+            idle_charges(&[kept], &[], (20_000, 30_000)),
+            BTreeMap::new()
+        );
     }
 }

@@ -67,7 +67,10 @@ impl GroupBy {
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, by)| *by == self).map_or("", |(name, _)| name)
+        Self::ALL
+            .iter()
+            .find(|(_, by)| *by == self)
+            .map_or("", |(name, _)| name)
     }
 }
 
@@ -226,7 +229,10 @@ impl<'p> Usage<'p> {
             index: HashMap::new(),
             key: Vec::new(),
             nodes: HashMap::new(),
-            slices: by.iter().find_map(|by| by.unit()).map_or_else(Vec::new, |unit| period.slices(unit)),
+            slices: by
+                .iter()
+                .find_map(|by| by.unit())
+                .map_or_else(Vec::new, |unit| period.slices(unit)),
             accounts: Accounts::default(),
             paths: HashMap::new(),
         }
@@ -239,14 +245,19 @@ impl<'p> Usage<'p> {
 
     /// Adds what a run did in the period, if anything.
     pub fn add(&mut self, run: &HeldRun<'_>) {
-        let Some(part) = self.part(run, self.from, self.to) else { return };
+        let Some(part) = self.part(run, self.from, self.to) else {
+            return;
+        };
         self.totals.add(&part, run.into());
         if self.slices.is_empty() {
             return self.add_to_accounts(run, 0, &part);
         }
         // Nothing of it lies before its submission or its start, whichever is first, nor after its end.
         let first = run.start.map_or(run.submit, |start| start.min(run.submit));
-        let mut slice = self.slices.partition_point(|slice| slice.from <= first).saturating_sub(1);
+        let mut slice = self
+            .slices
+            .partition_point(|slice| slice.from <= first)
+            .saturating_sub(1);
         while let Some(&Slice { from, to, .. }) = self.slices.get(slice)
             && run.end.unwrap_or(self.now).max(run.submit) >= from
         {
@@ -258,7 +269,11 @@ impl<'p> Usage<'p> {
     }
 
     fn add_to_accounts(&mut self, run: &HeldRun<'_>, slice: usize, part: &Part) {
-        let place = Place { slice, path: None, node: None };
+        let place = Place {
+            slice,
+            path: None,
+            node: None,
+        };
         if !self.by.contains(&GroupBy::AccountTree) {
             return self.add_to_nodes(run, place, part);
         }
@@ -270,18 +285,33 @@ impl<'p> Usage<'p> {
                 paths
             }
         };
-        paths.iter().for_each(|path| self.add_to_nodes(run, Place { path: Some(path), ..place }, part));
+        paths.iter().for_each(|path| {
+            self.add_to_nodes(
+                run,
+                Place {
+                    path: Some(path),
+                    ..place
+                },
+                part,
+            )
+        });
     }
 
     fn add_to_nodes(&mut self, run: &HeldRun<'_>, place: Place<'_>, part: &Part) {
-        let listed = run.node_list.filter(|list| !list.is_empty() && self.by.contains(&GroupBy::Node));
-        let Some(list) = listed else { return self.add_to_group(run, place, part, run.into()) };
+        let listed = run
+            .node_list
+            .filter(|list| !list.is_empty() && self.by.contains(&GroupBy::Node));
+        let Some(list) = listed else {
+            return self.add_to_group(run, place, part, run.into());
+        };
         let nodes = match self.nodes.get(list) {
             Some(nodes) => nodes.clone(),
             None => {
                 // A list that cannot be expanded is a group of its own: better one odd name than a share charged to
                 // nobody.
-                let nodes: Arc<[String]> = nodelist::expand(list).unwrap_or_else(|_| vec![list.to_owned()]).into();
+                let nodes: Arc<[String]> = nodelist::expand(list)
+                    .unwrap_or_else(|_| vec![list.to_owned()])
+                    .into();
                 self.nodes.insert(list.to_owned(), nodes.clone());
                 nodes
             }
@@ -289,7 +319,10 @@ impl<'p> Usage<'p> {
         for (position, node) in nodes.iter().enumerate() {
             self.add_to_group(
                 run,
-                Place { node: Some(node), ..place },
+                Place {
+                    node: Some(node),
+                    ..place
+                },
                 part,
                 Held::from(run).share(position, nodes.len()),
             );
@@ -301,16 +334,31 @@ impl<'p> Usage<'p> {
         let mut rows: Vec<Row> = self
             .index
             .iter()
-            .map(|(key, &group)| Row { group: group_of(&self.by, key), figures: self.groups[group].figures() })
+            .map(|(key, &group)| Row {
+                group: group_of(&self.by, key),
+                figures: self.groups[group].figures(),
+            })
             .collect();
         // The hour that comes twice has two names, which say by their offsets which is which but do not sort.
-        let slices: HashMap<&str, usize> =
-            self.slices.iter().enumerate().map(|(at, slice)| (slice.name.as_str(), at)).collect();
+        let slices: HashMap<&str, usize> = self
+            .slices
+            .iter()
+            .enumerate()
+            .map(|(at, slice)| (slice.name.as_str(), at))
+            .collect();
         let time = self.by.iter().position(|by| by.unit().is_some());
         let when = |row: &Row| slices.get(row.group.0.get(time?)?.1.as_deref()?).copied();
         rows.sort_unstable_by(|a, b| {
-            let order = |row: &Row| (row.figures.gpu_seconds.unwrap_or(0), row.figures.cpu_seconds);
-            when(a).cmp(&when(b)).then_with(|| order(b).cmp(&order(a))).then_with(|| a.group.cmp(&b.group))
+            let order = |row: &Row| {
+                (
+                    row.figures.gpu_seconds.unwrap_or(0),
+                    row.figures.cpu_seconds,
+                )
+            };
+            when(a)
+                .cmp(&when(b))
+                .then_with(|| order(b).cmp(&order(a)))
+                .then_with(|| a.group.cmp(&b.group))
         });
         UsageReport {
             cluster: cluster.to_owned(),
@@ -325,7 +373,10 @@ impl<'p> Usage<'p> {
     /// What of the run lies in `[from, to)`; `None` if nothing does.
     fn part(&self, run: &HeldRun<'_>, from: i64, to: i64) -> Option<Part> {
         let within = |instant: i64| from <= instant && instant < to;
-        let mut part = Part { submitted: within(run.submit), ..Part::default() };
+        let mut part = Part {
+            submitted: within(run.submit),
+            ..Part::default()
+        };
         part.ended = run.end.is_some_and(within);
         if let Some(start) = run.start {
             part.started = within(start);
@@ -350,14 +401,20 @@ impl<'p> Usage<'p> {
                 GroupBy::Qos => run.qos,
                 GroupBy::AccountTree => place.path,
                 GroupBy::Node => place.node,
-                GroupBy::Hour | GroupBy::Day | GroupBy::Month | GroupBy::Year => {
-                    self.slices.get(place.slice).map(|slice| slice.name.as_str())
-                }
+                GroupBy::Hour | GroupBy::Day | GroupBy::Month | GroupBy::Year => self
+                    .slices
+                    .get(place.slice)
+                    .map(|slice| slice.name.as_str()),
                 GroupBy::GpuModel => run.gpu_model,
                 GroupBy::State => Some(run.state),
             };
-            self.key.extend_from_slice(value.unwrap_or_default().as_bytes());
-            self.key.push(if value.is_some() { VALUE_ENDS } else { NO_VALUE });
+            self.key
+                .extend_from_slice(value.unwrap_or_default().as_bytes());
+            self.key.push(if value.is_some() {
+                VALUE_ENDS
+            } else {
+                NO_VALUE
+            });
         }
         let group = match self.index.get(self.key.as_slice()) {
             Some(&group) => group,
@@ -375,17 +432,21 @@ impl<'p> Usage<'p> {
 fn paths(account: &str, accounts: &Accounts) -> Vec<String> {
     let mut way = accounts.up(account);
     way.reverse();
-    (1..=way.len()).map(|depth| way[..depth].join("/")).collect()
+    (1..=way.len())
+        .map(|depth| way[..depth].join("/"))
+        .collect()
 }
 
 const VALUE_ENDS: u8 = 0xff;
 const NO_VALUE: u8 = 0xfe;
 
 fn group_of(by: &[GroupBy], key: &[u8]) -> Group {
-    let values = key.split_inclusive(|&byte| byte >= NO_VALUE).map(|value| match value.split_last() {
-        Some((&VALUE_ENDS, text)) => Some(String::from_utf8_lossy(text).into_owned()),
-        _ => None,
-    });
+    let values =
+        key.split_inclusive(|&byte| byte >= NO_VALUE)
+            .map(|value| match value.split_last() {
+                Some((&VALUE_ENDS, text)) => Some(String::from_utf8_lossy(text).into_owned()),
+                _ => None,
+            });
     Group(by.iter().map(|by| by.name()).zip(values).collect())
 }
 
@@ -414,8 +475,21 @@ struct Held {
 
 impl From<&HeldRun<'_>> for Held {
     fn from(run: &HeldRun<'_>) -> Self {
-        let HeldRun { nodes, cpus, gpus, mem_bytes, billing, .. } = *run;
-        Self { nodes, cpus, gpus, mem_bytes, billing }
+        let HeldRun {
+            nodes,
+            cpus,
+            gpus,
+            mem_bytes,
+            billing,
+            ..
+        } = *run;
+        Self {
+            nodes,
+            cpus,
+            gpus,
+            mem_bytes,
+            billing,
+        }
     }
 }
 
@@ -425,7 +499,9 @@ impl Held {
     fn share(self, position: usize, count: usize) -> Self {
         let (position, count) = (position as u128, count as u128);
         let until = |amount: u64, position: u128| u128::from(amount) * position / count;
-        let share = |amount: u64| u64::try_from(until(amount, position + 1) - until(amount, position)).unwrap_or(0);
+        let share = |amount: u64| {
+            u64::try_from(until(amount, position + 1) - until(amount, position)).unwrap_or(0)
+        };
         Self {
             nodes: self.nodes.map(share),
             cpus: self.cpus.map(share),
@@ -552,7 +628,10 @@ mod tests {
     const HOUR: i64 = 3600;
 
     fn now() -> i64 {
-        "2026-11-15T12:00:00Z".parse::<Timestamp>().unwrap().as_second()
+        "2026-11-15T12:00:00Z"
+            .parse::<Timestamp>()
+            .unwrap()
+            .as_second()
     }
 
     fn days(from: &str, to: &str) -> Period {
@@ -599,7 +678,11 @@ mod tests {
             (from + 5, from + 5, 0, 1, 1, 1),
         ] {
             let figures = totals(&[run(start, end)], &october());
-            let counts = (figures.jobs_started, figures.jobs_ended, figures.jobs_running);
+            let counts = (
+                figures.jobs_started,
+                figures.jobs_ended,
+                figures.jobs_running,
+            );
             assert_eq!(counts, (started, ended, running), "{start} {end}");
             assert_eq!(figures.wall_seconds, hours * 3600);
             assert_eq!(figures.cpu_seconds, hours * 8 * 3600);
@@ -613,20 +696,52 @@ mod tests {
     #[test]
     fn a_running_job_counts_up_to_now() {
         let period = days("2026-11-01", "2026-12-01");
-        let running = HeldRun { end: None, ..run(now() - HOUR, 0) };
+        let running = HeldRun {
+            end: None,
+            ..run(now() - HOUR, 0)
+        };
         let figures = totals(&[running], &period);
-        assert_eq!((figures.wall_seconds, figures.jobs_running, figures.jobs_ended), (3600, 1, 0));
+        assert_eq!(
+            (
+                figures.wall_seconds,
+                figures.jobs_running,
+                figures.jobs_ended
+            ),
+            (3600, 1, 0)
+        );
         // In a month that is over it counts to the month's end.
-        let old = HeldRun { end: None, ..run(october().from(), 0) };
+        let old = HeldRun {
+            end: None,
+            ..run(october().from(), 0)
+        };
         assert_eq!(totals(&[old], &october()).wall_hours, 745.0);
     }
 
     #[test]
     fn a_run_that_never_got_a_node_holds_nothing() {
         let from = october().from();
-        let cancelled = HeldRun { start: None, gpus: None, ..run(from, from + HOUR) };
-        let pending = HeldRun { end: None, ..cancelled };
-        let figures = totals(&[HeldRun { submit: from, ..cancelled }, HeldRun { submit: from, ..pending }], &october());
+        let cancelled = HeldRun {
+            start: None,
+            gpus: None,
+            ..run(from, from + HOUR)
+        };
+        let pending = HeldRun {
+            end: None,
+            ..cancelled
+        };
+        let figures = totals(
+            &[
+                HeldRun {
+                    submit: from,
+                    ..cancelled
+                },
+                HeldRun {
+                    submit: from,
+                    ..pending
+                },
+            ],
+            &october(),
+        );
         let expected = Figures {
             jobs_submitted: 2,
             jobs_ended: 1,
@@ -636,17 +751,42 @@ mod tests {
         };
         assert_eq!(figures, expected);
         // One that waits all the time neither begins nor ends anything in it.
-        assert!(usage([pending], "c", &october(), &[GroupBy::User], now()).rows.is_empty());
+        assert!(
+            usage([pending], "c", &october(), &[GroupBy::User], now())
+                .rows
+                .is_empty()
+        );
     }
 
     #[test]
     fn gpus_are_unknown_only_where_nobody_saw_any() {
         let from = october().from();
-        let unseen = HeldRun { gpus: None, user: "bob", ..run(from, from + HOUR) };
-        let report = usage([unseen, run(from, from + HOUR), unseen], "c", &october(), &[GroupBy::User], now());
-        assert_eq!((report.totals.gpu_seconds, report.totals.jobs_gpu_unknown), (Some(7200), 2));
+        let unseen = HeldRun {
+            gpus: None,
+            user: "bob",
+            ..run(from, from + HOUR)
+        };
+        let report = usage(
+            [unseen, run(from, from + HOUR), unseen],
+            "c",
+            &october(),
+            &[GroupBy::User],
+            now(),
+        );
+        assert_eq!(
+            (report.totals.gpu_seconds, report.totals.jobs_gpu_unknown),
+            (Some(7200), 2)
+        );
         let bob = &report.rows[1].figures;
-        assert_eq!((bob.gpu_seconds, bob.gpu_hours, bob.jobs_gpu_unknown, bob.cpu_hours), (None, None, 2, 16.0));
+        assert_eq!(
+            (
+                bob.gpu_seconds,
+                bob.gpu_hours,
+                bob.jobs_gpu_unknown,
+                bob.cpu_hours
+            ),
+            (None, None, 2, 16.0)
+        );
     }
 
     #[test]
@@ -659,14 +799,30 @@ mod tests {
             node_list: Some("g[1-2]"),
             ..run(from, from + HOUR)
         };
-        let none = HeldRun { start: None, end: None, submit: from, node_list: None, ..two };
-        let odd = HeldRun { node_list: Some("g[1-"), nodes: Some(1), cpus: Some(1), ..two };
+        let none = HeldRun {
+            start: None,
+            end: None,
+            submit: from,
+            node_list: None,
+            ..two
+        };
+        let odd = HeldRun {
+            node_list: Some("g[1-"),
+            nodes: Some(1),
+            cpus: Some(1),
+            ..two
+        };
         let report = usage([two, none, odd], "c", &october(), &[GroupBy::Node], now());
         let rows: Vec<_> = report
             .rows
             .iter()
             .map(|row| {
-                (row.group.0[0].1.as_deref(), row.figures.cpu_hours, row.figures.gpu_hours, row.figures.jobs_running)
+                (
+                    row.group.0[0].1.as_deref(),
+                    row.figures.cpu_hours,
+                    row.figures.gpu_hours,
+                    row.figures.jobs_running,
+                )
             })
             .collect();
         let expected = [
@@ -683,7 +839,10 @@ mod tests {
     fn by_hour_and_day_over_a_change_of_clocks() {
         let day = days("2026-10-24", "2026-10-27");
         let at = |text: &str| text.parse::<Timestamp>().unwrap().as_second();
-        let night = run(at("2026-10-25T01:30:00+02:00"), at("2026-10-25T03:30:00+01:00"));
+        let night = run(
+            at("2026-10-25T01:30:00+02:00"),
+            at("2026-10-25T03:30:00+01:00"),
+        );
         let by = |by| {
             let report = usage([night], "c", &day, &[by, GroupBy::User], now());
             let row = |row: &Row| (row.group.0[0].1.clone().unwrap(), row.figures.wall_seconds);
@@ -706,18 +865,31 @@ mod tests {
     #[test]
     fn an_account_holds_what_those_below_it_hold() {
         let from = october().from();
-        let of = |account| HeldRun { account, ..run(from, from + HOUR) };
-        let parents =
-            [("optics", "physics"), ("laser", "optics"), ("physics", "root"), ("odd", "even"), ("even", "odd")];
-        let parents = parents.map(|(account, parent)| (account.to_owned(), parent.to_owned())).into();
+        let of = |account| HeldRun {
+            account,
+            ..run(from, from + HOUR)
+        };
+        let parents = [
+            ("optics", "physics"),
+            ("laser", "optics"),
+            ("physics", "root"),
+            ("odd", "even"),
+            ("even", "odd"),
+        ];
+        let parents = parents
+            .map(|(account, parent)| (account.to_owned(), parent.to_owned()))
+            .into();
         let period = october();
-        let mut usage = Usage::new(&period, &[GroupBy::AccountTree], now()).with_accounts(Accounts::new(parents));
+        let mut usage = Usage::new(&period, &[GroupBy::AccountTree], now())
+            .with_accounts(Accounts::new(parents));
         for account in ["physics", "laser", "laser", "odd", "unknown"] {
             usage.add(&of(account));
         }
         let rows = usage.report("c").rows;
-        let found: Vec<_> =
-            rows.iter().map(|row| (row.group.0[0].1.as_deref().unwrap(), row.figures.wall_hours)).collect();
+        let found: Vec<_> = rows
+            .iter()
+            .map(|row| (row.group.0[0].1.as_deref().unwrap(), row.figures.wall_hours))
+            .collect();
         assert_eq!(
             found,
             [
@@ -734,10 +906,19 @@ mod tests {
     #[test]
     fn a_report_is_flat_json_that_can_be_read_back() {
         let from = october().from();
-        let cpu_only = HeldRun { gpus: Some(0), ..run(from, from + 1800) };
+        let cpu_only = HeldRun {
+            gpus: Some(0),
+            ..run(from, from + 1800)
+        };
         let by = [GroupBy::User, GroupBy::GpuModel];
         let report = usage(
-            [cpu_only, HeldRun { gpu_model: Some("a100"), ..run(from, from + HOUR) }],
+            [
+                cpu_only,
+                HeldRun {
+                    gpu_model: Some("a100"),
+                    ..run(from, from + HOUR)
+                },
+            ],
             "c",
             &october(),
             &by,
@@ -754,7 +935,10 @@ mod tests {
         assert!(json["rows"][1]["gpu_model"].is_null());
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<UsageReport>(&text).unwrap(), report);
-        assert!(text.contains(r#""rows":[{"user":"ann","gpu_model":"a100","jobs_submitted":0,"#), "{text}");
+        assert!(
+            text.contains(r#""rows":[{"user":"ann","gpu_model":"a100","jobs_submitted":0,"#),
+            "{text}"
+        );
     }
 
     #[test]
@@ -769,39 +953,59 @@ mod tests {
     /// Runs around October, a second of which is as good as an hour.
     fn any_run() -> impl Strategy<Value = HeldRun<'static>> {
         let from = october().from();
-        let times = (from - 900_000..from + 3_600_000, 0..500_000_i64, 0..2_000_000_i64, 0..10_u8);
-        let held = (0..5_u64, 0..300_u64, proptest::option::of(0..9_u64), proptest::option::of(0..1_u64 << 40));
+        let times = (
+            from - 900_000..from + 3_600_000,
+            0..500_000_i64,
+            0..2_000_000_i64,
+            0..10_u8,
+        );
+        let held = (
+            0..5_u64,
+            0..300_u64,
+            proptest::option::of(0..9_u64),
+            proptest::option::of(0..1_u64 << 40),
+        );
         let words = (0..4_usize, 0..3_usize, 0..3_usize);
-        (times, held, words).prop_map(|((submit, wait, length, fate), (nodes, cpus, gpus, mem_bytes), (a, b, c))| {
-            let start = Some(submit + wait).filter(|_| fate > 0);
-            HeldRun {
-                submit,
-                start,
-                end: Some(submit + wait + length).filter(|_| fate != 1),
-                nodes: Some(nodes),
-                cpus: Some(cpus),
-                gpus,
-                mem_bytes,
-                billing: mem_bytes.map(|bytes| bytes >> 30),
-                user: ["ann", "bob", "", "carol"][a],
-                account: ["lab-a", "lab-b", "lab-a|x"][b],
-                partition: "gpu",
-                state: ["COMPLETED", "FAILED", "RUNNING"][c],
-                qos: [None, Some("normal"), Some("")][b],
-                gpu_model: [None, Some("a100"), Some("l40s")][c],
-                node_list: [None, Some("g1"), Some("g[1-3]"), Some("n[01-16],g1")][a],
-                reservation: None,
-            }
-        })
+        (times, held, words).prop_map(
+            |((submit, wait, length, fate), (nodes, cpus, gpus, mem_bytes), (a, b, c))| {
+                let start = Some(submit + wait).filter(|_| fate > 0);
+                HeldRun {
+                    submit,
+                    start,
+                    end: Some(submit + wait + length).filter(|_| fate != 1),
+                    nodes: Some(nodes),
+                    cpus: Some(cpus),
+                    gpus,
+                    mem_bytes,
+                    billing: mem_bytes.map(|bytes| bytes >> 30),
+                    user: ["ann", "bob", "", "carol"][a],
+                    account: ["lab-a", "lab-b", "lab-a|x"][b],
+                    partition: "gpu",
+                    state: ["COMPLETED", "FAILED", "RUNNING"][c],
+                    qos: [None, Some("normal"), Some("")][b],
+                    gpu_model: [None, Some("a100"), Some("l40s")][c],
+                    node_list: [None, Some("g1"), Some("g[1-3]"), Some("n[01-16],g1")][a],
+                    reservation: None,
+                }
+            },
+        )
     }
 
     fn exact(figures: &Figures) -> [u128; 4] {
         let gpu_seconds = figures.gpu_seconds.unwrap_or(0);
-        [figures.cpu_seconds, gpu_seconds, figures.node_seconds, figures.wall_seconds].map(u128::from)
+        [
+            figures.cpu_seconds,
+            gpu_seconds,
+            figures.node_seconds,
+            figures.wall_seconds,
+        ]
+        .map(u128::from)
     }
 
     fn sum(rows: &[Row]) -> [u128; 4] {
-        rows.iter().fold([0; 4], |sums, row| std::array::from_fn(|i| sums[i] + exact(&row.figures)[i]))
+        rows.iter().fold([0; 4], |sums, row| {
+            std::array::from_fn(|i| sums[i] + exact(&row.figures)[i])
+        })
     }
 
     proptest! {

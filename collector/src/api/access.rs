@@ -21,21 +21,34 @@ pub struct Access {
 impl Access {
     /// Writes and requests from elsewhere need `token`; `read_token` does for those that change nothing.
     pub fn new(token: &str, read_token: Option<&str>) -> Self {
-        Self { token: token.into(), read_token: read_token.map(Into::into) }
+        Self {
+            token: token.into(),
+            read_token: read_token.map(Into::into),
+        }
     }
 
     /// Whether the headers have a token that is good for a request that only `reads`, or for any.
     fn lets_in(&self, headers: &HeaderMap, reads: bool) -> bool {
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let given = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         let is_good = |given: &[u8]| {
             let for_reading = self.read_token.as_deref().filter(|_| reads);
-            equal(given, self.token.as_bytes()) | for_reading.is_some_and(|token| equal(given, token.as_bytes()))
+            equal(given, self.token.as_bytes())
+                | for_reading.is_some_and(|token| equal(given, token.as_bytes()))
         };
         if let Some(token) = given.strip_prefix("Bearer ") {
             return is_good(token.as_bytes());
         }
-        let basic = given.strip_prefix("Basic ").and_then(|text| BASE64_STANDARD.decode(text).ok()).unwrap_or_default();
-        let password = basic.iter().position(|&byte| byte == b':').map(|colon| &basic[colon + 1..]);
+        let basic = given
+            .strip_prefix("Basic ")
+            .and_then(|text| BASE64_STANDARD.decode(text).ok())
+            .unwrap_or_default();
+        let password = basic
+            .iter()
+            .position(|&byte| byte == b':')
+            .map(|colon| &basic[colon + 1..]);
         password.is_some_and(is_good)
     }
 }
@@ -53,7 +66,8 @@ pub async fn check(
     let path = request.uri().path();
     let only_asks = path == super::SQL_PATH || super::prometheus::only_asks(path);
     let reads = only_asks || matches!(*request.method(), Method::GET | Method::HEAD);
-    let local = peer.ip().to_canonical().is_loopback() && names_this_machine(request.headers().get(header::HOST));
+    let local = peer.ip().to_canonical().is_loopback()
+        && names_this_machine(request.headers().get(header::HOST));
     if (reads && local) || OPEN.contains(&path) || access.lets_in(request.headers(), reads) {
         return next.run(request).await;
     }
@@ -63,18 +77,30 @@ pub async fn check(
             .to_owned(),
     };
     let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"takt\"")];
-    (challenge, Problem { kind: ProblemKind::Unauthorized, error }).into_response()
+    (
+        challenge,
+        Problem {
+            kind: ProblemKind::Unauthorized,
+            error,
+        },
+    )
+        .into_response()
 }
 
 /// A page of another site can make a browser on this machine ask us, but not under our own name.
 fn names_this_machine(host: Option<&HeaderValue>) -> bool {
-    let Some(host) = host.and_then(|host| host.to_str().ok()) else { return true };
+    let Some(host) = host.and_then(|host| host.to_str().ok()) else {
+        return true;
+    };
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|c| c.is_ascii_digit()) => name,
         _ => host,
     };
     let name = name.trim_start_matches('[').trim_end_matches(']');
-    name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+    name == "localhost"
+        || name
+            .parse()
+            .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
 /// Takes the same time wherever the first difference is.
@@ -96,7 +122,11 @@ mod tests {
             ("evil.example:9856", false),
             ("127.0.0.1.evil.example", false),
         ] {
-            assert_eq!(names_this_machine(Some(&HeaderValue::from_static(host))), local, "{host}");
+            assert_eq!(
+                names_this_machine(Some(&HeaderValue::from_static(host))),
+                local,
+                "{host}"
+            );
         }
         assert!(names_this_machine(None));
     }
@@ -104,8 +134,9 @@ mod tests {
     #[test]
     fn a_token_must_be_whole() {
         let access = Access::new("secret-secret-secret", Some("reader-reader-reader"));
-        let with =
-            |value: &'static str| HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static(value))]);
+        let with = |value: &'static str| {
+            HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static(value))])
+        };
         for reads in [true, false] {
             assert!(access.lets_in(&with("Bearer secret-secret-secret"), reads));
             assert!(access.lets_in(&with("Basic YWRtaW46c2VjcmV0LXNlY3JldC1zZWNyZXQ="), reads));
@@ -113,7 +144,10 @@ mod tests {
             assert!(!access.lets_in(&with("Bearer secret"), reads));
             assert!(!access.lets_in(&with("secret-secret-secret"), reads));
             assert!(!access.lets_in(&HeaderMap::new(), reads));
-            assert_eq!(access.lets_in(&with("Bearer reader-reader-reader"), reads), reads);
+            assert_eq!(
+                access.lets_in(&with("Bearer reader-reader-reader"), reads),
+                reads
+            );
         }
     }
 }

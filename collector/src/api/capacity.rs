@@ -55,20 +55,38 @@ pub struct Charge {
 ///
 /// # Errors
 /// A question that makes no sense, or a database that does not answer.
-pub fn capacity(database: &Database, question: &CapacityQuestion) -> Result<CapacityAnswer, Problem> {
+pub fn capacity(
+    database: &Database,
+    question: &CapacityQuestion,
+) -> Result<CapacityAnswer, Problem> {
     let records = Records::of(database);
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
     let (zone, now) = (the_zone(&cluster)?, Timestamp::now());
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
-    let spans = records.capacity_spans(&cluster.cluster, period.from()).map_err(Problem::failed)?;
-    let nodes = records.node_capacities(&cluster.cluster).map_err(Problem::failed)?;
-    let reservations = records.reservations(&cluster.cluster, period.from()).map_err(Problem::failed)?;
+    let spans = records
+        .capacity_spans(&cluster.cluster, period.from())
+        .map_err(Problem::failed)?;
+    let nodes = records
+        .node_capacities(&cluster.cluster)
+        .map_err(Problem::failed)?;
+    let reservations = records
+        .reservations(&cluster.cluster, period.from())
+        .map_err(Problem::failed)?;
     let spans = with_reservations(spans, &reservations, &nodes);
     let kept = kept(&reservations);
-    let runs = records.capacity_runs(&cluster.cluster, period.from(), period.to()).map_err(Problem::failed)?;
+    let runs = records
+        .capacity_runs(&cluster.cluster, period.from(), period.to())
+        .map_err(Problem::failed)?;
     let mut wanted: HashMap<&str, Amounts> = HashMap::new();
-    let reserved: Vec<ReservedRun<'_>> = runs.iter().filter_map(|run| reserved(run, now.as_second())).collect();
-    let charged = idle_charges(&reservations, &reserved, (period.from(), period.to().min(now.as_second())));
+    let reserved: Vec<ReservedRun<'_>> = runs
+        .iter()
+        .filter_map(|run| reserved(run, now.as_second()))
+        .collect();
+    let charged = idle_charges(
+        &reservations,
+        &reserved,
+        (period.from(), period.to().min(now.as_second())),
+    );
     let runs: Vec<CapacityRun<'_>> = runs
         .iter()
         .map(|run| {
@@ -83,46 +101,87 @@ pub fn capacity(database: &Database, question: &CapacityQuestion) -> Result<Capa
                 end: run.end,
                 suspended: run.suspended.unwrap_or(0),
                 held,
-                wanted: run
-                    .req_tres
-                    .as_deref()
-                    .map_or(held, |text| *wanted.entry(text).or_insert_with(|| amounts(text))),
+                wanted: run.req_tres.as_deref().map_or(held, |text| {
+                    *wanted.entry(text).or_insert_with(|| amounts(text))
+                }),
                 node_list: run.node_list.as_deref(),
                 reservation: run.reservation.as_deref(),
             }
         })
         .collect();
-    let mut names: Vec<String> =
-        reservations.iter().filter(|kept| kept.from < period.to()).map(|kept| kept.name.clone()).collect();
+    let mut names: Vec<String> = reservations
+        .iter()
+        .filter(|kept| kept.from < period.to())
+        .map(|kept| kept.name.clone())
+        .collect();
     names.dedup();
     Ok(CapacityAnswer {
-        report: compute(&cluster.cluster, &period, &spans, &kept, &nodes, runs, now.as_second()),
-        reservations_charged: charged.into_iter().map(|(owner, cpu_seconds)| Charge { owner, cpu_seconds }).collect(),
+        report: compute(
+            &cluster.cluster,
+            &period,
+            &spans,
+            &kept,
+            &nodes,
+            runs,
+            now.as_second(),
+        ),
+        reservations_charged: charged
+            .into_iter()
+            .map(|(owner, cpu_seconds)| Charge { owner, cpu_seconds })
+            .collect(),
         reservations: names,
     })
 }
 
 /// What the nodes' history and the reservations did to what there was.
-pub(super) fn with_reservations(spans: Vec<Span>, reservations: &[Reservation], nodes: &[NodeCapacity]) -> Vec<Span> {
+pub(super) fn with_reservations(
+    spans: Vec<Span>,
+    reservations: &[Reservation],
+    nodes: &[NodeCapacity],
+) -> Vec<Span> {
     let has = by_name(nodes);
     let span = |kept: &Reservation| {
-        Some(Span { effect: kept.effect()?, from: kept.from, to: Some(kept.to), amounts: kept.amounts(&has) })
+        Some(Span {
+            effect: kept.effect()?,
+            from: kept.from,
+            to: Some(kept.to),
+            amounts: kept.amounts(&has),
+        })
     };
-    spans.into_iter().chain(reservations.iter().filter_map(span)).collect()
+    spans
+        .into_iter()
+        .chain(reservations.iter().filter_map(span))
+        .collect()
 }
 
 /// The reservations that keep something for somebody.
 pub(super) fn kept(reservations: &[Reservation]) -> Vec<Kept<'_>> {
     let is_kept = |kept: &&Reservation| kept.effect() == Some(Effect::Reserved);
-    reservations.iter().filter(is_kept).map(|kept| Kept { name: &kept.name, from: kept.from, to: kept.to }).collect()
+    reservations
+        .iter()
+        .filter(is_kept)
+        .map(|kept| Kept {
+            name: &kept.name,
+            from: kept.from,
+            to: kept.to,
+        })
+        .collect()
 }
 
 /// A run in a reservation.
 fn reserved(run: &JobRun, now: i64) -> Option<ReservedRun<'_>> {
-    Some(ReservedRun { reservation: run.reservation.as_deref()?, start: run.start?, end: run.end.unwrap_or(now) })
+    Some(ReservedRun {
+        reservation: run.reservation.as_deref()?,
+        start: run.start?,
+        end: run.end.unwrap_or(now),
+    })
 }
 
 fn amounts(tres: &str) -> Amounts {
     let tres = Tres::parse(tres).ok().flatten().unwrap_or_default();
-    Amounts { cpus: tres.cpus.unwrap_or(0), gpus: tres.gpus.unwrap_or(0), mem_bytes: tres.mem_bytes.unwrap_or(0) }
+    Amounts {
+        cpus: tres.cpus.unwrap_or(0),
+        gpus: tres.gpus.unwrap_or(0),
+        mem_bytes: tres.mem_bytes.unwrap_or(0),
+    }
 }

@@ -18,7 +18,11 @@ const LEAST: u64 = 1400;
 pub async fn compress(request: Request, next: Next) -> Response {
     let is_wanted = accepts_gzip(request.headers());
     let response = next.run(request).await;
-    let is_worth_it = response.body().size_hint().exact().is_some_and(|size| size >= LEAST);
+    let is_worth_it = response
+        .body()
+        .size_hint()
+        .exact()
+        .is_some_and(|size| size >= LEAST);
     if !is_wanted || !is_worth_it || response.headers().contains_key(header::CONTENT_ENCODING) {
         return response;
     }
@@ -26,8 +30,12 @@ pub async fn compress(request: Request, next: Next) -> Response {
     match gzipped(body).await {
         Ok(body) => {
             parts.headers.remove(header::CONTENT_LENGTH);
-            parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            parts.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+            parts
+                .headers
+                .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            parts
+                .headers
+                .append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
             Response::from_parts(parts, Body::from(body))
         }
         Err(problem) => problem.into_response(),
@@ -41,15 +49,24 @@ async fn gzipped(body: Body) -> Result<Vec<u8>, Problem> {
         encoder.write_all(&plain)?;
         encoder.finish()
     };
-    tokio::task::spawn_blocking(compress).await.map_err(Problem::failed)?.map_err(Problem::failed)
+    tokio::task::spawn_blocking(compress)
+        .await
+        .map_err(Problem::failed)?
+        .map_err(Problem::failed)
 }
 
 /// Whether gzip is among what is accepted, and not only to say that it is not.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let accepted = headers
+        .get_all(header::ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|coding| {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = weight.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f64>);
+        let weight = weight
+            .trim()
+            .strip_prefix("q=")
+            .map_or(Ok(1.0), str::parse::<f64>);
         name.trim().eq_ignore_ascii_case("gzip") && weight.is_ok_and(|weight| weight > 0.0)
     })
 }
@@ -68,7 +85,8 @@ mod tests {
             ("*", false),
             ("gzipped", false),
         ] {
-            let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(value))]);
+            let headers =
+                HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(value))]);
             assert_eq!(accepts_gzip(&headers), accepted, "{value}");
         }
         assert!(!accepts_gzip(&HeaderMap::new()));

@@ -4,8 +4,8 @@ use super::Problem;
 use super::near::did_you_mean;
 use super::questions::{the_cluster, the_zone};
 use crate::accounting::fairshare::{
-    Accumulator, Association, AssociationId, AssociationTree, Decay, DecayTable, Explainer, PlannedJob, Run, ShareRow,
-    ShareSettings, Shares, Ticks, Tres, is_tres, share_rows,
+    Accumulator, Association, AssociationId, AssociationTree, Decay, DecayTable, Explainer,
+    PlannedJob, Run, ShareRow, ShareSettings, Shares, Ticks, Tres, is_tres, share_rows,
 };
 use crate::jobs::{CONFIGURED, SharesConfig};
 use crate::store::{ChargedRun, Database, FairsharePoint, Records};
@@ -73,17 +73,32 @@ const RECENT_SECONDS: i64 = 7 * 86_400;
 ///
 /// # Errors
 /// A question that makes no sense, or a database that does not answer.
-pub fn fairshare(database: &Database, question: &FairshareQuestion) -> Result<FairshareAnswer, Problem> {
+pub fn fairshare(
+    database: &Database,
+    question: &FairshareQuestion,
+) -> Result<FairshareAnswer, Problem> {
     let records = Records::of(database);
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
     let now = Timestamp::now();
-    let known = records.share_settings(&cluster.cluster, CONFIGURED).map_err(Problem::failed)?;
+    let known = records
+        .share_settings(&cluster.cluster, CONFIGURED)
+        .map_err(Problem::failed)?;
     let (settings, shares_from) = match known {
         Some(known) => (known.settings, known.source),
-        None => (everybody_alike(&records, &cluster.cluster)?, "job records".to_owned()),
+        None => (
+            everybody_alike(&records, &cluster.cluster)?,
+            "job records".to_owned(),
+        ),
     };
     let tree = AssociationTree::new(settings.associations.clone()).map_err(Problem::failed)?;
-    let standing = Standing::of(&records, &cluster.cluster, &tree, &settings, now.as_second(), &the_zone(&cluster)?)?;
+    let standing = Standing::of(
+        &records,
+        &cluster.cluster,
+        &tree,
+        &settings,
+        now.as_second(),
+        &the_zone(&cluster)?,
+    )?;
 
     let users = wanted_users(&tree, question)?;
     let explainer = Explainer {
@@ -96,13 +111,23 @@ pub fn fairshare(database: &Database, question: &FairshareQuestion) -> Result<Fa
     let plan = Plan::of(question)?;
     let explain = |id: &AssociationId| explainer.explain(*id, plan.as_ref().map(Plan::job));
     let explained = question.explain || plan.is_some();
-    let explanations = users.iter().filter(|_| explained).filter_map(explain).map(|one| one.to_string()).collect();
+    let explanations = users
+        .iter()
+        .filter(|_| explained)
+        .filter_map(explain)
+        .map(|one| one.to_string())
+        .collect();
     let history = match question.history_days {
         None => Vec::new(),
         Some(days) => {
             let from = now.as_second() - i64::from(days) * 86_400;
             records
-                .fairshare_history(&cluster.cluster, question.user.as_deref(), question.account.as_deref(), from)
+                .fairshare_history(
+                    &cluster.cluster,
+                    question.user.as_deref(),
+                    question.account.as_deref(),
+                    from,
+                )
                 .map_err(Problem::failed)?
         }
     };
@@ -141,32 +166,56 @@ impl Standing {
     ) -> Result<Self, Problem> {
         let priority = &settings.priority;
         let half_life = i64::from(priority.decay_half_life_seconds);
-        let from = if half_life == 0 { 0 } else { now - HALF_LIVES * half_life };
-        let runs = records.charged_runs(cluster, from).map_err(Problem::failed)?;
+        let from = if half_life == 0 {
+            0
+        } else {
+            now - HALF_LIVES * half_life
+        };
+        let runs = records
+            .charged_runs(cluster, from)
+            .map_err(Problem::failed)?;
         let first = runs.iter().filter_map(|run| run.start).min().unwrap_or(now);
         let resets = priority.usage_reset_period.between(first, now, zone);
         // slurmctld's ticks are not known; their phase matters less than a part in a thousand.
         let ticks = Ticks::every(priority.calc_period_seconds, now, first - 1, now);
-        let table = DecayTable::new(Decay::new(priority.decay_half_life_seconds), &ticks, &resets, now);
+        let table = DecayTable::new(
+            Decay::new(priority.decay_half_life_seconds),
+            &ticks,
+            &resets,
+            now,
+        );
         let rates = settings.rates();
         let mut usage = Accumulator::new(tree, &table, &rates, now - RECENT_SECONDS);
         let mut held: HashMap<String, Option<Tres>> = HashMap::new();
         for run in &runs {
             let tres = run.tres_text().unwrap_or_default();
             // What many runs held is the same, and read once.
-            let tres =
-                held.entry(tres).or_insert_with_key(|text| Tres::parse(text).ok().filter(|tres| !tres.is_empty()));
+            let tres = held
+                .entry(tres)
+                .or_insert_with_key(|text| Tres::parse(text).ok().filter(|tres| !tres.is_empty()));
             usage.add(&charged(tree, run, tres.as_ref()));
         }
         let usage = usage.finish();
-        Ok(Self { table, rates, usage })
+        Ok(Self {
+            table,
+            rates,
+            usage,
+        })
     }
 }
 
 /// A run that names no account is charged to the first one that its user is in.
 fn charged<'r>(tree: &'r AssociationTree, run: &'r ChargedRun, tres: Option<&'r Tres>) -> Run<'r> {
-    let own = || tree.of_user(&run.user).first().map(|id| tree.get(*id).account.as_str());
-    let account = if run.account.is_empty() { own().unwrap_or_default() } else { &run.account };
+    let own = || {
+        tree.of_user(&run.user)
+            .first()
+            .map(|id| tree.get(*id).account.as_str())
+    };
+    let account = if run.account.is_empty() {
+        own().unwrap_or_default()
+    } else {
+        &run.account
+    };
     Run {
         account,
         user: &run.user,
@@ -186,7 +235,11 @@ fn everybody_alike(records: &Records<'_>, cluster: &str) -> Result<ShareSettings
     let runs = records.charged_runs(cluster, 0).map_err(Problem::failed)?;
     let mut accounts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for run in runs {
-        let account = if run.account.is_empty() { ROOT.to_owned() } else { run.account };
+        let account = if run.account.is_empty() {
+            ROOT.to_owned()
+        } else {
+            run.account
+        };
         accounts.entry(account).or_default().insert(run.user);
     }
     let mut associations = vec![Association::account(ROOT, None, Shares::Raw(1))];
@@ -194,17 +247,37 @@ fn everybody_alike(records: &Records<'_>, cluster: &str) -> Result<ShareSettings
         if account != ROOT {
             associations.push(Association::account(account, Some(ROOT), Shares::Raw(1)));
         }
-        associations.extend(users.iter().map(|user| Association::user(account, user, Shares::Raw(1))));
+        associations.extend(
+            users
+                .iter()
+                .map(|user| Association::user(account, user, Shares::Raw(1))),
+        );
     }
-    Ok(ShareSettings { associations, ..ShareSettings::default() })
+    Ok(ShareSettings {
+        associations,
+        ..ShareSettings::default()
+    })
 }
 
 /// The associations of the user that is asked for.
-fn wanted_users(tree: &AssociationTree, question: &FairshareQuestion) -> Result<Vec<AssociationId>, Problem> {
+fn wanted_users(
+    tree: &AssociationTree,
+    question: &FairshareQuestion,
+) -> Result<Vec<AssociationId>, Problem> {
     let refused = |error: String| Err(Problem::usage(io::Error::other(error)));
-    if let Some(account) = question.account.as_deref().filter(|account| tree.account(account).is_none()) {
-        let accounts = tree.top_down().iter().map(|id| tree.get(*id).account.as_str());
-        return refused(format!("there is no account {account}{}", did_you_mean(account, accounts)));
+    if let Some(account) = question
+        .account
+        .as_deref()
+        .filter(|account| tree.account(account).is_none())
+    {
+        let accounts = tree
+            .top_down()
+            .iter()
+            .map(|id| tree.get(*id).account.as_str());
+        return refused(format!(
+            "there is no account {account}{}",
+            did_you_mean(account, accounts)
+        ));
     }
     let Some(user) = &question.user else {
         return match question.explain || question.plan.is_some() {
@@ -218,8 +291,14 @@ fn wanted_users(tree: &AssociationTree, question: &FairshareQuestion) -> Result<
     }
     match found.is_empty() {
         true => {
-            let users = tree.top_down().iter().filter_map(|id| tree.get(*id).user.as_deref());
-            refused(format!("no user {user} has shares{}", did_you_mean(user, users)))
+            let users = tree
+                .top_down()
+                .iter()
+                .filter_map(|id| tree.get(*id).user.as_deref());
+            refused(format!(
+                "no user {user} has shares{}",
+                did_you_mean(user, users)
+            ))
         }
         false => Ok(found),
     }
@@ -230,12 +309,21 @@ fn restrict(rows: &mut Vec<ShareRow>, tree: &AssociationTree, question: &Fairsha
     let asked = |id: AssociationId| {
         let path = tree.path(id);
         let in_account = question.account.as_deref().is_none_or(|account| {
-            path.iter().any(|id| tree.get(*id).user.is_none() && tree.get(*id).account == *account)
+            path.iter()
+                .any(|id| tree.get(*id).user.is_none() && tree.get(*id).account == *account)
         });
-        in_account && question.user.as_deref().is_none_or(|user| tree.get(id).user.as_deref() == Some(user))
+        in_account
+            && question
+                .user
+                .as_deref()
+                .is_none_or(|user| tree.get(id).user.as_deref() == Some(user))
     };
-    let kept: BTreeSet<AssociationId> =
-        tree.top_down().iter().filter(|id| asked(**id)).flat_map(|id| tree.path(*id)).collect();
+    let kept: BTreeSet<AssociationId> = tree
+        .top_down()
+        .iter()
+        .filter(|id| asked(**id))
+        .flat_map(|id| tree.path(*id))
+        .collect();
     let mut order = tree.display_order().into_iter();
     rows.retain(|_| order.next().is_some_and(|id| kept.contains(&id)));
 }
@@ -249,12 +337,16 @@ struct Plan<'q> {
 
 impl<'q> Plan<'q> {
     fn of(question: &'q FairshareQuestion) -> Result<Option<Self>, Problem> {
-        let Some(text) = &question.plan else { return Ok(None) };
+        let Some(text) = &question.plan else {
+            return Ok(None);
+        };
         let tres = Tres::parse(text).map_err(Problem::usage)?;
         if let Some((name, _)) = tres.iter().find(|(name, _)| !is_tres(name)) {
             let near = did_you_mean(name, ["cpu", "gres/gpu", "mem", "node"]);
             let expected = "expected cpu=N, gres/gpu=N, mem=NG and the like";
-            return Err(Problem::usage(io::Error::other(format!("Slurm counts no '{name}' ({expected}){near}"))));
+            return Err(Problem::usage(io::Error::other(format!(
+                "Slurm counts no '{name}' ({expected}){near}"
+            ))));
         }
         // An amount that is none leaves its resource out.
         if tres.iter().count() < text.split(',').count() {
@@ -264,9 +356,15 @@ impl<'q> Plan<'q> {
         }
         let hours = question.plan_hours.unwrap_or(1.0);
         if !(0.0..=87_600.0).contains(&hours) {
-            return Err(Problem::usage(io::Error::other(format!("a job of {hours} hours cannot be planned"))));
+            return Err(Problem::usage(io::Error::other(format!(
+                "a job of {hours} hours cannot be planned"
+            ))));
         }
-        Ok(Some(Self { tres, hours, question }))
+        Ok(Some(Self {
+            tres,
+            hours,
+            question,
+        }))
     }
 
     fn job(&self) -> PlannedJob<'_> {
@@ -283,27 +381,46 @@ impl<'q> Plan<'q> {
 ///
 /// # Errors
 /// A database that does not answer.
-pub fn configure_shares(database: &Database, cluster: Option<&str>, config: &SharesConfig) -> Result<(), Problem> {
+pub fn configure_shares(
+    database: &Database,
+    cluster: Option<&str>,
+    config: &SharesConfig,
+) -> Result<(), Problem> {
     let records = Records::of(database);
     let cluster = the_cluster(&records, cluster)?.cluster;
     let now = Timestamp::now().as_second();
     let settings = config.settings().unwrap_or_default();
-    records.note_share_settings(&cluster, CONFIGURED, &settings, now).map_err(Problem::failed)
+    records
+        .note_share_settings(&cluster, CONFIGURED, &settings, now)
+        .map_err(Problem::failed)
 }
 
 /// Notes the fair share of a cluster for its history; at most once in `every_seconds`.
 ///
 /// # Errors
 /// A database that does not answer.
-pub fn note_fairshare(database: &Database, cluster: &str, every_seconds: i64) -> Result<(), Problem> {
+pub fn note_fairshare(
+    database: &Database,
+    cluster: &str,
+    every_seconds: i64,
+) -> Result<(), Problem> {
     let records = Records::of(database);
     let now = Timestamp::now().as_second();
     let noted = records.fairshare_noted(cluster).map_err(Problem::failed)?;
-    let known = records.clusters().map_err(Problem::failed)?.iter().any(|known| known.cluster == cluster);
+    let known = records
+        .clusters()
+        .map_err(Problem::failed)?
+        .iter()
+        .any(|known| known.cluster == cluster);
     if !known || noted.is_some_and(|noted| now < noted + every_seconds) {
         return Ok(());
     }
-    let question = FairshareQuestion { cluster: Some(cluster.to_owned()), ..FairshareQuestion::default() };
+    let question = FairshareQuestion {
+        cluster: Some(cluster.to_owned()),
+        ..FairshareQuestion::default()
+    };
     let answer = fairshare(database, &question)?;
-    records.note_fairshare(cluster, now, &answer.rows).map_err(Problem::failed)
+    records
+        .note_fairshare(cluster, now, &answer.rows)
+        .map_err(Problem::failed)
 }

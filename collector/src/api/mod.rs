@@ -14,18 +14,21 @@ mod sheets;
 
 pub use access::{Access, check};
 pub use capacity::{CapacityAnswer, CapacityQuestion, Charge, capacity};
-pub use fairshare::{FairshareAnswer, FairshareQuestion, configure_shares, fairshare, note_fairshare};
+pub use fairshare::{
+    FairshareAnswer, FairshareQuestion, configure_shares, fairshare, note_fairshare,
+};
 pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlServer};
 pub use problem::{Problem, ProblemKind};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping, query};
 pub use questions::{
-    Counted, ImportFormat, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, ListedRun, UsageQuestion, WhyWaiting, import,
-    jobs, usage,
+    Counted, ImportFormat, ImportQuestion, JobsQuestion, LOCAL_CLUSTER, ListedRun, UsageQuestion,
+    WhyWaiting, import, jobs, usage,
 };
 pub use samples::{DELETE_PATH, DeleteQuestion, SEAL_PATH, STAT_PATH, VERIFY_PATH, delete_samples};
 pub use sheets::{
-    ASSESS_PATH, AccountingConfig, AssessQuestion, CREDITS_PATH, CreditOrder, SENT_PATH, SHEETS_PATH, SentQuestion,
-    SheetQuestion, assess, budgets_now, credit, credits, sent_reports, sheets,
+    ASSESS_PATH, AccountingConfig, AssessQuestion, CREDITS_PATH, CreditOrder, SENT_PATH,
+    SHEETS_PATH, SentQuestion, SheetQuestion, assess, budgets_now, credit, credits, sent_reports,
+    sheets,
 };
 
 use crate::accounting::UsageReport;
@@ -85,7 +88,10 @@ pub fn router(app: App) -> Router {
         .route("/api/takt/v1/jobs", get(get_jobs))
         .route(SHEETS_PATH, get(sheets::get_sheets))
         .route(SENT_PATH, get(sheets::get_sent).post(sheets::post_sent))
-        .route(CREDITS_PATH, get(sheets::get_credits).post(sheets::post_credit))
+        .route(
+            CREDITS_PATH,
+            get(sheets::get_credits).post(sheets::post_credit),
+        )
         .route(ASSESS_PATH, post(sheets::post_assess))
         .route(SQL_PATH, post(post_sql))
         .route(IMPORT_PATH, post(post_import))
@@ -146,7 +152,9 @@ async fn post_import(
     let mut spool = tempfile::tempfile_in(app.store.path()).map_err(Problem::failed)?;
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
-        spool = write_all(spool, chunk.map_err(Problem::failed)?).await.map_err(Problem::failed)?;
+        spool = write_all(spool, chunk.map_err(Problem::failed)?)
+            .await
+            .map_err(Problem::failed)?;
     }
     spool.rewind().map_err(Problem::failed)?;
     blocking(app, move |database| import(database, spool, &question)).await
@@ -161,7 +169,8 @@ async fn write_all(mut file: File, chunk: axum::body::Bytes) -> std::io::Result<
 async fn healthy(State(app): State<App>) -> Result<Json<&'static str>, Problem> {
     blocking(app, |database| {
         let db = database.connect().map_err(Problem::failed)?;
-        db.execute_batch("SELECT 1 FROM records.schema_version").map_err(Problem::failed)?;
+        db.execute_batch("SELECT 1 FROM records.schema_version")
+            .map_err(Problem::failed)?;
         Ok("ok")
     })
     .await
@@ -170,7 +179,10 @@ async fn healthy(State(app): State<App>) -> Result<Json<&'static str>, Problem> 
 async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Problem> {
     let mut page = String::new();
     prometheus_client::encoding::text::encode(&mut page, &app.registry).map_err(Problem::failed)?;
-    Ok(([(header::CONTENT_TYPE, Format::OpenMetrics.content_type())], page))
+    Ok((
+        [(header::CONTENT_TYPE, Format::OpenMetrics.content_type())],
+        page,
+    ))
 }
 
 /// DuckDB blocks, so it is asked on a thread of its own.

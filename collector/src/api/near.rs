@@ -10,7 +10,11 @@ const MOST: usize = 3;
 pub(super) fn did_you_mean<'k>(asked: &str, known: impl IntoIterator<Item = &'k str>) -> String {
     let asked = asked.to_lowercase();
     let likeness = |name: &'k str| (strsim::jaro_winkler(&asked, &name.to_lowercase()), name);
-    let mut near: Vec<(f64, &str)> = known.into_iter().map(likeness).filter(|(alike, _)| *alike >= ALIKE).collect();
+    let mut near: Vec<(f64, &str)> = known
+        .into_iter()
+        .map(likeness)
+        .filter(|(alike, _)| *alike >= ALIKE)
+        .collect();
     near.sort_by(|(a, a_name), (b, b_name)| b.total_cmp(a).then_with(|| a_name.cmp(b_name)));
     near.dedup_by_key(|(_, name)| *name);
     // What differs in its capitals only is meant.
@@ -31,10 +35,19 @@ mod tests {
     #[test]
     fn near_names_are_offered_the_nearest_first() {
         let known = ["alice", "alicia", "bob", "Alice", "carol"];
-        assert_eq!(did_you_mean("alcie", known), "; did you mean Alice or alice?");
-        assert_eq!(did_you_mean("alici", known), "; did you mean alicia or Alice or alice?");
+        assert_eq!(
+            did_you_mean("alcie", known),
+            "; did you mean Alice or alice?"
+        );
+        assert_eq!(
+            did_you_mean("alici", known),
+            "; did you mean alicia or Alice or alice?"
+        );
         assert_eq!(did_you_mean("BOB", known), "; did you mean bob?");
-        assert_eq!(did_you_mean("A10000", ["a10000", "a10003", "a10005"]), "; did you mean a10000?");
+        assert_eq!(
+            did_you_mean("A10000", ["a10000", "a10003", "a10005"]),
+            "; did you mean a10000?"
+        );
         assert_eq!(did_you_mean("zoe", known), "");
         assert_eq!(did_you_mean("", known), "");
     }

@@ -33,17 +33,26 @@ pub enum ProblemKind {
 impl Problem {
     /// The question makes no sense.
     pub fn usage(error: impl std::error::Error) -> Self {
-        Self { kind: ProblemKind::Usage, error: error_chain(&error) }
+        Self {
+            kind: ProblemKind::Usage,
+            error: error_chain(&error),
+        }
     }
 
     /// What was sent cannot be used.
     pub fn input(error: impl std::error::Error) -> Self {
-        Self { kind: ProblemKind::Input, error: error_chain(&error) }
+        Self {
+            kind: ProblemKind::Input,
+            error: error_chain(&error),
+        }
     }
 
     /// We failed.
     pub fn failed(error: impl std::error::Error) -> Self {
-        Self { kind: ProblemKind::Failed, error: error_chain(&error) }
+        Self {
+            kind: ProblemKind::Failed,
+            error: error_chain(&error),
+        }
     }
 
     /// Whether the asker's words caused it.

@@ -6,7 +6,8 @@ use crate::accounting::{GroupBy, Period, Usage, UsageReport};
 use crate::jobs::sacct::{self, Cluster, Reader};
 use crate::jobs::{Entry, JobRun, jobcomp, reasons, time_zone};
 use crate::store::{
-    Database, ImportError, ImportSummary, JobFilter, KnownCluster, Origin, Records, Shifted, StoreError,
+    Database, ImportError, ImportSummary, JobFilter, KnownCluster, Origin, Records, Shifted,
+    StoreError,
 };
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -52,7 +53,12 @@ pub struct JobsQuestion {
 
 impl Default for JobsQuestion {
     fn default() -> Self {
-        Self { job_id: None, user: None, state: None, limit: 1000 }
+        Self {
+            job_id: None,
+            user: None,
+            state: None,
+            limit: 1000,
+        }
     }
 }
 
@@ -91,13 +97,22 @@ pub struct ImportQuestion {
 /// A question that makes no sense, or a database that does not answer.
 pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageReport, Problem> {
     let records = Records::of(database);
-    let names = question.by.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let mut by: Vec<GroupBy> = names.map(str::parse).collect::<Result<_, _>>().map_err(Problem::usage)?;
+    let names = question
+        .by
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    let mut by: Vec<GroupBy> = names
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .map_err(Problem::usage)?;
     if by.is_empty() {
         by.push(GroupBy::User);
     }
     if by.iter().filter(|by| by.unit().is_some()).count() > 1 {
-        return Err(Problem::usage(io::Error::other("group by one of hour, day, month and year")));
+        return Err(Problem::usage(io::Error::other(
+            "group by one of hour, day, month and year",
+        )));
     }
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
     let zone = match &question.timezone {
@@ -108,7 +123,11 @@ pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageRepor
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
     let mut usage = Usage::new(&period, &by, now.as_second());
     if by.contains(&GroupBy::AccountTree) {
-        usage = usage.with_accounts(records.accounts(&cluster.cluster).map_err(Problem::failed)?);
+        usage = usage.with_accounts(
+            records
+                .accounts(&cluster.cluster)
+                .map_err(Problem::failed)?,
+        );
     }
     records
         .held_runs(&cluster.cluster, period.from(), period.to(), |run| {
@@ -119,10 +138,15 @@ pub fn usage(database: &Database, question: &UsageQuestion) -> Result<UsageRepor
         .map_err(Problem::failed)?;
     let report = usage.report(&cluster.cluster);
     if let Some(user) = question.user.as_deref().filter(|_| report.rows.is_empty()) {
-        let users = records.names(&cluster.cluster).map_err(Problem::failed)?.users;
+        let users = records
+            .names(&cluster.cluster)
+            .map_err(Problem::failed)?
+            .users;
         if !users.iter().any(|known| known == user) {
             let near = did_you_mean(user, users.iter().map(String::as_str));
-            return Err(Problem::input(io::Error::other(format!("no run of the user {user} is recorded{near}"))));
+            return Err(Problem::input(io::Error::other(format!(
+                "no run of the user {user} is recorded{near}"
+            ))));
         }
     }
     Ok(report)
@@ -155,10 +179,14 @@ pub struct WhyWaiting {
 /// A state by its name or, as `squeue` and `sacct` write it, by its letters.
 fn state_of(asked: &str) -> Result<String, Problem> {
     let asked = asked.trim().to_uppercase();
-    let known = STATES.iter().find(|(letters, name)| *letters == asked || *name == asked);
+    let known = STATES
+        .iter()
+        .find(|(letters, name)| *letters == asked || *name == asked);
     known.map(|(_, name)| (*name).to_owned()).ok_or_else(|| {
         let near = did_you_mean(&asked, STATES.iter().map(|(_, name)| *name));
-        Problem::usage(io::Error::other(format!("jobs have no state '{asked}'{near}")))
+        Problem::usage(io::Error::other(format!(
+            "jobs have no state '{asked}'{near}"
+        )))
     })
 }
 
@@ -190,7 +218,11 @@ const STATES: &[(&str, &str)] = &[
 /// A database that does not answer.
 pub fn jobs(database: &Database, question: &JobsQuestion) -> Result<Vec<ListedRun>, Problem> {
     let records = Records::of(database);
-    let states = question.state.iter().flat_map(|states| states.split(',')).map(state_of);
+    let states = question
+        .state
+        .iter()
+        .flat_map(|states| states.split(','))
+        .map(state_of);
     let states = states.collect::<Result<_, _>>()?;
     let filter = JobFilter {
         job_id: question.job_id.clone(),
@@ -202,7 +234,11 @@ pub fn jobs(database: &Database, question: &JobsQuestion) -> Result<Vec<ListedRu
     let runs = records.jobs(&filter).map_err(Problem::failed)?;
     let listed = runs.into_iter().map(|run| {
         let waits = run.start.is_none() && run.end.is_none();
-        let known = if waits { records.reason(&run.cluster, &run.job_id, run.submit)? } else { None };
+        let known = if waits {
+            records.reason(&run.cluster, &run.job_id, run.submit)?
+        } else {
+            None
+        };
         let waiting = known.map(|known| WhyWaiting {
             words: reasons::in_words(&known.reason, &run),
             reason: known.reason,
@@ -211,7 +247,9 @@ pub fn jobs(database: &Database, question: &JobsQuestion) -> Result<Vec<ListedRu
         });
         Ok(ListedRun { run, waiting })
     });
-    listed.collect::<Result<_, StoreError>>().map_err(Problem::failed)
+    listed
+        .collect::<Result<_, StoreError>>()
+        .map_err(Problem::failed)
 }
 
 /// Brings in what `sacct -P` printed or what jobcomp wrote; all of it or nothing.
@@ -244,25 +282,46 @@ pub fn import(
         },
         name: &question.name,
         // Whatever the times were read in is the cluster's zone from now on, unless one is known already.
-        timezone: question.timezone.as_deref().or(if remembered.is_none() { zone_name.as_deref() } else { None }),
+        timezone: question.timezone.as_deref().or(if remembered.is_none() {
+            zone_name.as_deref()
+        } else {
+            None
+        }),
         told_until: None,
         shifted: question.shifted,
     };
     match question.format {
         ImportFormat::Sacct => {
-            let columns = question.columns.as_ref().map(|columns| columns.split('|').map(str::to_owned).collect());
-            let options = sacct::Options { cluster: Cluster::Column(cluster), zone, columns };
-            imported(&records, &origin, Reader::open(text, &question.name, options).map_err(Problem::input)?)
+            let columns = question
+                .columns
+                .as_ref()
+                .map(|columns| columns.split('|').map(str::to_owned).collect());
+            let options = sacct::Options {
+                cluster: Cluster::Column(cluster),
+                zone,
+                columns,
+            };
+            imported(
+                &records,
+                &origin,
+                Reader::open(text, &question.name, options).map_err(Problem::input)?,
+            )
         }
         ImportFormat::Jobcomp => {
-            let accounts = records.accounts_of_users(&cluster).map_err(Problem::failed)?;
+            let accounts = records
+                .accounts_of_users(&cluster)
+                .map_err(Problem::failed)?;
             let options = jobcomp::Options {
                 cluster: Cluster::Column(cluster),
                 zone,
                 accounts,
                 resized: jobcomp::Resized::default(),
             };
-            imported(&records, &origin, jobcomp::Reader::open(text, &question.name, options).map_err(Problem::input)?)
+            imported(
+                &records,
+                &origin,
+                jobcomp::Reader::open(text, &question.name, options).map_err(Problem::input)?,
+            )
         }
     }
 }
@@ -272,11 +331,13 @@ fn imported<E: std::error::Error>(
     origin: &Origin<'_>,
     entries: impl Iterator<Item = Result<Entry, E>>,
 ) -> Result<ImportSummary, Problem> {
-    records.import(origin, entries).map_err(|error| match error {
-        ImportError::Source(error) => Problem::input(error),
-        ImportError::Shifted { .. } => Problem::input(error),
-        ImportError::Store(error) => Problem::failed(error),
-    })
+    records
+        .import(origin, entries)
+        .map_err(|error| match error {
+            ImportError::Source(error) => Problem::input(error),
+            ImportError::Shifted { .. } => Problem::input(error),
+            ImportError::Store(error) => Problem::failed(error),
+        })
 }
 
 /// The zone whose months a cluster's are; the system's where nobody has said it.
@@ -298,20 +359,40 @@ pub(super) fn the_period(
     match (month, from, to) {
         (Some(month), None, None) => Period::month(month, zone, now),
         (None, Some(from), Some(to)) => Period::days(from, to, zone, now),
-        (None, None, None) => Period::month(&now.to_zoned(zone.clone()).strftime("%Y-%m").to_string(), zone, now),
-        _ => return Err(Problem::usage(io::Error::other("a period is a month, or from and to"))),
+        (None, None, None) => Period::month(
+            &now.to_zoned(zone.clone()).strftime("%Y-%m").to_string(),
+            zone,
+            now,
+        ),
+        _ => {
+            return Err(Problem::usage(io::Error::other(
+                "a period is a month, or from and to",
+            )));
+        }
     }
     .map_err(Problem::usage)
 }
 
 /// The cluster that is meant: the one asked for, or the only one.
-pub(super) fn the_cluster(records: &Records<'_>, asked: Option<&str>) -> Result<KnownCluster, Problem> {
+pub(super) fn the_cluster(
+    records: &Records<'_>,
+    asked: Option<&str>,
+) -> Result<KnownCluster, Problem> {
     let mut known = records.clusters().map_err(Problem::failed)?;
-    let names = || known.iter().map(|cluster| cluster.cluster.as_str()).collect::<Vec<_>>().join(", ");
+    let names = || {
+        known
+            .iter()
+            .map(|cluster| cluster.cluster.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let found = match asked {
         Some(name) => known.iter().position(|cluster| cluster.cluster == name),
         None if known.len() > 1 => {
-            let error = format!("there are records of several clusters ({}); choose one with --cluster", names());
+            let error = format!(
+                "there are records of several clusters ({}); choose one with --cluster",
+                names()
+            );
             return Err(Problem::usage(io::Error::other(error)));
         }
         None => (!known.is_empty()).then_some(0),
@@ -322,7 +403,10 @@ pub(super) fn the_cluster(records: &Records<'_>, asked: Option<&str>) -> Result<
             "there are no records of a cluster {name}; known: {}",
             names()
         )))),
-        (None, _) => Ok(KnownCluster { cluster: asked.unwrap_or(LOCAL_CLUSTER).to_owned(), timezone: None }),
+        (None, _) => Ok(KnownCluster {
+            cluster: asked.unwrap_or(LOCAL_CLUSTER).to_owned(),
+            timezone: None,
+        }),
     }
 }
 
@@ -336,7 +420,11 @@ pub struct Counted<R, F> {
 impl<R, F: FnMut(u64)> Counted<R, F> {
     /// Calls `tell` with the number of bytes read so far, after each read.
     pub fn new(inner: R, tell: F) -> Self {
-        Self { inner, read: 0, tell }
+        Self {
+            inner,
+            read: 0,
+            tell,
+        }
     }
 }
 

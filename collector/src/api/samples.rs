@@ -51,7 +51,10 @@ async fn stat(State(app): State<App>) -> Result<Json<Stat>, Problem> {
 }
 
 async fn verify(State(app): State<App>) -> Result<Json<Vec<String>>, Problem> {
-    blocking(app, |database| database.verify_blocks().map_err(Problem::failed)).await
+    blocking(app, |database| {
+        database.verify_blocks().map_err(Problem::failed)
+    })
+    .await
 }
 
 async fn seal(State(app): State<App>) -> Result<Json<Kept>, Problem> {
@@ -59,7 +62,10 @@ async fn seal(State(app): State<App>) -> Result<Json<Kept>, Problem> {
     done.map_err(Problem::failed)?.map(Json)
 }
 
-async fn delete(State(app): State<App>, Query(question): Query<DeleteQuestion>) -> Result<Json<Kept>, Problem> {
+async fn delete(
+    State(app): State<App>,
+    Query(question): Query<DeleteQuestion>,
+) -> Result<Json<Kept>, Problem> {
     let done = tokio::task::spawn_blocking(move || delete_samples(&app.store, &question)).await;
     done.map_err(Problem::failed)?.map(Json)
 }

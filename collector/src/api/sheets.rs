@@ -8,10 +8,13 @@ use crate::accounting::capacity::{Amounts, Capacity, CapacityRow, CapacityRun};
 use crate::accounting::efficiency::EfficiencyConfig;
 use crate::accounting::sheet::{Books, Entry, Facts, Journal, Sheet, Subject, energy_money, sheet};
 use crate::accounting::{
-    Accounts, Breach, BudgetConfig, BudgetPeriod, BudgetUse, Credit, Period, PolicyWindow, Rates, RatesConfig, in_force,
+    Accounts, Breach, BudgetConfig, BudgetPeriod, BudgetUse, Credit, Period, PolicyWindow, Rates,
+    RatesConfig, in_force,
 };
 use crate::assess::{self, Assessed};
-use crate::store::{Database, Due, JobFilter, KnownCluster, Records, SentReport, Store, StoreError};
+use crate::store::{
+    Database, Due, JobFilter, KnownCluster, Records, SentReport, Store, StoreError,
+};
 use axum::extract::{Json, Query, State};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -68,7 +71,16 @@ pub struct SheetQuestion {
 impl Default for SheetQuestion {
     fn default() -> Self {
         let (month, from, to, user, account, cluster) = (None, None, None, None, None, None);
-        Self { month, from, to, user, account, everybody: false, runs: 10, cluster }
+        Self {
+            month,
+            from,
+            to,
+            user,
+            account,
+            everybody: false,
+            runs: 10,
+            cluster,
+        }
     }
 }
 
@@ -113,7 +125,11 @@ const BEFORE: usize = 3;
 ///
 /// # Errors
 /// A question that makes no sense, a subject that used nothing, or a database that does not answer.
-pub fn sheets(database: &Database, question: &SheetQuestion, config: &AccountingConfig) -> Result<Vec<Sheet>, Problem> {
+pub fn sheets(
+    database: &Database,
+    question: &SheetQuestion,
+    config: &AccountingConfig,
+) -> Result<Vec<Sheet>, Problem> {
     let records = Records::of(database);
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
     let zone = the_zone(&cluster)?;
@@ -122,11 +138,17 @@ pub fn sheets(database: &Database, question: &SheetQuestion, config: &Accounting
     let periods = with_before(period);
     let rates = Rates::new(&config.rates, &zone);
     let books = books(&records, &cluster.cluster, &periods, &rates, now)?;
-    let last = periods.last().expect("there is the period that was asked for");
+    let last = periods
+        .last()
+        .expect("there is the period that was asked for");
     let from = periods.first().map_or(last.from(), Period::from);
-    let assessed = records.assessed(&cluster.cluster, from, last.to()).map_err(Problem::failed)?;
+    let assessed = records
+        .assessed(&cluster.cluster, from, last.to())
+        .map_err(Problem::failed)?;
     let credits = records.credits(&cluster.cluster).map_err(Problem::failed)?;
-    let accounts = records.accounts(&cluster.cluster).map_err(Problem::failed)?;
+    let accounts = records
+        .accounts(&cluster.cluster)
+        .map_err(Problem::failed)?;
     let budgets = budgets(&records, &cluster, (&books, &accounts), &rates, config, now)?;
     let facts = Facts {
         cluster: &cluster.cluster,
@@ -143,16 +165,29 @@ pub fn sheets(database: &Database, question: &SheetQuestion, config: &Accounting
         now: now.as_second(),
     };
     let subjects = subjects(question, &books, &accounts);
-    let mut made: Vec<Sheet> = subjects.iter().filter_map(|subject| sheet(&facts, subject)).collect();
-    if let Some(sheet) = made.iter_mut().find(|sheet| sheet.subject == Subject::Cluster) {
-        sheet.notes.extend(nothing_recorded(&records, sheet, &zone)?);
-        [sheet.cpu_capacity, sheet.gpu_capacity] = capacities(&records, &cluster.cluster, last, now)?;
+    let mut made: Vec<Sheet> = subjects
+        .iter()
+        .filter_map(|subject| sheet(&facts, subject))
+        .collect();
+    if let Some(sheet) = made
+        .iter_mut()
+        .find(|sheet| sheet.subject == Subject::Cluster)
+    {
+        sheet
+            .notes
+            .extend(nothing_recorded(&records, sheet, &zone)?);
+        [sheet.cpu_capacity, sheet.gpu_capacity] =
+            capacities(&records, &cluster.cluster, last, now)?;
         sheet.has_gpus |= sheet.gpu_capacity.is_some();
     }
     match (made.is_empty(), subjects.first()) {
         (true, Some(subject)) => {
             let names = records.names(&cluster.cluster).map_err(Problem::failed)?;
-            let known = if matches!(subject, Subject::User(_)) { &names.users } else { &names.accounts };
+            let known = if matches!(subject, Subject::User(_)) {
+                &names.users
+            } else {
+                &names.accounts
+            };
             let is_known = known.iter().any(|name| name == subject.name());
             let others = known.iter().map(String::as_str);
             Err(Problem::input(io::Error::other(format!(
@@ -160,7 +195,11 @@ pub fn sheets(database: &Database, question: &SheetQuestion, config: &Accounting
                 subject.kind(),
                 subject.name(),
                 last.label(),
-                if is_known { String::new() } else { did_you_mean(subject.name(), others) }
+                if is_known {
+                    String::new()
+                } else {
+                    did_you_mean(subject.name(), others)
+                }
             ))))
         }
         _ => Ok(made),
@@ -168,11 +207,20 @@ pub fn sheets(database: &Database, question: &SheetQuestion, config: &Accounting
 }
 
 /// A cluster's sheet on which nothing stands says what there would be.
-fn nothing_recorded(records: &Records<'_>, sheet: &Sheet, zone: &TimeZone) -> Result<Option<String>, Problem> {
+fn nothing_recorded(
+    records: &Records<'_>,
+    sheet: &Sheet,
+    zone: &TimeZone,
+) -> Result<Option<String>, Problem> {
     if sheet.figures.jobs_started + sheet.figures.jobs_ended > 0 || sheet.figures.cpu_hours > 0.0 {
         return Ok(None);
     }
-    let day = |at: i64| Timestamp::from_second(at).unwrap_or_default().to_zoned(zone.clone()).strftime("%Y-%m-%d");
+    let day = |at: i64| {
+        Timestamp::from_second(at)
+            .unwrap_or_default()
+            .to_zoned(zone.clone())
+            .strftime("%Y-%m-%d")
+    };
     Ok(Some(match records.extent(&sheet.cluster).map_err(Problem::failed)? {
         Some((from, to)) => {
             format!("No run is recorded in this period; there are records from {} to {}.", day(from), day(to))
@@ -196,8 +244,12 @@ fn capacities(
     if nodes.is_empty() {
         return Ok([None, None]);
     }
-    let reservations = records.reservations(cluster, period.from()).map_err(Problem::failed)?;
-    let spans = records.capacity_spans(cluster, period.from()).map_err(Problem::failed)?;
+    let reservations = records
+        .reservations(cluster, period.from())
+        .map_err(Problem::failed)?;
+    let spans = records
+        .capacity_spans(cluster, period.from())
+        .map_err(Problem::failed)?;
     let spans = with_reservations(spans, &reservations, &nodes);
     let kept = kept(&reservations);
     let mut capacity = Capacity::new(period, &spans, &kept, &nodes, now.as_second());
@@ -207,14 +259,21 @@ fn capacities(
             capacity.add(&CapacityRun {
                 start: run.start,
                 end: run.end,
-                held: Amounts { cpus: or_none(run.cpus), gpus: or_none(run.gpus), mem_bytes: or_none(run.mem_bytes) },
+                held: Amounts {
+                    cpus: or_none(run.cpus),
+                    gpus: or_none(run.gpus),
+                    mem_bytes: or_none(run.mem_bytes),
+                },
                 node_list: run.node_list,
                 reservation: run.reservation,
                 ..CapacityRun::default()
             });
         })
         .map_err(Problem::failed)?;
-    let mut rows = capacity.rows().into_iter().map(|row| Some(row).filter(|row| row.reported > 0));
+    let mut rows = capacity
+        .rows()
+        .into_iter()
+        .map(|row| Some(row).filter(|row| row.reported > 0));
     Ok(std::array::from_fn(|_| rows.next().flatten()))
 }
 
@@ -224,14 +283,27 @@ fn subjects(question: &SheetQuestion, books: &Books<'_>, tree: &Accounts) -> Vec
         (None, Some(account)) => vec![Subject::Account(account.clone())],
         (None, None) if question.everybody => {
             let is_used = |(_, entry): &(&str, &Entry)| {
-                entry.periods.last().is_some_and(|tally| tally.cpu_seconds > 0.0 || tally.gpu_seconds > 0.0)
+                entry
+                    .periods
+                    .last()
+                    .is_some_and(|tally| tally.cpu_seconds > 0.0 || tally.gpu_seconds > 0.0)
             };
             // Who answers for an account answers for those below it.
-            let accounts: BTreeSet<&str> =
-                books.accounts().filter(is_used).flat_map(|(name, _)| tree.up(name)).collect();
-            let users = books.users().filter(is_used).map(|(name, _)| Subject::User(name.to_owned()));
+            let accounts: BTreeSet<&str> = books
+                .accounts()
+                .filter(is_used)
+                .flat_map(|(name, _)| tree.up(name))
+                .collect();
+            let users = books
+                .users()
+                .filter(is_used)
+                .map(|(name, _)| Subject::User(name.to_owned()));
             users
-                .chain(accounts.into_iter().map(|name| Subject::Account(name.to_owned())))
+                .chain(
+                    accounts
+                        .into_iter()
+                        .map(|name| Subject::Account(name.to_owned())),
+                )
                 .chain([Subject::Cluster])
                 .collect()
         }
@@ -259,7 +331,9 @@ fn books<'p>(
 ) -> Result<Books<'p>, Problem> {
     let mut journal = Journal::new(periods, rates, now.as_second());
     if let (Some(first), Some(last)) = (periods.first(), periods.last()) {
-        records.held_runs(cluster, first.from(), last.to(), |run| journal.add(run)).map_err(Problem::failed)?;
+        records
+            .held_runs(cluster, first.from(), last.to(), |run| journal.add(run))
+            .map_err(Problem::failed)?;
     }
     Ok(journal.close())
 }
@@ -268,7 +342,11 @@ fn books<'p>(
 ///
 /// # Errors
 /// A database that does not answer.
-pub fn budgets_now(database: &Database, cluster: &str, config: &AccountingConfig) -> Result<Vec<BudgetUse>, Problem> {
+pub fn budgets_now(
+    database: &Database,
+    cluster: &str,
+    config: &AccountingConfig,
+) -> Result<Vec<BudgetUse>, Problem> {
     if config.budgets.is_empty() {
         return Ok(Vec::new());
     }
@@ -278,7 +356,9 @@ pub fn budgets_now(database: &Database, cluster: &str, config: &AccountingConfig
     let month = [the_period(&None, &None, &None, &zone, now)?];
     let rates = Rates::new(&config.rates, &zone);
     let books = books(&records, &cluster.cluster, &month, &rates, now)?;
-    let accounts = records.accounts(&cluster.cluster).map_err(Problem::failed)?;
+    let accounts = records
+        .accounts(&cluster.cluster)
+        .map_err(Problem::failed)?;
     budgets(&records, &cluster, (&books, &accounts), &rates, config, now)
 }
 
@@ -293,14 +373,25 @@ fn budgets(
     now: Timestamp,
 ) -> Result<Vec<BudgetUse>, Problem> {
     let currency = config.rates.currency.as_deref().unwrap_or_default();
-    let wants_year = config.budgets.iter().any(|budget| budget.period == BudgetPeriod::Year);
-    let years: Vec<Period> =
-        of_month.periods().last().and_then(Period::year).filter(|_| wants_year).into_iter().collect();
+    let wants_year = config
+        .budgets
+        .iter()
+        .any(|budget| budget.period == BudgetPeriod::Year);
+    let years: Vec<Period> = of_month
+        .periods()
+        .last()
+        .and_then(Period::year)
+        .filter(|_| wants_year)
+        .into_iter()
+        .collect();
     let of_year = books(records, &cluster.cluster, &years, rates, now)?;
     let ledger = records.credits(&cluster.cluster).map_err(Problem::failed)?;
-    let needs_energy = rates.price_energy() && config.budgets.iter().any(|budget| budget.money.is_some());
+    let needs_energy =
+        rates.price_energy() && config.budgets.iter().any(|budget| budget.money.is_some());
     let assessed = |books: &Books<'_>| match books.periods().last() {
-        Some(period) if needs_energy => records.assessed(&cluster.cluster, period.from(), period.to()),
+        Some(period) if needs_energy => {
+            records.assessed(&cluster.cluster, period.from(), period.to())
+        }
         _ => Ok(Vec::new()),
     };
     let month = (of_month, assessed(of_month).map_err(Problem::failed)?);
@@ -316,21 +407,37 @@ fn budgets(
             (None, Some(account)) => books.within(account, accounts),
             (None, None) => None,
         };
-        let Some(period) = books.periods().last() else { continue };
+        let Some(period) = books.periods().last() else {
+            continue;
+        };
         let is_its = |user: &str, account: &str| {
             budget.user.as_deref().is_none_or(|name| name == user)
-                && budget.account.as_deref().is_none_or(|name| accounts.is_within(account, name))
+                && budget
+                    .account
+                    .as_deref()
+                    .is_none_or(|name| accounts.is_within(account, name))
         };
-        let tally = entry.and_then(|mut entry| entry.periods.pop()).unwrap_or_default();
+        let tally = entry
+            .and_then(|mut entry| entry.periods.pop())
+            .unwrap_or_default();
         let (mut gpu_seconds, mut money) = (tally.gpu_seconds, tally.cost.money);
-        let its = assessed.iter().filter(|one| is_its(&one.run.user, &one.run.account));
+        let its = assessed
+            .iter()
+            .filter(|one| is_its(&one.run.user, &one.run.account));
         money += its.map(|one| energy_money(one, period, rates)).sum::<f64>();
         let is_in_period = |at: i64| period.from() <= at && at < period.to();
-        for credit in in_force(&ledger).filter(|of| is_its(&of.user, &of.account) && is_in_period(of.credited_to)) {
+        for credit in in_force(&ledger)
+            .filter(|of| is_its(&of.user, &of.account) && is_in_period(of.credited_to))
+        {
             gpu_seconds -= credit.gpu_seconds;
             if budget.money.is_some() {
                 let model = model_of(records, credit)?;
-                money -= rates.at(credit.gpu_seconds, credit.cpu_seconds, model.as_deref(), credit.credited_to);
+                money -= rates.at(
+                    credit.gpu_seconds,
+                    credit.cpu_seconds,
+                    model.as_deref(),
+                    credit.credited_to,
+                );
             }
         }
         used.extend(budget.used(gpu_seconds / 3600.0, money, currency));
@@ -340,10 +447,18 @@ fn budgets(
 
 /// The model of the GPUs whose hours were given back.
 fn model_of(records: &Records<'_>, credit: &Credit) -> Result<Option<String>, Problem> {
-    let Some(job) = &credit.job_id else { return Ok(None) };
-    let filter = JobFilter { cluster: Some(credit.cluster.clone()), job_id: Some(job.clone()), ..JobFilter::default() };
+    let Some(job) = &credit.job_id else {
+        return Ok(None);
+    };
+    let filter = JobFilter {
+        cluster: Some(credit.cluster.clone()),
+        job_id: Some(job.clone()),
+        ..JobFilter::default()
+    };
     let runs = records.jobs(&filter).map_err(Problem::failed)?;
-    let run = runs.into_iter().find(|run| run.job_id == *job && Some(run.submit) == credit.submit);
+    let run = runs
+        .into_iter()
+        .find(|run| run.job_id == *job && Some(run.submit) == credit.submit);
     Ok(run.and_then(|run| run.gpu_model))
 }
 
@@ -365,21 +480,43 @@ fn breaches(
         ..JobFilter::default()
     };
     let runs = records.jobs(&filter).map_err(Problem::failed)?;
-    Ok(config.policy_windows.iter().flat_map(|window| window.breaches(&runs, period, zone, now)).collect())
+    Ok(config
+        .policy_windows
+        .iter()
+        .flat_map(|window| window.breaches(&runs, period, zone, now))
+        .collect())
 }
 
 /// Assesses runs, and says how many.
 ///
 /// # Errors
 /// A period that makes no sense, or a store that does not answer.
-pub fn assess(store: &Store, question: &AssessQuestion, config: &AccountingConfig) -> Result<Assessed, Problem> {
+pub fn assess(
+    store: &Store,
+    question: &AssessQuestion,
+    config: &AccountingConfig,
+) -> Result<Assessed, Problem> {
     let records = Records::of(store.database());
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
     let zone = the_zone(&cluster)?;
-    let period = the_period(&question.month, &question.from, &question.to, &zone, Timestamp::now())?;
+    let period = the_period(
+        &question.month,
+        &question.from,
+        &question.to,
+        &zone,
+        Timestamp::now(),
+    )?;
     let due = if question.again { Due::All } else { Due::New };
     let times = (period.from(), period.to());
-    assess::pass(store, &cluster.cluster, times, due, &config.efficiency, |_| true).map_err(Problem::failed)
+    assess::pass(
+        store,
+        &cluster.cluster,
+        times,
+        due,
+        &config.efficiency,
+        |_| true,
+    )
+    .map_err(Problem::failed)
 }
 
 /// Which reports?
@@ -396,10 +533,15 @@ pub struct SentQuestion {
 ///
 /// # Errors
 /// A database that does not answer.
-pub fn sent_reports(database: &Database, question: &SentQuestion) -> Result<Vec<SentReport>, Problem> {
+pub fn sent_reports(
+    database: &Database,
+    question: &SentQuestion,
+) -> Result<Vec<SentReport>, Problem> {
     let records = Records::of(database);
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
-    records.sent_reports(&cluster.cluster, &question.month).map_err(Problem::failed)
+    records
+        .sent_reports(&cluster.cluster, &question.month)
+        .map_err(Problem::failed)
 }
 
 /// The ledger of credits, the oldest first.
@@ -428,10 +570,19 @@ pub fn credit(database: &Database, order: &CreditOrder) -> Result<Credit, Proble
         (None, Some(id)) => {
             let ledger = records.credits(&cluster).map_err(Problem::failed)?;
             let old = in_force(&ledger).find(|credit| credit.id == id);
-            let old = old.ok_or_else(|| refuse(format!("there is no credit {id} in force")))?.clone();
-            Credit { revokes: Some(id), ..old }
+            let old = old
+                .ok_or_else(|| refuse(format!("there is no credit {id} in force")))?
+                .clone();
+            Credit {
+                revokes: Some(id),
+                ..old
+            }
         }
-        _ => return Err(refuse("a credit is of a job, or revokes another credit".to_owned())),
+        _ => {
+            return Err(refuse(
+                "a credit is of a job, or revokes another credit".to_owned(),
+            ));
+        }
     };
     let credit = Credit {
         reason: order.reason.trim().to_owned(),
@@ -456,14 +607,29 @@ pub fn credit(database: &Database, order: &CreditOrder) -> Result<Credit, Proble
 }
 
 /// The hours of the last run of a job that has ended.
-fn of_run(records: &Records<'_>, cluster: &str, job: &str, order: &CreditOrder) -> Result<Credit, Problem> {
+fn of_run(
+    records: &Records<'_>,
+    cluster: &str,
+    job: &str,
+    order: &CreditOrder,
+) -> Result<Credit, Problem> {
     let refuse = |why: String| Problem::usage(io::Error::other(why));
-    let filter = JobFilter { cluster: Some(cluster.to_owned()), job_id: Some(job.to_owned()), ..JobFilter::default() };
+    let filter = JobFilter {
+        cluster: Some(cluster.to_owned()),
+        job_id: Some(job.to_owned()),
+        ..JobFilter::default()
+    };
     let runs = records.jobs(&filter).map_err(Problem::failed)?;
-    let ended = |run: &&crate::jobs::JobRun| run.job_id == job && run.start.is_some() && run.end.is_some();
-    let run =
-        runs.iter().find(ended).ok_or_else(|| refuse(format!("no run of job {job} that has ended is recorded")))?;
-    let seconds = run.end.zip(run.start).map_or(0.0, |(end, start)| (end - start).max(0) as f64);
+    let ended =
+        |run: &&crate::jobs::JobRun| run.job_id == job && run.start.is_some() && run.end.is_some();
+    let run = runs
+        .iter()
+        .find(ended)
+        .ok_or_else(|| refuse(format!("no run of job {job} that has ended is recorded")))?;
+    let seconds = run
+        .end
+        .zip(run.start)
+        .map_or(0.0, |(end, start)| (end - start).max(0) as f64);
     let held = run.gpus.unwrap_or(0) as f64 * seconds;
     let gpu_seconds = match order.gpu_hours.map(|hours| hours * 3600.0) {
         None => held,
@@ -482,7 +648,11 @@ fn of_run(records: &Records<'_>, cluster: &str, job: &str, order: &CreditOrder) 
         job_id: Some(run.job_id.clone()),
         submit: Some(run.submit),
         gpu_seconds,
-        cpu_seconds: if order.gpu_hours.is_none() { run.cpus.unwrap_or(0) as f64 * seconds } else { 0.0 },
+        cpu_seconds: if order.gpu_hours.is_none() {
+            run.cpus.unwrap_or(0) as f64 * seconds
+        } else {
+            0.0
+        },
         credited_to: run.end.unwrap_or(0),
         ..Credit::default()
     })
@@ -513,10 +683,17 @@ pub(super) async fn post_sent(
     State(app): State<super::App>,
     Json(sent): Json<SentReport>,
 ) -> Result<Json<()>, Problem> {
-    blocking(app, move |database| Records::of(database).note_sent_report(&sent).map_err(Problem::failed)).await
+    blocking(app, move |database| {
+        Records::of(database)
+            .note_sent_report(&sent)
+            .map_err(Problem::failed)
+    })
+    .await
 }
 
-pub(super) async fn get_credits(State(app): State<super::App>) -> Result<Json<Vec<Credit>>, Problem> {
+pub(super) async fn get_credits(
+    State(app): State<super::App>,
+) -> Result<Json<Vec<Credit>>, Problem> {
     blocking(app, |database| credits(database, None)).await
 }
 
@@ -567,7 +744,12 @@ mod tests {
             told_until: None,
             shifted: crate::store::Shifted::Refuse,
         };
-        Records::of(&database).import(&origin, runs.map(|run| Ok::<_, Infallible>(Entry::Run(run)))).unwrap();
+        Records::of(&database)
+            .import(
+                &origin,
+                runs.map(|run| Ok::<_, Infallible>(Entry::Run(run))),
+            )
+            .unwrap();
         database
     }
 
@@ -585,26 +767,64 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let database = database(root.path());
         let given = credit(&database, &order("7")).unwrap();
-        assert_eq!((given.id, given.gpu_seconds, given.cpu_seconds, given.user.as_str()), (1, 7200.0, 28_800.0, "ann"));
+        assert_eq!(
+            (
+                given.id,
+                given.gpu_seconds,
+                given.cpu_seconds,
+                given.user.as_str()
+            ),
+            (1, 7200.0, 28_800.0, "ann")
+        );
         let refused = |order: &CreditOrder| credit(&database, order).unwrap_err().to_string();
-        assert_eq!(refused(&order("7")), "job 7 was credited by root already (credit 1): revoke that first");
-        let revoke = |id| CreditOrder { job_id: None, revokes: Some(id), ..order("") };
+        assert_eq!(
+            refused(&order("7")),
+            "job 7 was credited by root already (credit 1): revoke that first"
+        );
+        let revoke = |id| CreditOrder {
+            job_id: None,
+            revokes: Some(id),
+            ..order("")
+        };
         assert_eq!(credit(&database, &revoke(1)).unwrap().revokes, Some(1));
         assert_eq!(refused(&revoke(1)), "there is no credit 1 in force");
-        let part = CreditOrder { gpu_hours: Some(0.5), ..order("7") };
+        let part = CreditOrder {
+            gpu_hours: Some(0.5),
+            ..order("7")
+        };
         assert_eq!(credit(&database, &part).unwrap().gpu_seconds, 1800.0);
         let ledger = credits(&database, None).unwrap();
-        assert_eq!(ledger.iter().map(|credit| credit.id).collect::<Vec<_>>(), [1, 2, 3]);
-        assert!(ledger.iter().all(|credit| credit.granted_by == "root" && credit.granted_at > 0));
-        assert_eq!(in_force(&ledger).map(|credit| credit.id).collect::<Vec<_>>(), [3]);
+        assert_eq!(
+            ledger.iter().map(|credit| credit.id).collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
+        assert!(
+            ledger
+                .iter()
+                .all(|credit| credit.granted_by == "root" && credit.granted_at > 0)
+        );
+        assert_eq!(
+            in_force(&ledger)
+                .map(|credit| credit.id)
+                .collect::<Vec<_>>(),
+            [3]
+        );
 
-        let question =
-            SheetQuestion { month: Some("2026-10".into()), user: Some("ann".into()), ..SheetQuestion::default() };
+        let question = SheetQuestion {
+            month: Some("2026-10".into()),
+            user: Some("ann".into()),
+            ..SheetQuestion::default()
+        };
         let sheet = &sheets(&database, &question, &AccountingConfig::default()).unwrap()[0];
         assert_eq!(sheet.figures.credited_gpu_hours, 0.5);
 
         // What is given back is taken off budgets: half a GPU-hour, which costs 3 EUR.
-        let card = RateCard { from: "2026-01-01".into(), gpu_hour: 3.0, cpu_hour: 0.1, ..RateCard::default() };
+        let card = RateCard {
+            from: "2026-01-01".into(),
+            gpu_hour: 3.0,
+            cpu_hour: 0.1,
+            ..RateCard::default()
+        };
         let budget = BudgetConfig {
             user: Some("ann".into()),
             money: Some(10.0),
@@ -612,7 +832,10 @@ mod tests {
             ..BudgetConfig::default()
         };
         let config = AccountingConfig {
-            rates: RatesConfig { currency: Some("EUR".into()), cards: vec![card] },
+            rates: RatesConfig {
+                currency: Some("EUR".into()),
+                cards: vec![card],
+            },
             budgets: vec![budget],
             ..AccountingConfig::default()
         };
@@ -624,7 +847,10 @@ mod tests {
         credit(&database, &revoke(3)).unwrap();
         let without = used();
         let back = [without[0] - with_credit[0], without[1] - with_credit[1]];
-        assert!((back[0] - 0.5).abs() < 1e-6 && (back[1] - 1.5).abs() < 1e-6, "{with_credit:?} {without:?}");
+        assert!(
+            (back[0] - 0.5).abs() < 1e-6 && (back[1] - 1.5).abs() < 1e-6,
+            "{with_credit:?} {without:?}"
+        );
     }
 
     #[test]
@@ -632,33 +858,88 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let database = database(root.path());
         let refused = |order: CreditOrder| credit(&database, &order).unwrap_err().to_string();
-        assert_eq!(refused(order("8")), "no run of job 8 that has ended is recorded");
-        assert_eq!(refused(order("nine")), "no run of job nine that has ended is recorded");
-        assert_eq!(refused(CreditOrder { reason: " ".into(), ..order("7") }), "a credit needs a reason");
         assert_eq!(
-            refused(CreditOrder { gpu_hours: Some(3.0), ..order("7") }),
+            refused(order("8")),
+            "no run of job 8 that has ended is recorded"
+        );
+        assert_eq!(
+            refused(order("nine")),
+            "no run of job nine that has ended is recorded"
+        );
+        assert_eq!(
+            refused(CreditOrder {
+                reason: " ".into(),
+                ..order("7")
+            }),
+            "a credit needs a reason"
+        );
+        assert_eq!(
+            refused(CreditOrder {
+                gpu_hours: Some(3.0),
+                ..order("7")
+            }),
             "expected more than 0 and at most the 2.00 GPU-hours of job 7, found 3"
         );
         assert_eq!(
-            refused(CreditOrder { job_id: None, ..order("") }),
+            refused(CreditOrder {
+                job_id: None,
+                ..order("")
+            }),
             "a credit is of a job, or revokes another credit"
         );
-        let question =
-            SheetQuestion { month: Some("2026-10".into()), user: Some("eve".into()), ..SheetQuestion::default() };
-        let refused = |question: &SheetQuestion| {
-            sheets(&database, question, &AccountingConfig::default()).unwrap_err().to_string()
+        let question = SheetQuestion {
+            month: Some("2026-10".into()),
+            user: Some("eve".into()),
+            ..SheetQuestion::default()
         };
-        assert_eq!(refused(&question), "no run of the user eve is recorded in 2026-10 or the three periods before it");
-        let nearly = SheetQuestion { user: Some("anna".into()), ..question.clone() };
-        assert!(refused(&nearly).ends_with("before it; did you mean ann?"), "{}", refused(&nearly));
-        let nearly = SheetQuestion { user: None, account: Some("Phsyics".into()), ..question.clone() };
-        assert!(refused(&nearly).ends_with("; did you mean physics?"), "{}", refused(&nearly));
-        let long_ago = SheetQuestion { month: Some("2020-01".into()), user: Some("ann".into()), ..question };
-        assert!(refused(&long_ago).ends_with("before it"), "known, but not then: {}", refused(&long_ago));
-        let whole = SheetQuestion { month: Some("2020-01".into()), ..SheetQuestion::default() };
+        let refused = |question: &SheetQuestion| {
+            sheets(&database, question, &AccountingConfig::default())
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            refused(&question),
+            "no run of the user eve is recorded in 2026-10 or the three periods before it"
+        );
+        let nearly = SheetQuestion {
+            user: Some("anna".into()),
+            ..question.clone()
+        };
+        assert!(
+            refused(&nearly).ends_with("before it; did you mean ann?"),
+            "{}",
+            refused(&nearly)
+        );
+        let nearly = SheetQuestion {
+            user: None,
+            account: Some("Phsyics".into()),
+            ..question.clone()
+        };
+        assert!(
+            refused(&nearly).ends_with("; did you mean physics?"),
+            "{}",
+            refused(&nearly)
+        );
+        let long_ago = SheetQuestion {
+            month: Some("2020-01".into()),
+            user: Some("ann".into()),
+            ..question
+        };
+        assert!(
+            refused(&long_ago).ends_with("before it"),
+            "known, but not then: {}",
+            refused(&long_ago)
+        );
+        let whole = SheetQuestion {
+            month: Some("2020-01".into()),
+            ..SheetQuestion::default()
+        };
         let sheet = &sheets(&database, &whole, &AccountingConfig::default()).unwrap()[0];
         assert!(
-            sheet.notes.iter().any(|note| note.ends_with("there are records from 2026-10-02 to 2026-10-02.")),
+            sheet
+                .notes
+                .iter()
+                .any(|note| note.ends_with("there are records from 2026-10-02 to 2026-10-02.")),
             "{:?}",
             sheet.notes
         );

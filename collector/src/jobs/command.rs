@@ -30,7 +30,9 @@ const MAX_STDERR_BYTES: u64 = 4096;
 pub async fn detect(config: &JobsConfig) -> Result<LocalSlurm, PollError> {
     if !config.slurmrestd.url.is_empty() {
         let mut rest = Slurmrestd::new(config.slurmrestd.clone(), config.timeout_seconds)?;
-        return Ok(LocalSlurm { cluster: rest.cluster().await? });
+        return Ok(LocalSlurm {
+            cluster: rest.cluster().await?,
+        });
     }
     let named = |text: Vec<u8>| String::from_utf8_lossy(&text).trim().to_owned();
     let failure = match ask(config, "scontrol", ["show", "config"]).await {
@@ -38,18 +40,37 @@ pub async fn detect(config: &JobsConfig) -> Result<LocalSlurm, PollError> {
             let text = named(text);
             let mut lines = text.lines().filter_map(|line| line.split_once('='));
             match lines.find(|(key, _)| key.trim() == "ClusterName") {
-                Some((_, cluster)) => return Ok(LocalSlurm { cluster: cluster.trim().to_owned() }),
-                None => {
-                    PollError::Failed { program: "scontrol", stderr: "its configuration has no ClusterName".to_owned() }
+                Some((_, cluster)) => {
+                    return Ok(LocalSlurm {
+                        cluster: cluster.trim().to_owned(),
+                    });
                 }
+                None => PollError::Failed {
+                    program: "scontrol",
+                    stderr: "its configuration has no ClusterName".to_owned(),
+                },
             }
         }
         Err(PollError::NoSlurm(why)) => return Err(PollError::NoSlurm(why)),
         Err(error) => error,
     };
     // slurmctld is down; slurmdbd knows the name too, if it has but one.
-    match ask(config, "sacctmgr", ["--noheader", "--parsable2", "show", "cluster", "format=cluster"]).await {
-        Ok(text) if named(text.clone()).lines().count() == 1 => Ok(LocalSlurm { cluster: named(text) }),
+    match ask(
+        config,
+        "sacctmgr",
+        [
+            "--noheader",
+            "--parsable2",
+            "show",
+            "cluster",
+            "format=cluster",
+        ],
+    )
+    .await
+    {
+        Ok(text) if named(text.clone()).lines().count() == 1 => Ok(LocalSlurm {
+            cluster: named(text),
+        }),
         _ => Err(failure),
     }
 }
@@ -58,14 +79,22 @@ pub async fn detect(config: &JobsConfig) -> Result<LocalSlurm, PollError> {
 pub(super) async fn time(config: &JobsConfig) -> Option<i64> {
     let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;
     let text = String::from_utf8_lossy(&text);
-    text.lines().next()?.strip_prefix("Configuration data as of ")?.trim().parse().ok()
+    text.lines()
+        .next()?
+        .strip_prefix("Configuration data as of ")?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Where slurmctld writes the jobs that have ended, if it writes them into a file that can be read here.
 pub(super) async fn completion_file(config: &JobsConfig) -> Option<PathBuf> {
     let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;
     let text = String::from_utf8_lossy(&text).into_owned();
-    let value = |key: &str| text.lines().find_map(|line| line.split_once('=').filter(|(name, _)| name.trim() == key));
+    let value = |key: &str| {
+        text.lines()
+            .find_map(|line| line.split_once('=').filter(|(name, _)| name.trim() == key))
+    };
     let (_, kind) = value("JobCompType")?;
     let (_, path) = value("JobCompLoc").filter(|_| kind.trim() == "jobcomp/filetxt")?;
     Some(PathBuf::from(path.trim())).filter(|path| path.is_file())
@@ -77,7 +106,15 @@ pub(crate) async fn ask_slurm<A: AsRef<OsStr>>(
     program: &'static str,
     args: impl IntoIterator<Item = A>,
 ) -> Result<Vec<u8>, PollError> {
-    ask(&JobsConfig { slurm_bin: slurm_bin.map(Path::to_owned), ..JobsConfig::default() }, program, args).await
+    ask(
+        &JobsConfig {
+            slurm_bin: slurm_bin.map(Path::to_owned),
+            ..JobsConfig::default()
+        },
+        program,
+        args,
+    )
+    .await
 }
 
 /// Runs one of Slurm's commands and hands back what it prints. Times need no time zone.
@@ -96,12 +133,20 @@ pub(super) async fn ask_in<A: AsRef<OsStr>>(
     args: impl IntoIterator<Item = A>,
     zone: &str,
 ) -> Result<Vec<u8>, PollError> {
-    let path = config.slurm_bin.as_ref().map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
+    let path = config
+        .slurm_bin
+        .as_ref()
+        .map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
     let failed = |source| PollError::Run { program, source };
     let mut child = Command::new(path)
         .args(args)
         // Instants need no time zone; arrays are named in full; messages can be recognised.
-        .envs([("SLURM_TIME_FORMAT", "%s"), ("TZ", zone), ("SLURM_BITSTR_LEN", "0"), ("LC_ALL", "C")])
+        .envs([
+            ("SLURM_TIME_FORMAT", "%s"),
+            ("TZ", zone),
+            ("SLURM_BITSTR_LEN", "0"),
+            ("LC_ALL", "C"),
+        ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -113,13 +158,19 @@ pub(super) async fn ask_in<A: AsRef<OsStr>>(
         })?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let answer = async {
-        let (stdout, stderr) = tokio::join!(read(stdout, MAX_ANSWER_BYTES), read(stderr, MAX_STDERR_BYTES));
+        let (stdout, stderr) = tokio::join!(
+            read(stdout, MAX_ANSWER_BYTES),
+            read(stderr, MAX_STDERR_BYTES)
+        );
         Ok::<_, io::Error>((stdout?, stderr?, child.wait().await?))
     };
     let patience = Duration::from_secs(config.timeout_seconds);
     let (stdout, stderr, status) = tokio::time::timeout(patience, answer)
         .await
-        .map_err(|_| PollError::Timeout { program, seconds: config.timeout_seconds })?
+        .map_err(|_| PollError::Timeout {
+            program,
+            seconds: config.timeout_seconds,
+        })?
         .map_err(failed)?;
     if stdout.len() as u64 == MAX_ANSWER_BYTES {
         return Err(PollError::Failed {
@@ -131,17 +182,34 @@ pub(super) async fn ask_in<A: AsRef<OsStr>>(
         return Ok(stdout);
     }
     let stderr = String::from_utf8_lossy(&stderr).trim().replace('\n', "; ");
-    Err(refusal(program, if stderr.is_empty() { status.to_string() } else { stderr }))
+    Err(refusal(
+        program,
+        if stderr.is_empty() {
+            status.to_string()
+        } else {
+            stderr
+        },
+    ))
 }
 
 /// What a command means that ends with an error.
 fn refusal(program: &'static str, stderr: String) -> PollError {
     let says = |words: &[&str]| words.iter().any(|words| stderr.contains(words));
-    if says(&["Could not establish a configuration source", "Unable to process configuration file"]) {
+    if says(&[
+        "Could not establish a configuration source",
+        "Unable to process configuration file",
+    ]) {
         PollError::NoSlurm(stderr)
-    } else if says(&["accounting storage is disabled", "not running a supported accounting_storage plugin"]) {
+    } else if says(&[
+        "accounting storage is disabled",
+        "not running a supported accounting_storage plugin",
+    ]) {
         PollError::NoAccounting(stderr)
-    } else if says(&["Problem talking to the database", "failed to open persistent connection", "slurmdbd"]) {
+    } else if says(&[
+        "Problem talking to the database",
+        "failed to open persistent connection",
+        "slurmdbd",
+    ]) {
         PollError::DatabaseDown(stderr)
     } else {
         PollError::Failed { program, stderr }

@@ -55,12 +55,19 @@ impl JobsConfig {
             ("look_back_seconds", self.look_back_seconds),
             ("timeout_seconds", self.timeout_seconds),
         ];
-        if let Some((key, found)) = seconds.into_iter().find(|(_, seconds)| !(1..=MAX_SECONDS).contains(seconds)) {
+        if let Some((key, found)) = seconds
+            .into_iter()
+            .find(|(_, seconds)| !(1..=MAX_SECONDS).contains(seconds))
+        {
             return Err(ConfigError::new(key, format!("1 to {MAX_SECONDS}"), found));
         }
         if self.look_back_seconds < self.interval_seconds {
             let expected = format!("at least interval_seconds ({})", self.interval_seconds);
-            return Err(ConfigError::new("look_back_seconds", expected, self.look_back_seconds));
+            return Err(ConfigError::new(
+                "look_back_seconds",
+                expected,
+                self.look_back_seconds,
+            ));
         }
         self.slurmrestd.validate()
     }
@@ -77,9 +84,18 @@ mod tests {
     fn a_configuration_that_makes_no_sense_says_which_key() {
         assert_eq!(JobsConfig::default().validate(), Ok(()));
         let said = |config: JobsConfig| config.validate().unwrap_err().to_string();
-        let zero = JobsConfig { timeout_seconds: 0, ..JobsConfig::default() };
+        let zero = JobsConfig {
+            timeout_seconds: 0,
+            ..JobsConfig::default()
+        };
         assert_eq!(said(zero), "timeout_seconds: expected 1 to 86400, found 0");
-        let short = JobsConfig { look_back_seconds: 30, ..JobsConfig::default() };
-        assert_eq!(said(short), "look_back_seconds: expected at least interval_seconds (60), found 30");
+        let short = JobsConfig {
+            look_back_seconds: 30,
+            ..JobsConfig::default()
+        };
+        assert_eq!(
+            said(short),
+            "look_back_seconds: expected at least interval_seconds (60), found 30"
+        );
     }
 }

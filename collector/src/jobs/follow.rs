@@ -20,7 +20,11 @@ pub(super) struct Follow {
 impl Follow {
     /// From its beginning.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, file: None, offset: 0 }
+        Self {
+            path,
+            file: None,
+            offset: 0,
+        }
     }
 
     /// The file.
@@ -56,11 +60,16 @@ impl Follow {
 
     /// The next whole lines; with `last` also a line without an end.
     fn piece(&mut self, last: bool) -> io::Result<Vec<u8>> {
-        let Some(file) = &mut self.file else { return Ok(Vec::new()) };
+        let Some(file) = &mut self.file else {
+            return Ok(Vec::new());
+        };
         file.seek(SeekFrom::Start(self.offset))?;
         let mut bytes = Vec::new();
         file.take(PIECE_BYTES).read_to_end(&mut bytes)?;
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let whole = bytes
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
         // A line that fills a whole piece is damage; it is handed on, to be set aside.
         if !last && (whole > 0 || bytes.len() as u64 != PIECE_BYTES) {
             bytes.truncate(whole);
@@ -80,7 +89,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("jobcomp.log");
         let append = |path: &Path, text: &str| {
-            fs::OpenOptions::new().create(true).append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+            fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(path)
+                .unwrap()
+                .write_all(text.as_bytes())
+                .unwrap();
         };
         let mut follow = Follow::new(path.clone());
         assert_eq!(follow.read().unwrap_err().kind(), io::ErrorKind::NotFound);

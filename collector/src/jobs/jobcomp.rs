@@ -61,7 +61,12 @@ impl<'i> Reader<'i> {
     /// # Errors
     /// [`JobcompError::Read`] where it cannot be read at all.
     pub fn open(input: impl Read + 'i, name: &str, options: Options) -> Result<Self, JobcompError> {
-        Ok(Self { lines: Lines::open(input, name)?, name: name.to_owned(), options, any: false })
+        Ok(Self {
+            lines: Lines::open(input, name)?,
+            name: name.to_owned(),
+            options,
+            any: false,
+        })
     }
 }
 
@@ -78,14 +83,19 @@ impl Iterator for Reader<'_> {
             let text = self.lines.text();
             if !self.any && !text.starts_with("JobId=") {
                 let found = beginning(&text);
-                return Some(Err(JobcompError::Format { name: self.name.clone(), found }));
+                return Some(Err(JobcompError::Format {
+                    name: self.name.clone(),
+                    found,
+                }));
             }
             self.any = true;
             return Some(Ok(match run(&text, &self.options) {
                 Ok(run) => Entry::Run(since_resize(run, &self.options.resized)),
-                Err(reason) => {
-                    Entry::Rejected(Reject { line: Some(self.lines.line()), reason, text: text.into_owned() })
-                }
+                Err(reason) => Entry::Rejected(Reject {
+                    line: Some(self.lines.line()),
+                    reason,
+                    text: text.into_owned(),
+                }),
             }));
         }
     }
@@ -133,15 +143,24 @@ fn fields(line: &str) -> Result<HashMap<&'static str, &str>, String> {
     let mut fields = HashMap::new();
     let (mut rest, mut keys) = (line.trim_end(), KEYS.iter().copied().peekable());
     while let Some(key) = keys.next() {
-        let Some(value) = rest.strip_prefix(key).and_then(|rest| rest.strip_prefix('=')) else { continue };
+        let Some(value) = rest
+            .strip_prefix(key)
+            .and_then(|rest| rest.strip_prefix('='))
+        else {
+            continue;
+        };
         // The value ends where the next key that is there begins.
         let end = keys.clone().filter_map(|next| position(value, next)).min();
         let mut taken = &value[..end.unwrap_or(value.len())];
         rest = value[taken.len()..].trim_start();
         if FREE.contains(&key) {
-            let again = keys.peek().and_then(|next| position(&value[end.map_or(0, |at| at + 1)..], next));
+            let again = keys
+                .peek()
+                .and_then(|next| position(&value[end.map_or(0, |at| at + 1)..], next));
             if again.is_some() {
-                return Err(format!("{key} holds another key, so it is unclear where it ends"));
+                return Err(format!(
+                    "{key} holds another key, so it is unclear where it ends"
+                ));
             }
         } else {
             // Keys of later versions may follow.
@@ -151,7 +170,10 @@ fn fields(line: &str) -> Result<HashMap<&'static str, &str>, String> {
     }
     match rest {
         "" => Ok(fields),
-        rest => Err(format!("'{}' was not expected", rest.chars().take(40).collect::<String>())),
+        rest => Err(format!(
+            "'{}' was not expected",
+            rest.chars().take(40).collect::<String>()
+        )),
     }
 }
 
@@ -165,7 +187,11 @@ fn position(text: &str, key: &str) -> Option<usize> {
 fn run(line: &str, options: &Options) -> Result<JobRun, String> {
     let fields = fields(line)?;
     let get = |key: &str| fields.get(key).copied().unwrap_or_default();
-    let text = |key: &str| Some(get(key)).filter(|text| !text.is_empty() && *text != "(null)").map(str::to_owned);
+    let text = |key: &str| {
+        Some(get(key))
+            .filter(|text| !text.is_empty() && *text != "(null)")
+            .map(str::to_owned)
+    };
     let times = Times::of(
         &Written {
             submit: get("SubmitTime"),
@@ -183,7 +209,10 @@ fn run(line: &str, options: &Options) -> Result<JobRun, String> {
         state => state,
     };
     if times.end.is_none() && OVER.contains(&state) {
-        return Err(format!("JobState is {state}, but EndTime is '{}'", get("EndTime")));
+        return Err(format!(
+            "JobState is {state}, but EndTime is '{}'",
+            get("EndTime")
+        ));
     }
     let node_list = text("NodeList");
     let (user, _) = get("UserId").split_once('(').unwrap_or((get("UserId"), ""));
@@ -192,7 +221,9 @@ fn run(line: &str, options: &Options) -> Result<JobRun, String> {
     let run = JobRun {
         cluster: match &options.cluster {
             Cluster::Named(name) => name.clone(),
-            Cluster::Column(name) => text("Cluster").filter(|named| named != "unknown").unwrap_or_else(|| name.clone()),
+            Cluster::Column(name) => text("Cluster")
+                .filter(|named| named != "unknown")
+                .unwrap_or_else(|| name.clone()),
         },
         raw_job_id: text("JobId").filter(|raw| *raw != job_id),
         job_id,
@@ -208,14 +239,22 @@ fn run(line: &str, options: &Options) -> Result<JobRun, String> {
         name: text("Name"),
         reservation: text("ReservationName"),
         node_list,
-        timelimit: get("TimeLimit").parse::<u64>().ok().and_then(|minutes| minutes.checked_mul(60)),
+        timelimit: get("TimeLimit")
+            .parse::<u64>()
+            .ok()
+            .and_then(|minutes| minutes.checked_mul(60)),
         exit_code: text("ExitCode"),
         ..JobRun::default()
     };
     let (Some(start), Some(end)) = (run.start, run.end) else {
-        return Ok(JobRun { req_tres: text("Tres"), ..run });
+        return Ok(JobRun {
+            req_tres: text("Tres"),
+            ..run
+        });
     };
-    let tres = Tres::parse(get("Tres")).map_err(|error| error.to_string())?.unwrap_or_default();
+    let tres = Tres::parse(get("Tres"))
+        .map_err(|error| error.to_string())?
+        .unwrap_or_default();
     let count = |key: &str| get(key).parse::<u64>().ok();
     // A job that Slurm killed while it was suspended, or that used no GPU, looks the same here as any other.
     let gpus = tres.gpus.filter(|_| get("Tres").contains("gres/gpu"));
@@ -244,7 +283,11 @@ fn since_resize(run: JobRun, resized: &Resized) -> JobRun {
     match before {
         None if is_last => run,
         // Its start is the time of the resize here; whoever saw it run knows better.
-        None => JobRun { start: None, elapsed: None, ..run },
+        None => JobRun {
+            start: None,
+            elapsed: None,
+            ..run
+        },
         Some(at) => JobRun {
             submit: at,
             eligible: Some(at),
@@ -257,9 +300,15 @@ fn since_resize(run: JobRun, resized: &Resized) -> JobRun {
 
 /// Slurm's id as `sacct` writes it: `123`, `123_4`, `123+1`.
 fn job_id<'l>(get: &impl Fn(&str) -> &'l str) -> Result<String, String> {
-    let number = |key: &str| get(key).parse::<u32>().ok().filter(|number| *number < NO_VAL);
+    let number = |key: &str| {
+        get(key)
+            .parse::<u32>()
+            .ok()
+            .filter(|number| *number < NO_VAL)
+    };
     let id = number("JobId").ok_or_else(|| format!("JobId '{}' is no number", get("JobId")))?;
-    let part = |of: &str, at: &str, sign: char| Some(format!("{}{sign}{}", number(of)?, number(at)?));
+    let part =
+        |of: &str, at: &str, sign: char| Some(format!("{}{sign}{}", number(of)?, number(at)?));
     Ok(part("ArrayJobId", "ArrayTaskId", '_')
         .or_else(|| part("HetJobId", "HetJobOffset", '+'))
         .or_else(|| part("PackJobId", "PackJobOffset", '+'))
@@ -285,7 +334,9 @@ mod tests {
     }
 
     fn read(text: &str) -> Vec<Result<Entry, JobcompError>> {
-        Reader::open(text.as_bytes(), "jobcomp.log", options()).unwrap().collect()
+        Reader::open(text.as_bytes(), "jobcomp.log", options())
+            .unwrap()
+            .collect()
     }
 
     /// As Slurm 22.05.8 writes it: two nodes, then three for ten seconds, then one for twenty.
@@ -324,7 +375,11 @@ mod tests {
             .collect();
         assert_eq!(
             seen,
-            [(0, None, None, Some(2)), (30, Some(30), Some(10), Some(3)), (40, Some(40), Some(20), Some(1))],
+            [
+                (0, None, None, Some(2)),
+                (30, Some(30), Some(10), Some(3)),
+                (40, Some(40), Some(20), Some(1))
+            ],
             "{whole:?}"
         );
     }
@@ -368,12 +423,25 @@ mod tests {
             ..JobRun::default()
         };
         assert_eq!(run, expected, "GPUs that nobody wrote down are unknown");
-        assert_eq!(run_of(&LINE.replace("node=2,b", "node=2,gres/gpu=2,b")).gpus, Some(2));
+        assert_eq!(
+            run_of(&LINE.replace("node=2,b", "node=2,gres/gpu=2,b")).gpus,
+            Some(2)
+        );
         assert_eq!(run_of(&LINE.replace("dave(", "carol(")).account, "vision");
-        assert_eq!(run_of(&LINE.replace("Account=", "Account=physics")).account, "physics");
+        assert_eq!(
+            run_of(&LINE.replace("Account=", "Account=physics")).account,
+            "physics"
+        );
         assert_eq!(run_of(&LINE.replace("=unknown", "=other")).cluster, "other");
-        assert_eq!(run_of(&LINE.replace("TimeLimit=5", "TimeLimit=UNLIMITED")).timelimit, None);
-        let later = LINE.replace("QOS=", "New=1 QOS=high Newer=2").trim_end().to_owned() + " Newest=3";
+        assert_eq!(
+            run_of(&LINE.replace("TimeLimit=5", "TimeLimit=UNLIMITED")).timelimit,
+            None
+        );
+        let later = LINE
+            .replace("QOS=", "New=1 QOS=high Newer=2")
+            .trim_end()
+            .to_owned()
+            + " Newest=3";
         let run = run_of(&later);
         assert_eq!(
             (run.qos.as_deref(), run.exit_code.as_deref()),
@@ -384,7 +452,9 @@ mod tests {
 
     #[test]
     fn ids_of_arrays_and_heterogeneous_jobs() {
-        let with = |more: &str| run_of(&LINE.replace(" DerivedExitCode", &format!(" {more} DerivedExitCode"))).job_id;
+        let with = |more: &str| {
+            run_of(&LINE.replace(" DerivedExitCode", &format!(" {more} DerivedExitCode"))).job_id
+        };
         assert_eq!(with("ArrayJobId=6 ArrayTaskId=3"), "6_3");
         assert_eq!(with("HetJobId=20 HetJobOffset=1"), "20+1");
         assert_eq!(with("PackJobId=20 PackJobOffset=0"), "20+0");
@@ -393,23 +463,38 @@ mod tests {
 
     #[test]
     fn a_requeued_run_is_over_and_one_that_never_started_holds_nothing() {
-        assert_eq!(run_of(&LINE.replace("COMPLETED", "PENDING")).state, "REQUEUED");
+        assert_eq!(
+            run_of(&LINE.replace("COMPLETED", "PENDING")).state,
+            "REQUEUED"
+        );
         let cancelled = LINE
             .replace("COMPLETED", "CANCELLED")
             .replace("node[0-1]", "(null)")
             .replace("Cnt=2", "Cnt=0")
             .replace("EligibleTime=2026-11-20T18:52:59", "EligibleTime=unknown");
         let run = run_of(&cancelled);
-        assert_eq!((run.start, run.cpus, run.eligible, run.end), (None, None, None, Some(1_795_200_801)));
+        assert_eq!(
+            (run.start, run.cpus, run.eligible, run.end),
+            (None, None, None, Some(1_795_200_801))
+        );
     }
 
     #[test]
     fn names_and_directories_hold_anything() {
-        let run = run_of(&LINE.replace("Name=multi", "Name=a b = c").replace("/home/dave", "/home/dave/my work"));
+        let run = run_of(
+            &LINE
+                .replace("Name=multi", "Name=a b = c")
+                .replace("/home/dave", "/home/dave/my work"),
+        );
         assert_eq!(run.name.as_deref(), Some("a b = c"));
         let forged = LINE.replace("Name=multi", "Name=x JobState=FAILED Partition=gpu");
-        let Ok(Entry::Rejected(reject)) = &read(&forged)[0] else { panic!() };
-        assert_eq!(reject.reason, "Name holds another key, so it is unclear where it ends");
+        let Ok(Entry::Rejected(reject)) = &read(&forged)[0] else {
+            panic!()
+        };
+        assert_eq!(
+            reject.reason,
+            "Name holds another key, so it is unclear where it ends"
+        );
     }
 
     #[test]
@@ -420,12 +505,25 @@ mod tests {
                 LINE.replace("EndTime=2026-11-20T18:53:21", "EndTime=Unknown"),
                 "JobState is COMPLETED, but EndTime is 'Unknown'",
             ),
-            (LINE.replace("SubmitTime=2026-11-20T18:52:59", "SubmitTime=never"), "Submit 'never' is no time"),
-            (LINE.replace("JobId=5 UserId", "JobId=5 Surprise UserId").replace("JobState=COMPLETED", ""), "is missing"),
+            (
+                LINE.replace("SubmitTime=2026-11-20T18:52:59", "SubmitTime=never"),
+                "Submit 'never' is no time",
+            ),
+            (
+                LINE.replace("JobId=5 UserId", "JobId=5 Surprise UserId")
+                    .replace("JobState=COMPLETED", ""),
+                "is missing",
+            ),
         ] {
             let entries = read(&format!("{LINE}\n{line}\n\n{LINE}\n"));
-            let Ok(Entry::Rejected(reject)) = &entries[1] else { panic!("{line}: {:?}", entries[1]) };
-            assert!(reject.reason.contains(reason) && reject.line == Some(2), "{}", reject.reason);
+            let Ok(Entry::Rejected(reject)) = &entries[1] else {
+                panic!("{line}: {:?}", entries[1])
+            };
+            assert!(
+                reject.reason.contains(reason) && reject.line == Some(2),
+                "{}",
+                reject.reason
+            );
             assert!(matches!(entries[2], Ok(Entry::Run(_))));
         }
         let error = read("JobID|User|State\n1|a|b\n").remove(0).unwrap_err();

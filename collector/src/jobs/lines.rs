@@ -31,9 +31,19 @@ pub(super) struct Lines<'i> {
 impl<'i> Lines<'i> {
     /// A gzip file is known by its first bytes. `name` is what errors call the text.
     pub fn open(input: impl Read + 'i, name: &str) -> Result<Self, LinesError> {
-        let failed = |source| LinesError { name: name.to_owned(), line: 0, source: explained(source) };
+        let failed = |source| LinesError {
+            name: name.to_owned(),
+            line: 0,
+            source: explained(source),
+        };
         let input = decompressed(input).map_err(failed)?;
-        Ok(Self { name: name.to_owned(), input, line: 0, row: Vec::new(), done: false })
+        Ok(Self {
+            name: name.to_owned(),
+            input,
+            line: 0,
+            row: Vec::new(),
+            done: false,
+        })
     }
 
     /// The next line without its end; `None` after the last.
@@ -49,7 +59,11 @@ impl<'i> Lines<'i> {
             }
             Err(source) => {
                 self.done = true;
-                Some(Err(LinesError { name: self.name.clone(), line: self.line, source: explained(source) }))
+                Some(Err(LinesError {
+                    name: self.name.clone(),
+                    line: self.line,
+                    source: explained(source),
+                }))
             }
         }
     }
@@ -66,7 +80,11 @@ impl<'i> Lines<'i> {
 
     fn read(&mut self) -> io::Result<bool> {
         self.row.clear();
-        if (&mut self.input).take(MAX_LINE_BYTES).read_until(b'\n', &mut self.row)? == 0 {
+        if (&mut self.input)
+            .take(MAX_LINE_BYTES)
+            .read_until(b'\n', &mut self.row)?
+            == 0
+        {
             return Ok(false);
         }
         self.line += 1;
@@ -93,7 +111,9 @@ pub(super) fn beginning(line: &str) -> String {
 
 fn explained(source: io::Error) -> io::Error {
     match source.kind() {
-        io::ErrorKind::UnexpectedEof => io::Error::new(source.kind(), "the gzip data end in the middle"),
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::new(source.kind(), "the gzip data end in the middle")
+        }
         _ => source,
     }
 }
@@ -102,7 +122,10 @@ fn decompressed<'i>(mut input: impl Read + 'i) -> io::Result<Box<dyn BufRead + '
     const GZIP: &[u8] = &[0x1f, 0x8b];
     const BUFFER: usize = 1 << 17;
     let mut magic = Vec::new();
-    input.by_ref().take(GZIP.len() as u64).read_to_end(&mut magic)?;
+    input
+        .by_ref()
+        .take(GZIP.len() as u64)
+        .read_to_end(&mut magic)?;
     let is_gzip = magic == GZIP;
     let input = BufReader::with_capacity(BUFFER, io::Cursor::new(magic).chain(input));
     Ok(if is_gzip {

@@ -130,7 +130,10 @@ impl JobRun {
 /// The part of a [`JobRun`] that accounting looks at, borrowed from wherever it lies: a million of them are read for a
 /// report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each field is the one of the same name in `JobRun`")]
+#[expect(
+    missing_docs,
+    reason = "each field is the one of the same name in `JobRun`"
+)]
 pub struct HeldRun<'a> {
     pub submit: i64,
     pub start: Option<i64>,

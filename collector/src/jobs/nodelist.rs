@@ -26,7 +26,11 @@ pub fn expand(list: &str) -> Result<Vec<String>, NodeListError> {
             }
             of_pattern = of_pattern
                 .iter()
-                .flat_map(|name| numbers.iter().map(move |number| format!("{name}{}{number}", &rest[..open])))
+                .flat_map(|name| {
+                    numbers
+                        .iter()
+                        .map(move |number| format!("{name}{}{number}", &rest[..open]))
+                })
                 .collect();
             rest = &rest[close + 1..];
         }
@@ -48,18 +52,31 @@ pub(crate) fn ranges(text: &str, most: usize) -> Option<Vec<String>> {
     for part in text.split(',') {
         let (range, step) = part.split_once(':').unwrap_or((part, "1"));
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (low, high, step) = (number(first)?, number(last)?, usize::try_from(number(step)?).ok()?);
+        let (low, high, step) = (
+            number(first)?,
+            number(last)?,
+            usize::try_from(number(step)?).ok()?,
+        );
         if high < low || step == 0 || (high - low) / step as u64 >= (most - numbers.len()) as u64 {
             return None;
         }
-        let width = if first.starts_with('0') { first.len() } else { 1 };
-        numbers.extend((low..=high).step_by(step).map(|number| format!("{number:0width$}")));
+        let width = if first.starts_with('0') {
+            first.len()
+        } else {
+            1
+        };
+        numbers.extend(
+            (low..=high)
+                .step_by(step)
+                .map(|number| format!("{number:0width$}")),
+        );
     }
     Some(numbers)
 }
 
 fn number(text: &str) -> Option<u64> {
-    (text.len() < 19 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
+    (text.len() < 19 && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| text.parse().ok())?
 }
 
 fn split_outside_brackets(list: &str) -> impl Iterator<Item = &str> {
@@ -99,14 +116,27 @@ mod tests {
 
     #[test]
     fn what_is_no_list() {
-        for list in ["", "n[1-2", "n1]", "n[]", "n[a-b]", "n[2-1]", "a,,b", "n[1-2]]", "n[0-99999999999999999999]"] {
+        for list in [
+            "",
+            "n[1-2",
+            "n1]",
+            "n[]",
+            "n[a-b]",
+            "n[2-1]",
+            "a,,b",
+            "n[1-2]]",
+            "n[0-99999999999999999999]",
+        ] {
             assert_eq!(expand(list), Err(NodeListError(list.to_owned())));
         }
     }
 
     #[test]
     fn length_is_bounded() {
-        assert_eq!(expand(&format!("n[1-{MAX_NODES}]")).unwrap().len(), MAX_NODES);
+        assert_eq!(
+            expand(&format!("n[1-{MAX_NODES}]")).unwrap().len(),
+            MAX_NODES
+        );
         assert!(expand("n[1-4000000000]").is_err());
         assert!(expand("n[1-300]x[1-300]").is_err());
     }

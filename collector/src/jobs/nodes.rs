@@ -51,7 +51,10 @@ pub struct NodeEvent {
 }
 
 /// What slurmctld says of the nodes now.
-pub(super) async fn ask_now(config: &JobsConfig, rest: Option<&mut Slurmrestd>) -> Result<Vec<Node>, PollError> {
+pub(super) async fn ask_now(
+    config: &JobsConfig,
+    rest: Option<&mut Slurmrestd>,
+) -> Result<Vec<Node>, PollError> {
     let answer = match rest {
         Some(rest) => rest.controller("nodes").await?,
         None => {
@@ -79,13 +82,32 @@ fn node(now: &NodeNow) -> Node {
         // Without slurmdbd, or where nobody asked for it, GPUs are no TRES, but the node has them all the same.
         has.gpus = gres(&now.gres);
     }
-    let NodeNow { node, state, reason, reason_by, reason_at, partitions, .. } = now.clone();
-    Node { node, state, reason, reason_by, reason_at, partitions, has, counts_gpus }
+    let NodeNow {
+        node,
+        state,
+        reason,
+        reason_by,
+        reason_at,
+        partitions,
+        ..
+    } = now.clone();
+    Node {
+        node,
+        state,
+        reason,
+        reason_by,
+        reason_at,
+        partitions,
+        has,
+        counts_gpus,
+    }
 }
 
 /// Whether GPUs are among the TRES that Slurm keeps of each job, as far as these nodes have any.
 pub(super) fn gpus_are_counted(nodes: &[Node]) -> bool {
-    nodes.iter().all(|node| node.counts_gpus || node.has.gpus == 0)
+    nodes
+        .iter()
+        .all(|node| node.counts_gpus || node.has.gpus == 0)
 }
 
 /// The GPUs of `gpu:a100:2(S:0-1),gpu:l40s:1,shard:8`.
@@ -95,22 +117,44 @@ fn gres(text: &str) -> u64 {
         let (kind, rest) = name.split_once(':')?;
         (kind == "gpu").then(|| scaled(rest.rsplit(':').next()?, 1))?
     };
-    openapi::outside_brackets(text).into_iter().filter_map(gpus).sum()
+    openapi::outside_brackets(text)
+        .into_iter()
+        .filter_map(gpus)
+        .sum()
 }
 
 fn amounts(tres: &str) -> Amounts {
     // A TRES string of Slurm's that cannot be read says nothing.
     let tres = Tres::parse(tres).ok().flatten().unwrap_or_default();
     let or_none = |amount: Option<u64>| amount.unwrap_or(0);
-    Amounts { cpus: or_none(tres.cpus), gpus: or_none(tres.gpus), mem_bytes: or_none(tres.mem_bytes) }
+    Amounts {
+        cpus: or_none(tres.cpus),
+        gpus: or_none(tres.gpus),
+        mem_bytes: or_none(tres.mem_bytes),
+    }
 }
 
 /// What slurmdbd knows of a cluster since an instant.
-pub(super) async fn ask_events(config: &JobsConfig, cluster: &str, since: i64) -> Result<Vec<NodeEvent>, PollError> {
-    let since = jiff::Timestamp::from_second(since).unwrap_or_default().strftime("start=%Y-%m-%dT%H:%M:%S").to_string();
+pub(super) async fn ask_events(
+    config: &JobsConfig,
+    cluster: &str,
+    since: i64,
+) -> Result<Vec<NodeEvent>, PollError> {
+    let since = jiff::Timestamp::from_second(since)
+        .unwrap_or_default()
+        .strftime("start=%Y-%m-%dT%H:%M:%S")
+        .to_string();
     let of_cluster = format!("cluster={cluster}");
     let fields = "format=Cluster,NodeName,TimeStart,TimeEnd,State,Reason,TRES";
-    let args = ["--parsable2", "show", "event", "event=cluster,node", &of_cluster, &since, fields];
+    let args = [
+        "--parsable2",
+        "show",
+        "event",
+        "event=cluster,node",
+        &of_cluster,
+        &since,
+        fields,
+    ];
     let text = ask(config, "sacctmgr", args).await?;
     Ok(events(&String::from_utf8_lossy(&text), cluster))
 }
@@ -119,7 +163,9 @@ pub(super) async fn ask_events(config: &JobsConfig, cluster: &str, since: i64) -
 fn events(text: &str, cluster: &str) -> Vec<NodeEvent> {
     let event = |line: &str| {
         let fields: Vec<&str> = line.split('|').collect();
-        let [of, node, from, to, state, reason @ .., tres] = fields.as_slice() else { return None };
+        let [of, node, from, to, state, reason @ .., tres] = fields.as_slice() else {
+            return None;
+        };
         let reason = reason.join("|");
         (*of == cluster).then(|| {
             Some(NodeEvent {
@@ -147,7 +193,10 @@ mod tests {
             other|node9|1|2|DOWN||cpu=8\n";
         let found = events(text, "lab");
         assert_eq!(found.len(), 2);
-        assert_eq!((found[0].has.cpus, found[0].has.gpus, found[0].to), (24, 6, None));
+        assert_eq!(
+            (found[0].has.cpus, found[0].has.gpus, found[0].to),
+            (24, 6, None)
+        );
         assert_eq!(found[1].reason.as_deref(), Some("fan | broken"));
         assert_eq!(
             (found[1].from, found[1].to, found[1].has.mem_bytes),
@@ -157,13 +206,28 @@ mod tests {
 
     #[test]
     fn gpus_that_are_no_tres_are_the_nodes_gres() {
-        for (text, gpus) in
-            [("gpu:a100:2(S:0-1),gpu:l40s:1,shard:8", 3), ("gpu:4", 4), ("", 0), ("(null)", 0), ("gpu:a100:many", 0)]
-        {
+        for (text, gpus) in [
+            ("gpu:a100:2(S:0-1),gpu:l40s:1,shard:8", 3),
+            ("gpu:4", 4),
+            ("", 0),
+            ("(null)", 0),
+            ("gpu:a100:many", 0),
+        ] {
             assert_eq!(gres(text), gpus, "{text}");
         }
-        let now =
-            NodeNow { node: "g1".into(), tres: "cpu=8,mem=32000M".into(), gres: "gpu:2".into(), ..NodeNow::default() };
-        assert_eq!(node(&now).has, Amounts { cpus: 8, gpus: 2, mem_bytes: 32_000 << 20 });
+        let now = NodeNow {
+            node: "g1".into(),
+            tres: "cpu=8,mem=32000M".into(),
+            gres: "gpu:2".into(),
+            ..NodeNow::default()
+        };
+        assert_eq!(
+            node(&now).has,
+            Amounts {
+                cpus: 8,
+                gpus: 2,
+                mem_bytes: 32_000 << 20
+            }
+        );
     }
 }

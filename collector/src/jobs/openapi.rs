@@ -28,17 +28,29 @@ pub struct OpenApiError {
 /// The first error that an answer tells of. Slurm sends some with status 200.
 pub fn error(answer: &Value) -> Option<OpenApiError> {
     let error = answer["errors"].as_array()?.first()?;
-    let text = |key: &str| error[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let text = |key: &str| {
+        error[key]
+            .as_str()
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
     Some(OpenApiError {
-        number: number(&error["error_number"]).or_else(|| number(&error["errno"])).unwrap_or(-1),
-        description: text("description").or_else(|| text("error")).unwrap_or_else(|| "no reason given".to_owned()),
+        number: number(&error["error_number"])
+            .or_else(|| number(&error["errno"]))
+            .unwrap_or(-1),
+        description: text("description")
+            .or_else(|| text("error"))
+            .unwrap_or_else(|| "no reason given".to_owned()),
         source_name: text("source").map_or_else(String::new, |source| format!("{source}: ")),
     })
 }
 
 /// The runs of `GET /slurmdb/vX/jobs`.
 pub fn database_jobs(answer: &Value, options: &Options) -> Vec<Entry> {
-    list(&answer["jobs"]).iter().map(|job| database_job(job, options)).collect()
+    list(&answer["jobs"])
+        .iter()
+        .map(|job| database_job(job, options))
+        .collect()
 }
 
 fn database_job(job: &Value, options: &Options) -> Entry {
@@ -46,18 +58,35 @@ fn database_job(job: &Value, options: &Options) -> Entry {
     let state = state(&job["state"]["current"]);
     let allocated = tres(&job["tres"]["allocated"]);
     let requested = tres(&job["tres"]["requested"]);
-    let array =
-        Array { job_id: &job["array"]["job_id"], task_id: &job["array"]["task_id"], tasks: &job["array"]["task"] };
-    let user = text(&job["association"]["user"]).or_else(|| text(&job["user"])).unwrap_or_default();
+    let array = Array {
+        job_id: &job["array"]["job_id"],
+        task_id: &job["array"]["task_id"],
+        tasks: &job["array"]["task"],
+    };
+    let user = text(&job["association"]["user"])
+        .or_else(|| text(&job["user"]))
+        .unwrap_or_default();
     // slurmrestd of Slurm 22.05 says SUCCESS of jobs that exited with 3: of a job that failed, no success is believed.
     let exit_code = exit_code(&job["exit_code"]);
     let believed = OVER.contains(&state.as_str()) && !(state == "FAILED" && exit_code == "0:0");
     let exit_code = if believed { exit_code } else { String::new() };
     let suspended = number(&time["suspended"]).unwrap_or(0).max(0);
     // While a job is suspended, the database keeps the instant at which that began here.
-    let suspended = if suspended > 1_000_000_000 { 0 } else { suspended };
+    let suspended = if suspended > 1_000_000_000 {
+        0
+    } else {
+        suspended
+    };
     let words = [
-        (Field::JobId, job_id(&job["job_id"], &array, &job["het"]["job_id"], &job["het"]["job_offset"])),
+        (
+            Field::JobId,
+            job_id(
+                &job["job_id"],
+                &array,
+                &job["het"]["job_id"],
+                &job["het"]["job_offset"],
+            ),
+        ),
         (Field::JobIdRaw, count(&job["job_id"])),
         (Field::Submit, instant(&time["submission"])),
         (Field::Eligible, instant(&time["eligible"])),
@@ -66,7 +95,10 @@ fn database_job(job: &Value, options: &Options) -> Entry {
         (Field::State, state),
         (Field::User, user),
         (Field::Account, text(&job["account"]).unwrap_or_default()),
-        (Field::Partition, text(&job["partition"]).unwrap_or_default()),
+        (
+            Field::Partition,
+            text(&job["partition"]).unwrap_or_default(),
+        ),
         (Field::Qos, text(&job["qos"]).unwrap_or_default()),
         (Field::JobName, text(&job["name"]).unwrap_or_default()),
         (Field::AllocTres, allocated),
@@ -78,7 +110,10 @@ fn database_job(job: &Value, options: &Options) -> Entry {
         (Field::Suspended, clock(suspended)),
         (Field::TimelimitRaw, count(&time["limit"])),
         (Field::ExitCode, exit_code),
-        (Field::Reservation, text(&job["reservation"]["name"]).unwrap_or_default()),
+        (
+            Field::Reservation,
+            text(&job["reservation"]["name"]).unwrap_or_default(),
+        ),
     ];
     entry(&words, job, options)
 }
@@ -98,64 +133,137 @@ pub struct LiveJob {
 
 /// The jobs of `GET /slurm/vX/jobs` and `squeue --json`.
 pub fn live_jobs(answer: &Value, options: &Options) -> Vec<LiveJob> {
-    list(&answer["jobs"]).iter().map(|job| live_job(job, options)).collect()
+    list(&answer["jobs"])
+        .iter()
+        .map(|job| live_job(job, options))
+        .collect()
 }
 
 fn live_job(job: &Value, options: &Options) -> LiveJob {
     let state = state(&job["job_state"]);
     let over = OVER.contains(&state.as_str());
-    let array =
-        Array { job_id: &job["array_job_id"], task_id: &job["array_task_id"], tasks: &job["array_task_string"] };
-    let user = text(&job["user_name"]).or_else(|| number(&job["user_id"]).map(|uid| uid.to_string()));
+    let array = Array {
+        job_id: &job["array_job_id"],
+        task_id: &job["array_task_id"],
+        tasks: &job["array_task_string"],
+    };
+    let user =
+        text(&job["user_name"]).or_else(|| number(&job["user_id"]).map(|uid| uid.to_string()));
     let waiting = state == "PENDING";
     // slurmdbd has a record of its own for what follows a resize, and takes that for its submission.
-    let resized = number(&job["resize_time"]).filter(|at| *at > 0 && Some(*at) >= number(&job["start_time"]));
+    let resized =
+        number(&job["resize_time"]).filter(|at| *at > 0 && Some(*at) >= number(&job["start_time"]));
     let submitted = |key: &str| resized.map_or_else(|| instant(&job[key]), |at| at.to_string());
     let words = [
-        (Field::JobId, job_id(&job["job_id"], &array, &job["het_job_id"], &job["het_job_offset"])),
+        (
+            Field::JobId,
+            job_id(
+                &job["job_id"],
+                &array,
+                &job["het_job_id"],
+                &job["het_job_offset"],
+            ),
+        ),
         (Field::JobIdRaw, count(&job["job_id"])),
         (Field::Submit, submitted("submit_time")),
         (Field::Eligible, submitted("eligible_time")),
-        (Field::Start, if waiting { String::new() } else { instant(&job["start_time"]) }),
+        (
+            Field::Start,
+            if waiting {
+                String::new()
+            } else {
+                instant(&job["start_time"])
+            },
+        ),
         // Of a job that is not over this is the end of its time limit.
-        (Field::End, if over { instant(&job["end_time"]) } else { String::new() }),
+        (
+            Field::End,
+            if over {
+                instant(&job["end_time"])
+            } else {
+                String::new()
+            },
+        ),
         (Field::State, state.clone()),
         (Field::User, user.unwrap_or_default()),
         (Field::Account, text(&job["account"]).unwrap_or_default()),
-        (Field::Partition, text(&job["partition"]).unwrap_or_default()),
+        (
+            Field::Partition,
+            text(&job["partition"]).unwrap_or_default(),
+        ),
         (Field::Qos, text(&job["qos"]).unwrap_or_default()),
         (Field::JobName, text(&job["name"]).unwrap_or_default()),
-        (Field::AllocTres, text(&job["tres_alloc_str"]).unwrap_or_default()),
-        (Field::ReqTres, text(&job["tres_req_str"]).unwrap_or_default()),
+        (
+            Field::AllocTres,
+            text(&job["tres_alloc_str"]).unwrap_or_default(),
+        ),
+        (
+            Field::ReqTres,
+            text(&job["tres_req_str"]).unwrap_or_default(),
+        ),
         (Field::NNodes, count(&job["node_count"])),
         (Field::NCpus, count(&job["cpus"])),
         (Field::NodeList, text(&job["nodes"]).unwrap_or_default()),
         (Field::TimelimitRaw, count(&job["time_limit"])),
-        (Field::ExitCode, if over { exit_code(&job["exit_code"]) } else { String::new() }),
-        (Field::Reservation, text(&job["resv_name"]).unwrap_or_default()),
+        (
+            Field::ExitCode,
+            if over {
+                exit_code(&job["exit_code"])
+            } else {
+                String::new()
+            },
+        ),
+        (
+            Field::Reservation,
+            text(&job["resv_name"]).unwrap_or_default(),
+        ),
     ];
     let mut entry = entry(&words, job, options);
     // Slurm forgets what a job holds while it completes, so only of one that runs "none" means none.
-    let held = ["RUNNING", "SUSPENDED"].contains(&state.as_str()).then(|| held_gpus(job)).flatten();
+    let held = ["RUNNING", "SUSPENDED"]
+        .contains(&state.as_str())
+        .then(|| held_gpus(job))
+        .flatten();
     let held = held.filter(|held| !held.is_empty() || !wants_gpus(job));
     if let Entry::Run(run) = &mut entry
-        && !run.alloc_tres.as_deref().is_some_and(|tres| tres.contains("gres/gpu"))
+        && !run
+            .alloc_tres
+            .as_deref()
+            .is_some_and(|tres| tres.contains("gres/gpu"))
     {
         // Without slurmdbd Slurm counts no GPU among the TRES, so that none is there says nothing.
-        run.gpus = held.as_ref().map(|held| held.iter().map(|gres| gres.count).sum());
+        run.gpus = held
+            .as_ref()
+            .map(|held| held.iter().map(|gres| gres.count).sum());
         run.gpu_model = held.as_ref().and_then(|held| models(held));
     }
-    let gpus =
-        held.into_iter().flatten().flat_map(|gres| gres.indexes.into_iter().map(move |at| (gres.node.clone(), at)));
+    let gpus = held.into_iter().flatten().flat_map(|gres| {
+        gres.indexes
+            .into_iter()
+            .map(move |at| (gres.node.clone(), at))
+    });
     let reason = text(&job["state_reason"]).filter(|reason| waiting && reason != "None");
     let expected_start = number(&job["start_time"]).filter(|start| waiting && *start > 0);
-    LiveJob { entry, gpus: gpus.collect(), reason, expected_start }
+    LiveJob {
+        entry,
+        gpus: gpus.collect(),
+        reason,
+        expected_start,
+    }
 }
 
 /// Whether a job asked for GPUs, by node, by task or in all.
 fn wants_gpus(job: &Value) -> bool {
-    let asked = ["tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task", "tres_req_str"];
-    asked.iter().any(|key| text(&job[*key]).is_some_and(|tres| tres.contains("gpu")))
+    let asked = [
+        "tres_per_job",
+        "tres_per_node",
+        "tres_per_socket",
+        "tres_per_task",
+        "tres_req_str",
+    ];
+    asked
+        .iter()
+        .any(|key| text(&job[*key]).is_some_and(|tres| tres.contains("gpu")))
 }
 
 /// GPUs of one type that a job holds on one node.
@@ -188,19 +296,28 @@ fn gpu(gres: &str, node: &str) -> Option<Gres> {
         return None;
     }
     let parts: Vec<&str> = parts.collect();
-    let indexes = indexes.strip_prefix("IDX:").and_then(|text| text.strip_suffix(')')).unwrap_or_default();
+    let indexes = indexes
+        .strip_prefix("IDX:")
+        .and_then(|text| text.strip_suffix(')'))
+        .unwrap_or_default();
     let indexes = nodelist::ranges(indexes, 1024).unwrap_or_default();
     Some(Gres {
         node: node.to_owned(),
         model: (parts.len() > 1).then(|| parts[0].to_owned()),
         count: parts.last()?.parse().ok()?,
-        indexes: indexes.iter().filter_map(|index| index.parse().ok()).collect(),
+        indexes: indexes
+            .iter()
+            .filter_map(|index| index.parse().ok())
+            .collect(),
     })
 }
 
 /// The types joined with `+`, as those of TRES are.
 fn models(held: &[Gres]) -> Option<String> {
-    let mut models: Vec<&str> = held.iter().filter_map(|gres| gres.model.as_deref()).collect();
+    let mut models: Vec<&str> = held
+        .iter()
+        .filter_map(|gres| gres.model.as_deref())
+        .collect();
     models.sort_unstable();
     models.dedup();
     (!models.is_empty()).then(|| models.join("+"))
@@ -262,7 +379,11 @@ pub fn nodes(answer: &Value) -> Vec<NodeNow> {
         states.extend(words(&node["state_flags"]));
         Some(NodeNow {
             node: text(&node["name"])?,
-            state: states.iter().map(|state| state.to_uppercase()).collect::<Vec<_>>().join("+"),
+            state: states
+                .iter()
+                .map(|state| state.to_uppercase())
+                .collect::<Vec<_>>()
+                .join("+"),
             reason: text(&node["reason"]),
             reason_by: text(&node["reason_set_by_user"]),
             reason_at: number(&node["reason_changed_at"]).filter(|at| *at > 0),
@@ -279,7 +400,9 @@ pub fn nodes(answer: &Value) -> Vec<NodeNow> {
 /// The reservations of `GET /slurm/vX/reservations`.
 pub fn reservations(answer: &Value) -> Vec<Reservation> {
     let one = |one: &Value| {
-        let tres = text(&one["tres"]).and_then(|tres| Tres::parse(&tres).ok().flatten()).unwrap_or_default();
+        let tres = text(&one["tres"])
+            .and_then(|tres| Tres::parse(&tres).ok().flatten())
+            .unwrap_or_default();
         let flags = match text(&one["flags"]) {
             Some(flags) => flags,
             None => words(&one["flags"]).join(","),
@@ -290,18 +413,26 @@ pub fn reservations(answer: &Value) -> Vec<Reservation> {
             node_list: text(&one["node_list"]),
             cpus: tres.cpus.unwrap_or(0),
             gpus: tres.gpus.filter(|gpus| *gpus > 0),
-            owners: owners(text(&one["accounts"]).as_deref(), text(&one["users"]).as_deref()),
+            owners: owners(
+                text(&one["accounts"]).as_deref(),
+                text(&one["users"]).as_deref(),
+            ),
             from: number(&one["start_time"])?,
             to: number(&one["end_time"])?,
         })
     };
-    list(&answer["reservations"]).iter().filter_map(one).collect()
+    list(&answer["reservations"])
+        .iter()
+        .filter_map(one)
+        .collect()
 }
 
 /// The associations of one cluster in `GET /slurmdb/vX/associations`.
 pub fn associations(answer: &Value, cluster: &str) -> Vec<Association> {
     let association = |one: &Value| {
-        let shares = number(&one["shares_raw"]).and_then(|shares| u32::try_from(shares).ok()).unwrap_or(1);
+        let shares = number(&one["shares_raw"])
+            .and_then(|shares| u32::try_from(shares).ok())
+            .unwrap_or(1);
         (one["cluster"].as_str() == Some(cluster)).then(|| {
             Some(Association {
                 account: text(&one["account"])?,
@@ -313,17 +444,33 @@ pub fn associations(answer: &Value, cluster: &str) -> Vec<Association> {
             })
         })?
     };
-    list(&answer["associations"]).iter().filter_map(association).collect()
+    list(&answer["associations"])
+        .iter()
+        .filter_map(association)
+        .collect()
 }
 
 /// What each QOS of `GET /slurmdb/vX/qos` makes of usage.
 pub fn qos(answer: &Value) -> BTreeMap<String, Qos> {
-    let listed = if answer["QOS"].is_array() { &answer["QOS"] } else { &answer["qos"] };
+    let listed = if answer["QOS"].is_array() {
+        &answer["QOS"]
+    } else {
+        &answer["qos"]
+    };
     let one = |one: &Value| {
         let factor = &one["usage_factor"];
-        let usage_factor = factor.as_f64().or_else(|| factor["number"].as_f64()).unwrap_or(1.0);
+        let usage_factor = factor
+            .as_f64()
+            .or_else(|| factor["number"].as_f64())
+            .unwrap_or(1.0);
         let no_decay = words(&one["flags"]).iter().any(|flag| flag == "NO_DECAY");
-        Some((text(&one["name"])?, Qos { usage_factor, no_decay }))
+        Some((
+            text(&one["name"])?,
+            Qos {
+                usage_factor,
+                no_decay,
+            },
+        ))
     };
     list(listed).iter().filter_map(one).collect()
 }
@@ -331,7 +478,8 @@ pub fn qos(answer: &Value) -> BTreeMap<String, Qos> {
 /// `TRESBillingWeights` of each partition of `GET /slurm/vX/partitions`.
 pub fn billing_weights(answer: &Value) -> BTreeMap<String, Option<BillingWeights>> {
     let one = |one: &Value| {
-        let weights = text(&one["billing_weights"]).or_else(|| text(&one["tres"]["billing_weights"]));
+        let weights =
+            text(&one["billing_weights"]).or_else(|| text(&one["tres"]["billing_weights"]));
         let weights = weights.and_then(|text| BillingWeights::parse(&text).ok());
         Some((text(&one["name"])?, weights))
     };
@@ -339,9 +487,16 @@ pub fn billing_weights(answer: &Value) -> BTreeMap<String, Option<BillingWeights
 }
 
 fn entry(words: &[(Field, String)], job: &Value, options: &Options) -> Entry {
-    let words: Vec<(Field, &str)> = words.iter().map(|(field, word)| (*field, word.as_str())).collect();
+    let words: Vec<(Field, &str)> = words
+        .iter()
+        .map(|(field, word)| (*field, word.as_str()))
+        .collect();
     entry_of(&Fields::of(&words), options).unwrap_or_else(|reason| {
-        Entry::Rejected(Reject { line: None, reason, text: job.to_string().chars().take(4096).collect() })
+        Entry::Rejected(Reject {
+            line: None,
+            reason,
+            text: job.to_string().chars().take(4096).collect(),
+        })
     })
 }
 
@@ -375,20 +530,29 @@ fn exit_code(value: &Value) -> String {
         return format!("{}:{}", (status >> 8) & 0xff, status & 0x7f);
     }
     let code = number(&value["return_code"]).unwrap_or(0);
-    let signal = number(&value["signal"]["signal_id"]).or_else(|| number(&value["signal"]["id"])).unwrap_or(0);
+    let signal = number(&value["signal"]["signal_id"])
+        .or_else(|| number(&value["signal"]["id"]))
+        .unwrap_or(0);
     format!("{code}:{signal}")
 }
 
 /// `[{"type": "gres", "name": "gpu", "count": 2}, …]` in the words of a TRES string.
 fn tres(value: &Value) -> String {
     let amount = |one: &Value| {
-        let (kind, count) = (text(&one["type"])?, number(&one["count"]).filter(|count| *count >= 0)?);
+        let (kind, count) = (
+            text(&one["type"])?,
+            number(&one["count"]).filter(|count| *count >= 0)?,
+        );
         let name = text(&one["name"]).map_or_else(String::new, |name| format!("/{name}"));
         // The API counts memory in MiB.
         let unit = if kind == "mem" { "M" } else { "" };
         (kind != "energy").then(|| format!("{kind}{name}={count}{unit}"))
     };
-    list(value).iter().filter_map(amount).collect::<Vec<_>>().join(",")
+    list(value)
+        .iter()
+        .filter_map(amount)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// The state that counts of those that a list names: a run that was requeued is over, whatever its job is now.
@@ -404,7 +568,10 @@ fn state(value: &Value) -> String {
 fn words(value: &Value) -> Vec<String> {
     match value {
         Value::String(word) if !word.is_empty() => vec![word.clone()],
-        Value::Array(words) => words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect(),
+        Value::Array(words) => words
+            .iter()
+            .filter_map(|word| word.as_str().map(str::to_owned))
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -415,33 +582,48 @@ fn list(value: &Value) -> &[Value] {
 
 /// A text that says something.
 fn text(value: &Value) -> Option<String> {
-    value.as_str().filter(|text| !text.is_empty() && *text != "(null)").map(str::to_owned)
+    value
+        .as_str()
+        .filter(|text| !text.is_empty() && *text != "(null)")
+        .map(str::to_owned)
 }
 
 /// A number, plain or with the marks of later versions; `None` where it is not set or without bound.
 fn number(value: &Value) -> Option<i64> {
     match value {
-        Value::Number(number) => number.as_i64().or_else(|| number.as_f64().map(|number| number as i64)),
+        Value::Number(number) => number
+            .as_i64()
+            .or_else(|| number.as_f64().map(|number| number as i64)),
         Value::Object(marked) => {
             let is = |key: &str| marked.get(key).and_then(Value::as_bool);
-            (is("set") != Some(false) && is("infinite") != Some(true)).then(|| number(marked.get("number")?))?
+            (is("set") != Some(false) && is("infinite") != Some(true))
+                .then(|| number(marked.get("number")?))?
         }
         _ => None,
     }
 }
 
 fn count(value: &Value) -> String {
-    number(value).filter(|number| *number >= 0).map_or_else(String::new, |number| number.to_string())
+    number(value)
+        .filter(|number| *number >= 0)
+        .map_or_else(String::new, |number| number.to_string())
 }
 
 /// Seconds since 1970; 0 is none.
 fn instant(value: &Value) -> String {
-    number(value).filter(|number| *number > 0).map_or_else(String::new, |number| number.to_string())
+    number(value)
+        .filter(|number| *number > 0)
+        .map_or_else(String::new, |number| number.to_string())
 }
 
 /// Seconds as sacct writes a duration.
 fn clock(seconds: i64) -> String {
-    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    format!(
+        "{}:{:02}:{:02}",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60
+    )
 }
 
 #[cfg(test)]
@@ -454,7 +636,11 @@ mod tests {
     use serde_json::json;
 
     fn options() -> Options {
-        Options { cluster: Cluster::Named("lab".into()), zone: TimeZone::UTC, columns: None }
+        Options {
+            cluster: Cluster::Named("lab".into()),
+            zone: TimeZone::UTC,
+            columns: None,
+        }
     }
 
     fn run(entry: Entry) -> JobRun {
@@ -490,8 +676,7 @@ mod tests {
         marked["het"]["job_offset"] = json!({"set": false, "infinite": false, "number": 0});
         marked["state"]["current"] = json!(["FAILED"]);
         marked["time"]["limit"] = number(5);
-        marked["exit_code"] =
-            json!({"status": ["ERROR"], "return_code": number(3), "signal": {"id": {"set": false, "number": 0}}});
+        marked["exit_code"] = json!({"status": ["ERROR"], "return_code": number(3), "signal": {"id": {"set": false, "number": 0}}});
         marked["licenses"] = json!("new fields are passed over");
         [plain, marked]
     }
@@ -534,13 +719,25 @@ mod tests {
     #[test]
     fn missing_fields_leave_unknown_what_they_would_say() {
         let [mut job, _] = both();
-        for field in ["qos", "name", "exit_code", "allocation_nodes", "array", "het"] {
+        for field in [
+            "qos",
+            "name",
+            "exit_code",
+            "allocation_nodes",
+            "array",
+            "het",
+        ] {
             job.as_object_mut().unwrap().remove(field);
         }
         let told = run(database_job(&job, &options()));
-        assert_eq!((told.job_id.as_str(), told.qos, told.name), ("12", None, None));
+        assert_eq!(
+            (told.job_id.as_str(), told.qos, told.name),
+            ("12", None, None)
+        );
         job["time"] = json!(null);
-        let Entry::Rejected(reject) = database_job(&job, &options()) else { panic!() };
+        let Entry::Rejected(reject) = database_job(&job, &options()) else {
+            panic!()
+        };
         assert_eq!(reject.reason, "Submit is missing");
     }
 
@@ -554,9 +751,20 @@ mod tests {
         });
         let told = live_jobs(&json!({"jobs": [job]}), &options()).remove(0);
         let held = run(told.entry);
-        assert_eq!((held.end, held.gpus, held.gpu_model.as_deref()), (None, Some(4), Some("a100")));
+        assert_eq!(
+            (held.end, held.gpus, held.gpu_model.as_deref()),
+            (None, Some(4), Some("a100"))
+        );
         let at = |node: &str, index| (node.to_owned(), index);
-        assert_eq!(told.gpus, [at("node0", 0), at("node1", 0), at("node1", 2), at("node1", 3)]);
+        assert_eq!(
+            told.gpus,
+            [
+                at("node0", 0),
+                at("node1", 0),
+                at("node1", 2),
+                at("node1", 3)
+            ]
+        );
 
         // While it completes and once it is over, Slurm no longer says what it held; that is unknown and not nothing.
         for (state, asked) in [("COMPLETING", ""), ("RUNNING", "gres:gpu:1")] {
@@ -564,7 +772,11 @@ mod tests {
             completing["job_state"] = json!(state);
             completing["gres_detail"] = json!([]);
             completing["tres_per_node"] = json!(asked);
-            assert_eq!(run(live_job(&completing, &options()).entry).gpus, None, "{state}");
+            assert_eq!(
+                run(live_job(&completing, &options()).entry).gpus,
+                None,
+                "{state}"
+            );
         }
         let mut over = job_of(&held);
         over["gres_detail"] = json!([]);
@@ -588,16 +800,24 @@ mod tests {
         });
         let told = live_job(&job, &options());
         assert_eq!(told.reason.as_deref(), Some("Resources"));
-        let Entry::Tasks { run, job_ids } = told.entry else { panic!("{:?}", told.entry) };
+        let Entry::Tasks { run, job_ids } = told.entry else {
+            panic!("{:?}", told.entry)
+        };
         assert_eq!(job_ids, ["8_0", "8_1", "8_2", "8_5"]);
-        assert_eq!((run.user.as_str(), run.start, run.end, run.gpus), ("61003", None, None, None));
+        assert_eq!(
+            (run.user.as_str(), run.start, run.end, run.gpus),
+            ("61003", None, None, None)
+        );
     }
 
     #[test]
     fn slurmctlds_clock() {
         let of = |at: Value| time(&json!({"statistics": {"req_time": at}}));
         assert_eq!(of(json!(1_795_200_573)), Some(1_795_200_573));
-        assert_eq!(of(json!({"set": true, "infinite": false, "number": 1_795_200_573})), Some(1_795_200_573));
+        assert_eq!(
+            of(json!({"set": true, "infinite": false, "number": 1_795_200_573})),
+            Some(1_795_200_573)
+        );
         assert_eq!((of(json!(0)), time(&json!({}))), (None, None));
     }
 
@@ -607,9 +827,17 @@ mod tests {
         let found = error(&answer).unwrap();
         assert_eq!(
             (found.number, found.to_string().as_str()),
-            (1007, "slurmdb_tres_get: Protocol authentication error (error 1007)")
+            (
+                1007,
+                "slurmdb_tres_get: Protocol authentication error (error 1007)"
+            )
         );
-        assert_eq!(error(&json!({"errors": [{"error": "Unspecified error", "errno": -1}]})).unwrap().number, -1);
+        assert_eq!(
+            error(&json!({"errors": [{"error": "Unspecified error", "errno": -1}]}))
+                .unwrap()
+                .number,
+            -1
+        );
         assert_eq!(error(&json!({"errors": []})), None);
         assert_eq!(error(&json!({})), None);
     }
@@ -623,9 +851,16 @@ mod tests {
             {"cluster": "other", "account": "root", "shares_raw": 1},
         ]});
         let found = associations(&answer, "lab");
-        assert_eq!((found.len(), found[1].shares, found[2].shares), (3, Shares::Parent, Shares::Raw(10)));
-        assert_eq!((found[1].user.as_deref(), found[2].user.as_deref()), (None, Some("ann")));
-        let old = qos(&json!({"QOS": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": 0.5}]}));
+        assert_eq!(
+            (found.len(), found[1].shares, found[2].shares),
+            (3, Shares::Parent, Shares::Raw(10))
+        );
+        assert_eq!(
+            (found[1].user.as_deref(), found[2].user.as_deref()),
+            (None, Some("ann"))
+        );
+        let old =
+            qos(&json!({"QOS": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": 0.5}]}));
         let new = qos(
             &json!({"qos": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": {"set": true, "number": 0.5}}]}),
         );
@@ -650,11 +885,19 @@ mod tests {
             "tres": "cpu=8,gres/gpu=2", "tres_used": "cpu=1", "gres": "gpu:a100:2", "gres_used": "gpu:a100:1(IDX:0)"}]});
         assert_eq!(nodes(&old), nodes(&new));
         let node = &nodes(&old)[0];
-        assert_eq!((node.state.as_str(), node.partitions.join(" ").as_str()), ("MIXED+DRAIN", "gpu all"));
-        assert_eq!((node.reason_by.as_deref(), node.reason_at), (Some("root"), Some(1_700_000_000)));
-        let well =
-            json!({"nodes": [{"name": "node1", "state": ["IDLE"], "reason_set_by_user": "", "reason_changed_at": 0}]});
-        assert_eq!((&nodes(&well)[0].reason_by, nodes(&well)[0].reason_at), (&None, None));
+        assert_eq!(
+            (node.state.as_str(), node.partitions.join(" ").as_str()),
+            ("MIXED+DRAIN", "gpu all")
+        );
+        assert_eq!(
+            (node.reason_by.as_deref(), node.reason_at),
+            (Some("root"), Some(1_700_000_000))
+        );
+        let well = json!({"nodes": [{"name": "node1", "state": ["IDLE"], "reason_set_by_user": "", "reason_changed_at": 0}]});
+        assert_eq!(
+            (&nodes(&well)[0].reason_by, nodes(&well)[0].reason_at),
+            (&None, None)
+        );
     }
 
     proptest! {

@@ -17,7 +17,9 @@ use super::source::{Answer, Source, live};
 use super::status::{Pending, PollError, PollState, PollStatus};
 use super::{Entry, Node, Reject, jobcomp, nodes, openapi, reservations, shares};
 use crate::error_chain;
-use crate::store::{Database, HeldGpu, ImportError, ImportSummary, OpenRun, Origin, Records, Shifted, WaitingRun};
+use crate::store::{
+    Database, HeldGpu, ImportError, ImportSummary, OpenRun, Origin, Records, Shifted, WaitingRun,
+};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -65,7 +67,12 @@ const MAX_PAUSE: Duration = Duration::from_secs(900);
 impl Poller {
     /// Polls into `database`. `cluster` overrides Slurm's own name; `timezone` is remembered for the cluster unless
     /// one is already.
-    pub fn new(config: JobsConfig, database: Arc<Database>, cluster: Option<String>, timezone: String) -> Self {
+    pub fn new(
+        config: JobsConfig,
+        database: Arc<Database>,
+        cluster: Option<String>,
+        timezone: String,
+    ) -> Self {
         Self {
             source: Source::Sacct,
             jobcomp: config.jobcomp_file.clone().map(Follow::new),
@@ -107,10 +114,19 @@ impl Poller {
                 if status.failures > 0 {
                     tracing::info!(failures = status.failures, "sacct answers again");
                 }
-                tracing::debug!(inserted = summary.runs_inserted, updated = summary.runs_updated, "polled sacct");
+                tracing::debug!(
+                    inserted = summary.runs_inserted,
+                    updated = summary.runs_updated,
+                    "polled sacct"
+                );
                 let last_success = Some(Timestamp::now().as_second());
-                *status =
-                    PollStatus { state: PollState::Ok, last_success, detail: None, failures: 0, ..status.clone() };
+                *status = PollStatus {
+                    state: PollState::Ok,
+                    last_success,
+                    detail: None,
+                    failures: 0,
+                    ..status.clone()
+                };
             }
             Err(error) => {
                 let detail = error_chain(error);
@@ -132,7 +148,8 @@ impl Poller {
     pub async fn poll(&mut self, now: i64) -> Result<ImportSummary, PollError> {
         (self.pending, self.nodes) = (None, None);
         if matches!(self.source, Source::Sacct) && !self.config.slurmrestd.url.is_empty() {
-            let rest = Slurmrestd::new(self.config.slurmrestd.clone(), self.config.timeout_seconds)?;
+            let rest =
+                Slurmrestd::new(self.config.slurmrestd.clone(), self.config.timeout_seconds)?;
             self.source = Source::Slurmrestd(rest);
         }
         let cluster = self.name_of_cluster().await?;
@@ -149,14 +166,16 @@ impl Poller {
             Some(_) => self.poll_without_database(&cluster).await,
             None => match self.poll_database(&cluster, now, told).await {
                 // This Slurm runs without slurmdbd; if it writes a file of ended jobs, that is read from now on.
-                Err(error @ PollError::NoAccounting(_)) => match completion_file(&self.config).await {
-                    Some(path) => {
-                        tracing::info!(path = %path.display(), "Slurm runs without slurmdbd; its job completion file is read");
-                        self.jobcomp = Some(Follow::new(path));
-                        self.poll_without_database(&cluster).await
+                Err(error @ PollError::NoAccounting(_)) => {
+                    match completion_file(&self.config).await {
+                        Some(path) => {
+                            tracing::info!(path = %path.display(), "Slurm runs without slurmdbd; its job completion file is read");
+                            self.jobcomp = Some(Follow::new(path));
+                            self.poll_without_database(&cluster).await
+                        }
+                        None => Err(error),
                     }
-                    None => Err(error),
-                },
+                }
                 answer => answer,
             },
         }?;
@@ -167,11 +186,19 @@ impl Poller {
     /// are written by it: a clock that is wrong makes no hole. While nobody tells, it is what it was.
     async fn ask_for_the_time(&mut self, now: i64) -> i64 {
         let theirs = match &mut self.source {
-            Source::Slurmrestd(rest) => rest.controller("diag").await.ok().and_then(|answer| openapi::time(&answer)),
+            Source::Slurmrestd(rest) => rest
+                .controller("diag")
+                .await
+                .ok()
+                .and_then(|answer| openapi::time(&answer)),
             Source::Sacct => time(&self.config).await,
         };
         if let Some(ahead) = theirs.map(|theirs| theirs - now) {
-            self.clock_ahead_seconds = if ahead.abs() < CLOCKS_AGREE_SECONDS { 0 } else { ahead };
+            self.clock_ahead_seconds = if ahead.abs() < CLOCKS_AGREE_SECONDS {
+                0
+            } else {
+                ahead
+            };
         }
         self.clock_ahead_seconds
     }
@@ -188,43 +215,82 @@ impl Poller {
             Ok(nodes) => {
                 self.gpus_are_counted = nodes::gpus_are_counted(&nodes);
                 self.nodes = Some(nodes.clone());
-                self.blocking(move |records| Ok(records.note_nodes(&of_cluster, &nodes, now, !with_database)?)).await?;
+                self.blocking(move |records| {
+                    Ok(records.note_nodes(&of_cluster, &nodes, now, !with_database)?)
+                })
+                .await?;
             }
-            Err(error) => tracing::debug!(error = error_chain(&error), "slurmctld does not tell of its nodes"),
+            Err(error) => tracing::debug!(
+                error = error_chain(&error),
+                "slurmctld does not tell of its nodes"
+            ),
         }
-        self.ask_for_reservations(cluster, now, with_database).await?;
-        if !with_database || self.events_asked.is_some_and(|asked| now < asked + SHARES_SECONDS) {
+        self.ask_for_reservations(cluster, now, with_database)
+            .await?;
+        if !with_database
+            || self
+                .events_asked
+                .is_some_and(|asked| now < asked + SHARES_SECONDS)
+        {
             return Ok(());
         }
         let of_cluster = cluster.to_owned();
-        match nodes::ask_events(&self.config, cluster, now - i64::from(self.config.history_days) * 86_400).await {
+        match nodes::ask_events(
+            &self.config,
+            cluster,
+            now - i64::from(self.config.history_days) * 86_400,
+        )
+        .await
+        {
             Ok(events) => {
-                self.blocking(move |records| Ok(records.note_node_events(&of_cluster, &events, "slurmdbd")?)).await?;
+                self.blocking(move |records| {
+                    Ok(records.note_node_events(&of_cluster, &events, "slurmdbd")?)
+                })
+                .await?;
                 self.events_asked = Some(now);
             }
-            Err(error) => tracing::debug!(error = error_chain(&error), "slurmdbd does not tell when nodes were down"),
+            Err(error) => tracing::debug!(
+                error = error_chain(&error),
+                "slurmdbd does not tell when nodes were down"
+            ),
         }
         Ok(())
     }
 
     /// Asks for reservations: slurmdbd where it can be asked, as it keeps those that are over.
-    async fn ask_for_reservations(&mut self, cluster: &str, now: i64, with_database: bool) -> Result<(), PollError> {
+    async fn ask_for_reservations(
+        &mut self,
+        cluster: &str,
+        now: i64,
+        with_database: bool,
+    ) -> Result<(), PollError> {
         let since = now - i64::from(self.config.history_days) * 86_400;
         let told = match (with_database, &mut self.source) {
             (true, _) => reservations::ask_database(&self.config, cluster, since).await,
-            (false, Source::Slurmrestd(rest)) => reservations::ask_now(&self.config, Some(rest)).await,
+            (false, Source::Slurmrestd(rest)) => {
+                reservations::ask_now(&self.config, Some(rest)).await
+            }
             (false, Source::Sacct) => reservations::ask_now(&self.config, None).await,
         };
         let of_cluster = cluster.to_owned();
         match told {
             Ok(told) if with_database => {
-                self.blocking(move |records| Ok(records.note_reservations(&of_cluster, &told, since)?)).await
+                self.blocking(move |records| {
+                    Ok(records.note_reservations(&of_cluster, &told, since)?)
+                })
+                .await
             }
             Ok(told) => {
-                self.blocking(move |records| Ok(records.note_live_reservations(&of_cluster, &told, now)?)).await
+                self.blocking(move |records| {
+                    Ok(records.note_live_reservations(&of_cluster, &told, now)?)
+                })
+                .await
             }
             Err(error) => {
-                tracing::debug!(error = error_chain(&error), "Slurm does not tell of its reservations");
+                tracing::debug!(
+                    error = error_chain(&error),
+                    "Slurm does not tell of its reservations"
+                );
                 Ok(())
             }
         }
@@ -251,7 +317,12 @@ impl Poller {
         let recent = now - self.config.look_back_seconds.cast_signed();
         let known = self.blocking({
             let cluster = cluster.to_owned();
-            move |records| Ok((records.told_until(&cluster, source, recent)?, records.timezone(&cluster)?))
+            move |records| {
+                Ok((
+                    records.told_until(&cluster, source, recent)?,
+                    records.timezone(&cluster)?,
+                ))
+            }
         });
         let (told_until, timezone) = known.await?;
         let timezone = timezone.is_none().then(|| self.timezone.clone());
@@ -261,17 +332,24 @@ impl Poller {
             // What is a look-back old now will not change any more, so the next question need not go back to it.
             None => {
                 let first = now - i64::from(self.config.history_days) * 86_400;
-                windows(first, recent, longest).chain([(recent, now)]).collect()
+                windows(first, recent, longest)
+                    .chain([(recent, now)])
+                    .collect()
             }
         };
 
         let mut total = ImportSummary::default();
         for (from, to) in windows {
             // What began after this question is the next one's.
-            let answer = self.source.period(&self.config, from, Some(to).filter(|to| *to != now)).await?;
+            let answer = self
+                .source
+                .period(&self.config, from, Some(to).filter(|to| *to != now))
+                .await?;
             // Told is what all windows told: one that fails after others leaves everything to the next question.
             let until = (to == now || (to == recent && told_until.is_none())).then_some(to);
-            let (summary, told_open) = self.import(cluster, source, answer, timezone.clone(), until).await?;
+            let (summary, told_open) = self
+                .import(cluster, source, answer, timezone.clone(), until)
+                .await?;
             total += summary;
             told.extend(told_open);
         }
@@ -290,19 +368,28 @@ impl Poller {
         let (timezone, accounts) = self
             .blocking({
                 let cluster = cluster.to_owned();
-                move |records| Ok((records.timezone(&cluster)?, records.accounts_of_users(&cluster)?))
+                move |records| {
+                    Ok((
+                        records.timezone(&cluster)?,
+                        records.accounts_of_users(&cluster)?,
+                    ))
+                }
             })
             .await?;
         let remember = timezone.is_none().then(|| self.timezone.clone());
-        let zone = super::time_zone(timezone.as_deref().unwrap_or(&self.timezone)).unwrap_or(TimeZone::UTC);
+        let zone = super::time_zone(timezone.as_deref().unwrap_or(&self.timezone))
+            .unwrap_or(TimeZone::UTC);
         let mut total = ImportSummary::default();
         let mut told = HashSet::new();
         let live = match live {
             Ok(mut live) => {
-                live.iter_mut().for_each(|job| charge(&mut job.entry, &accounts));
+                live.iter_mut()
+                    .for_each(|job| charge(&mut job.entry, &accounts));
                 self.note_live(cluster, &live).await?;
                 let answer = Answer::Live(live);
-                let (summary, told_open) = self.import(cluster, "slurmctld", answer, remember.clone(), None).await?;
+                let (summary, told_open) = self
+                    .import(cluster, "slurmctld", answer, remember.clone(), None)
+                    .await?;
                 total += summary;
                 told.extend(told_open);
                 Ok(())
@@ -310,14 +397,25 @@ impl Poller {
             Err(error) => Err(error),
         };
         let resized = jobcomp::Resized::clone(&self.resized);
-        let options = jobcomp::Options { cluster: Cluster::Named(cluster.to_owned()), zone, accounts, resized };
-        total += self.read_completion_file(cluster, &options, remember).await?;
+        let options = jobcomp::Options {
+            cluster: Cluster::Named(cluster.to_owned()),
+            zone,
+            accounts,
+            resized,
+        };
+        total += self
+            .read_completion_file(cluster, &options, remember)
+            .await?;
         live?;
         let known = {
             let cluster = cluster.to_owned();
-            self.blocking(move |records| Ok(records.open_runs(&cluster)?)).await?
+            self.blocking(move |records| Ok(records.open_runs(&cluster)?))
+                .await?
         };
-        self.forgotten = known.into_iter().filter(|run| !told.contains(run)).collect();
+        self.forgotten = known
+            .into_iter()
+            .filter(|run| !told.contains(run))
+            .collect();
         Ok(total)
     }
 
@@ -328,17 +426,22 @@ impl Poller {
         timezone: Option<String>,
     ) -> Result<ImportSummary, PollError> {
         let mut total = ImportSummary::default();
-        let Some(mut follow) = self.jobcomp.take() else { return Ok(total) };
+        let Some(mut follow) = self.jobcomp.take() else {
+            return Ok(total);
+        };
         let read = async {
             loop {
-                let text = follow
-                    .read()
-                    .map_err(|source| PollError::JobcompFile { path: follow.path().to_owned(), source })?;
+                let text = follow.read().map_err(|source| PollError::JobcompFile {
+                    path: follow.path().to_owned(),
+                    source,
+                })?;
                 if text.is_empty() {
                     return Ok(());
                 }
                 let answer = Answer::Jobcomp(text, options.clone());
-                let (summary, _) = self.import(cluster, "jobcomp", answer, timezone.clone(), None).await?;
+                let (summary, _) = self
+                    .import(cluster, "jobcomp", answer, timezone.clone(), None)
+                    .await?;
                 total += summary;
             }
         }
@@ -364,17 +467,22 @@ impl Poller {
                 let told: HashSet<OpenRun> = live.iter().flat_map(runs_of).collect();
                 let known = {
                     let cluster = cluster.to_owned();
-                    self.blocking(move |records| Ok(records.open_runs(&cluster)?)).await?
+                    self.blocking(move |records| Ok(records.open_runs(&cluster)?))
+                        .await?
                 };
                 let known: HashSet<OpenRun> = known.into_iter().collect();
                 live.retain(|job| self.is_only_here(job, &known));
                 if !live.is_empty() {
-                    self.import(cluster, "slurmctld", Answer::Live(live), None, None).await?;
+                    self.import(cluster, "slurmctld", Answer::Live(live), None, None)
+                        .await?;
                 }
                 Ok(told)
             }
             Err(error) => {
-                tracing::debug!(error = error_chain(&error), "slurmctld does not tell of its jobs");
+                tracing::debug!(
+                    error = error_chain(&error),
+                    "slurmctld does not tell of its jobs"
+                );
                 Ok(HashSet::new())
             }
         }
@@ -422,7 +530,10 @@ impl Poller {
     /// Asks for shares and prices every so often. Records are worth having without them, so what Slurm will not tell is
     /// logged and asked for again with the next poll.
     async fn ask_for_shares(&mut self, cluster: &str, now: i64) -> Result<(), PollError> {
-        if self.shares_asked.is_some_and(|asked| now < asked + SHARES_SECONDS) {
+        if self
+            .shares_asked
+            .is_some_and(|asked| now < asked + SHARES_SECONDS)
+        {
             return Ok(());
         }
         let settings = match &mut self.source {
@@ -438,21 +549,30 @@ impl Poller {
                 .await?;
                 self.shares_asked = Some(now);
             }
-            Err(error) => tracing::debug!(error = error_chain(&error), "Slurm does not tell of shares"),
+            Err(error) => {
+                tracing::debug!(error = error_chain(&error), "Slurm does not tell of shares")
+            }
         }
         Ok(())
     }
 
     /// Asks by id for the runs that are open as far as we know and that no window showed: those that ended while
     /// nobody asked, those that sacct leaves out of a window (a dependency, an array's limit).
-    async fn ask_for_open_runs(&mut self, cluster: &str, told: HashSet<OpenRun>) -> Result<ImportSummary, PollError> {
+    async fn ask_for_open_runs(
+        &mut self,
+        cluster: &str,
+        told: HashSet<OpenRun>,
+    ) -> Result<ImportSummary, PollError> {
         let known = {
             let cluster = cluster.to_owned();
-            self.blocking(move |records| Ok(records.open_runs(&cluster)?)).await?
+            self.blocking(move |records| Ok(records.open_runs(&cluster)?))
+                .await?
         };
         self.forgotten.retain(|run| known.contains(run));
-        let missing: Vec<OpenRun> =
-            known.into_iter().filter(|run| !told.contains(run) && !self.forgotten.contains(run)).collect();
+        let missing: Vec<OpenRun> = known
+            .into_iter()
+            .filter(|run| !told.contains(run) && !self.forgotten.contains(run))
+            .collect();
         let mut total = ImportSummary::default();
         let mut told = HashSet::new();
         let ids: BTreeSet<&str> = missing.iter().map(|run| base_id(&run.job_id)).collect();
@@ -466,9 +586,13 @@ impl Poller {
         }
         if !missing.is_empty() {
             let cluster = cluster.to_owned();
-            let still_open = self.blocking(move |records| Ok(records.open_runs(&cluster)?)).await?;
+            let still_open = self
+                .blocking(move |records| Ok(records.open_runs(&cluster)?))
+                .await?;
             let still_open: HashSet<OpenRun> = still_open.into_iter().collect();
-            let forgotten = missing.into_iter().filter(|run| still_open.contains(run) && !told.contains(run));
+            let forgotten = missing
+                .into_iter()
+                .filter(|run| still_open.contains(run) && !told.contains(run));
             for run in forgotten {
                 tracing::warn!(
                     job_id = run.job_id,
@@ -506,11 +630,17 @@ impl Poller {
                     Entry::Step | Entry::Rejected(_) => (None, &[][..]),
                 };
                 if let Some(run) = run.filter(|run| run.end.is_none()) {
-                    open.extend(job_ids.iter().map(|job_id| OpenRun { job_id: job_id.clone(), submit: run.submit }));
+                    open.extend(job_ids.iter().map(|job_id| OpenRun {
+                        job_id: job_id.clone(),
+                        submit: run.submit,
+                    }));
                 }
                 Ok(match entry {
                     // Its line in an answer means nothing, and the same row comes with every answer.
-                    Entry::Rejected(reject) => Entry::Rejected(Reject { line: None, ..reject }),
+                    Entry::Rejected(reject) => Entry::Rejected(Reject {
+                        line: None,
+                        ..reject
+                    }),
                     entry => entry,
                 })
             });
@@ -522,11 +652,13 @@ impl Poller {
                 // What Slurm itself says now is never in the wrong zone.
                 shifted: Shifted::Keep,
             };
-            let summary = records.import(&origin, entries).map_err(|error| match error {
-                ImportError::Source(error) => error,
-                ImportError::Store(error) => PollError::Store(error),
-                ImportError::Shifted { .. } => unreachable!("this origin keeps shifted runs"),
-            })?;
+            let summary = records
+                .import(&origin, entries)
+                .map_err(|error| match error {
+                    ImportError::Source(error) => error,
+                    ImportError::Store(error) => PollError::Store(error),
+                    ImportError::Shifted { .. } => unreachable!("this origin keeps shifted runs"),
+                })?;
             Ok((summary, open))
         })
         .await
@@ -542,7 +674,10 @@ impl Poller {
             Ok(answer) => answer,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(error) => Err(PollError::Run { program: "the store", source: io::Error::other(error) }),
+                Err(error) => Err(PollError::Run {
+                    program: "the store",
+                    source: io::Error::other(error),
+                }),
             },
         }
     }
@@ -580,7 +715,13 @@ fn runs_of(job: &LiveJob) -> Vec<OpenRun> {
         Entry::Tasks { run, job_ids } => (run, job_ids.as_slice()),
         Entry::Step | Entry::Rejected(_) => return Vec::new(),
     };
-    job_ids.iter().map(|job_id| OpenRun { job_id: job_id.clone(), submit: run.submit }).collect()
+    job_ids
+        .iter()
+        .map(|job_id| OpenRun {
+            job_id: job_id.clone(),
+            submit: run.submit,
+        })
+        .collect()
 }
 
 /// How many wait, by partition and by what they wait for.
@@ -605,8 +746,14 @@ fn pending(live: &[LiveJob]) -> Vec<Pending> {
 
 /// What a job that waits, or each task of its array, waits for.
 fn waiting(job: &LiveJob) -> Vec<WaitingRun> {
-    let Some(reason) = &job.reason else { return Vec::new() };
-    let waits = |run| WaitingRun { run, reason: reason.clone(), expected_start: job.expected_start };
+    let Some(reason) = &job.reason else {
+        return Vec::new();
+    };
+    let waits = |run| WaitingRun {
+        run,
+        reason: reason.clone(),
+        expected_start: job.expected_start,
+    };
     runs_of(job).into_iter().map(waits).collect()
 }
 
@@ -619,7 +766,9 @@ fn base_id(job_id: &str) -> &str {
 fn pause(config: &JobsConfig, failures: u32) -> Duration {
     let interval = Duration::from_secs(config.interval_seconds);
     let longest = MAX_PAUSE.max(interval);
-    interval.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(longest)
+    interval
+        .saturating_mul(1 << failures.saturating_sub(1).min(10))
+        .min(longest)
 }
 
 #[cfg(test)]
@@ -657,8 +806,15 @@ mod tests {
                 ..JobsConfig::default()
             };
             let poller = Poller::new(config, database, None, "Europe/Oslo".into());
-            let stage = Self { poller, folder, _dir: dir };
-            stage.script("scontrol", "echo 'Configuration data'; echo 'ClusterName             = lab'");
+            let stage = Self {
+                poller,
+                folder,
+                _dir: dir,
+            };
+            stage.script(
+                "scontrol",
+                "echo 'Configuration data'; echo 'ClusterName             = lab'",
+            );
             stage
         }
 
@@ -666,15 +822,26 @@ mod tests {
             let path = self.folder.path().join(name);
             fs::write(path.with_extension("body"), body).unwrap();
             if !path.exists() {
-                symlink(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/stand-in.sh"), path).unwrap();
+                symlink(
+                    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/stand-in.sh"),
+                    path,
+                )
+                .unwrap();
             }
         }
 
         /// sacct tells these runs whatever it is asked, and keeps the question.
         fn answer(&self, runs: &[&str]) {
-            fs::write(self.folder.path().join("answer"), format!("{HEADER}\n{}\n", runs.join("\n"))).unwrap();
+            fs::write(
+                self.folder.path().join("answer"),
+                format!("{HEADER}\n{}\n", runs.join("\n")),
+            )
+            .unwrap();
             let folder = self.folder.path().display();
-            self.script("sacct", &format!("shift 6; echo \"$@\" >> {folder}/asked; cat {folder}/answer"));
+            self.script(
+                "sacct",
+                &format!("shift 6; echo \"$@\" >> {folder}/asked; cat {folder}/answer"),
+            );
         }
 
         /// The questions since the last call, without what is the same in all of them.
@@ -686,13 +853,21 @@ mod tests {
         }
 
         fn states(&self) -> Vec<String> {
-            let runs = Records::of(&self.poller.database).jobs(&JobFilter::default()).unwrap();
-            runs.iter().map(|run| format!("{} {}", run.job_id, run.state)).collect()
+            let runs = Records::of(&self.poller.database)
+                .jobs(&JobFilter::default())
+                .unwrap();
+            runs.iter()
+                .map(|run| format!("{} {}", run.job_id, run.state))
+                .collect()
         }
     }
 
     fn row(job_id: &str, submit: i64, end: Option<i64>, state: &str) -> String {
-        let start = if state == "PENDING" { "Unknown".to_owned() } else { submit.to_string() };
+        let start = if state == "PENDING" {
+            "Unknown".to_owned()
+        } else {
+            submit.to_string()
+        };
         let end = end.map_or_else(|| "Unknown".to_owned(), |end| end.to_string());
         format!(
             "{job_id}|{submit}|{submit}|{start}|{end}|{state}|ann|lab|gpu|normal|cpu=1,node=1||1|1|g1|5|00:00:00|60|0:0|a|b"
@@ -704,7 +879,10 @@ mod tests {
         let mut stage = Stage::new();
         stage.answer(&[&row("7", NOW - 50, None, "RUNNING")]);
         let summary = stage.poller.poll(NOW).await.unwrap();
-        assert_eq!((summary.runs_inserted, summary.unchanged, summary.rejected), (1, 2, 0));
+        assert_eq!(
+            (summary.runs_inserted, summary.unchanged, summary.rejected),
+            (1, 2, 0)
+        );
         assert_eq!(
             stage.asked(),
             [
@@ -715,7 +893,13 @@ mod tests {
             "what the last window showed to be open is not asked for again"
         );
         assert_eq!(stage.poller.cluster.as_deref(), Some("lab"));
-        assert_eq!(Records::of(&stage.poller.database).timezone("lab").unwrap().as_deref(), Some("Europe/Oslo"));
+        assert_eq!(
+            Records::of(&stage.poller.database)
+                .timezone("lab")
+                .unwrap()
+                .as_deref(),
+            Some("Europe/Oslo")
+        );
         stage.poller.poll(NOW + 60).await.unwrap();
         assert_eq!(stage.asked(), ["-S 2026-10-09T23:00:00"]);
         stage.poller.poll(NOW + 3660).await.unwrap();
@@ -727,7 +911,10 @@ mod tests {
         let mut stage = Stage::new();
         stage.answer(&[]);
         let slurm_says = |stage: &Stage, at: i64| {
-            stage.script("scontrol", &format!("echo 'Configuration data as of {at}'; echo 'ClusterName = lab'"));
+            stage.script(
+                "scontrol",
+                &format!("echo 'Configuration data as of {at}'; echo 'ClusterName = lab'"),
+            );
         };
         // Two hours behind this machine: what Slurm writes now is asked for.
         slurm_says(&stage, NOW - 7200);
@@ -735,9 +922,15 @@ mod tests {
         stage.asked();
         slurm_says(&stage, NOW - 7200 + 3700);
         stage.poller.poll(NOW + 3700).await.unwrap();
-        assert_eq!(stage.asked(), ["-S 2026-10-09T22:00:00"], "a look-back before the last question by Slurm's clock");
+        assert_eq!(
+            stage.asked(),
+            ["-S 2026-10-09T22:00:00"],
+            "a look-back before the last question by Slurm's clock"
+        );
         let mut status = PollStatus::default();
-        stage.poller.note(&mut status, &Ok(ImportSummary::default()));
+        stage
+            .poller
+            .note(&mut status, &Ok(ImportSummary::default()));
         assert_eq!(status.clock_ahead_seconds, -7200);
         // Seconds are no difference.
         slurm_says(&stage, NOW + 7195);
@@ -753,17 +946,28 @@ mod tests {
             stage.poller.poll(NOW + seconds).await.unwrap();
         }
         stage.asked();
-        stage.script("sacct", "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1");
+        stage.script(
+            "sacct",
+            "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1",
+        );
         for seconds in (7800..=20_400).step_by(600) {
             let error = stage.poller.poll(NOW + seconds).await.unwrap_err();
             assert_eq!(error.state(), PollState::DatabaseDown);
         }
         stage.answer(&[]);
         // For a look-back after it, questions go back to before it.
-        for (seconds, since) in [(21_000, "02:00:00"), (24_000, "02:00:00"), (24_600, "05:50:00"), (28_200, "06:50:00")]
-        {
+        for (seconds, since) in [
+            (21_000, "02:00:00"),
+            (24_000, "02:00:00"),
+            (24_600, "05:50:00"),
+            (28_200, "06:50:00"),
+        ] {
             stage.poller.poll(NOW + seconds).await.unwrap();
-            assert_eq!(stage.asked(), [format!("-S 2026-10-10T{since}")], "{seconds}");
+            assert_eq!(
+                stage.asked(),
+                [format!("-S 2026-10-10T{since}")],
+                "{seconds}"
+            );
         }
     }
 
@@ -790,7 +994,16 @@ mod tests {
         let summary = stage.poller.poll(NOW + 3600).await.unwrap();
         assert_eq!(stage.asked(), ["-S 2026-10-10T00:00:00", "-j 7,8,9"]);
         assert_eq!((summary.runs_updated, summary.runs_inserted), (4, 0));
-        assert_eq!(stage.states(), ["9 RUNNING", "8_3 CANCELLED", "8_2 CANCELLED", "8_1 CANCELLED", "7 FAILED"]);
+        assert_eq!(
+            stage.states(),
+            [
+                "9 RUNNING",
+                "8_3 CANCELLED",
+                "8_2 CANCELLED",
+                "8_1 CANCELLED",
+                "7 FAILED"
+            ]
+        );
         // What sacct has forgotten is not asked for for ever.
         stage.poller.poll(NOW + 3660).await.unwrap();
         assert_eq!(stage.asked(), ["-S 2026-10-10T00:00:00"]);
@@ -800,15 +1013,23 @@ mod tests {
     #[tokio::test]
     async fn a_bad_row_is_set_aside_once() {
         let mut stage = Stage::new();
-        stage.answer(&["the rest of a job's name", &row("7", NOW - 50, Some(NOW), "COMPLETED")]);
+        stage.answer(&[
+            "the rest of a job's name",
+            &row("7", NOW - 50, Some(NOW), "COMPLETED"),
+        ]);
         for inserted in [1, 0] {
-            assert_eq!(stage.poller.poll(NOW).await.unwrap().runs_inserted, inserted);
+            assert_eq!(
+                stage.poller.poll(NOW).await.unwrap().runs_inserted,
+                inserted
+            );
         }
         let db = stage.poller.database.connect().unwrap();
         let rejects: (i64, String) = db
-            .query_row("SELECT count(*), any_value(source) FROM records.rejects", [], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
+            .query_row(
+                "SELECT count(*), any_value(source) FROM records.rejects",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
             .unwrap();
         assert_eq!(rejects, (1, "sacct of lab".into()));
     }
@@ -818,7 +1039,11 @@ mod tests {
         let mut stage = Stage::new();
         stage.poller.config.timeout_seconds = 1;
         for (script, state, detail) in [
-            ("echo 'Slurm accounting storage is disabled' >&2; exit 1", PollState::NoAccounting, "storage is disabled"),
+            (
+                "echo 'Slurm accounting storage is disabled' >&2; exit 1",
+                PollState::NoAccounting,
+                "storage is disabled",
+            ),
             (
                 "echo 'sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to \
                  host:127.0.0.1:6819: Connection refused' >&2; exit 1",
@@ -831,7 +1056,11 @@ mod tests {
                 "sacct failed: sacct: error: Invalid field requested: \"QOS\"",
             ),
             ("exit 3", PollState::Failed, "exit status: 3"),
-            ("sleep 60", PollState::Timeout, "sacct did not answer within 1 s"),
+            (
+                "sleep 60",
+                PollState::Timeout,
+                "sacct did not answer within 1 s",
+            ),
             ("echo '<html>'", PollState::Failed, "found '<html>'"),
             ("true", PollState::Failed, "found an empty line or nothing"),
         ] {
@@ -839,28 +1068,59 @@ mod tests {
             let began = Instant::now();
             let error = stage.poller.poll(NOW).await.unwrap_err();
             assert_eq!(error.state(), state, "{script}: {error}");
-            assert!(error_chain(&error).contains(detail), "{}", error_chain(&error));
+            assert!(
+                error_chain(&error).contains(detail),
+                "{}",
+                error_chain(&error)
+            );
             assert!(began.elapsed() < Duration::from_secs(5));
         }
-        assert_eq!(Records::of(&stage.poller.database).told_until("lab", "sacct", i64::MAX / 2_000_000).unwrap(), None);
+        assert_eq!(
+            Records::of(&stage.poller.database)
+                .told_until("lab", "sacct", i64::MAX / 2_000_000)
+                .unwrap(),
+            None
+        );
     }
 
     #[tokio::test]
     async fn slurm_is_found_by_its_name() {
         let stage = Stage::new();
         let config = &stage.poller.config;
-        assert_eq!(detect(config).await.unwrap(), LocalSlurm { cluster: "lab".into() });
+        assert_eq!(
+            detect(config).await.unwrap(),
+            LocalSlurm {
+                cluster: "lab".into()
+            }
+        );
         // slurmctld is down.
-        stage.script("scontrol", "echo 'slurm_load_ctl_conf error: Unable to contact slurm controller' >&2; exit 1");
+        stage.script(
+            "scontrol",
+            "echo 'slurm_load_ctl_conf error: Unable to contact slurm controller' >&2; exit 1",
+        );
         stage.script("sacctmgr", "echo lab2");
-        assert_eq!(detect(config).await.unwrap(), LocalSlurm { cluster: "lab2".into() });
+        assert_eq!(
+            detect(config).await.unwrap(),
+            LocalSlurm {
+                cluster: "lab2".into()
+            }
+        );
         stage.script("sacctmgr", "echo lab2; echo other");
         assert_eq!(detect(config).await.unwrap_err().state(), PollState::Failed);
         // Slurm's commands without a Slurm, and no commands at all.
-        stage.script("scontrol", "echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1");
-        assert_eq!(detect(config).await.unwrap_err().state(), PollState::NoSlurm);
+        stage.script(
+            "scontrol",
+            "echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
+        );
+        assert_eq!(
+            detect(config).await.unwrap_err().state(),
+            PollState::NoSlurm
+        );
         fs::remove_file(stage.folder.path().join("scontrol")).unwrap();
-        assert_eq!(detect(config).await.unwrap_err().state(), PollState::NoSlurm);
+        assert_eq!(
+            detect(config).await.unwrap_err().state(),
+            PollState::NoSlurm
+        );
     }
 
     #[tokio::test]
@@ -868,19 +1128,37 @@ mod tests {
         let stage = Stage::new();
         stage.script("sacct", "exit 1");
         let folder = stage.folder.path().to_owned();
-        let Stage { mut poller, folder: _folder, _dir } = stage;
+        let Stage {
+            mut poller,
+            folder: _folder,
+            _dir,
+        } = stage;
         poller.config.interval_seconds = 1;
         let (sender, mut status) = watch::channel(PollStatus::default());
         let running = tokio::spawn(poller.run(sender));
-        let failed = status.wait_for(|status| status.failures > 0).await.unwrap().clone();
+        let failed = status
+            .wait_for(|status| status.failures > 0)
+            .await
+            .unwrap()
+            .clone();
         assert_eq!(
             (failed.state, failed.cluster.as_deref(), failed.last_success),
             (PollState::Failed, Some("lab"), None)
         );
-        assert_eq!(failed.detail.as_deref(), Some("sacct failed: exit status: 1"));
+        assert_eq!(
+            failed.detail.as_deref(),
+            Some("sacct failed: exit status: 1")
+        );
         fs::write(folder.join("sacct.body"), format!("echo '{HEADER}'")).unwrap();
-        let well = status.wait_for(|status| status.state == PollState::Ok).await.unwrap().clone();
-        assert_eq!((well.failures, well.detail, well.last_success.is_some()), (0, None, true));
+        let well = status
+            .wait_for(|status| status.state == PollState::Ok)
+            .await
+            .unwrap()
+            .clone();
+        assert_eq!(
+            (well.failures, well.detail, well.last_success.is_some()),
+            (0, None, true)
+        );
         running.abort();
     }
 
@@ -900,23 +1178,42 @@ mod tests {
             job(5, "PENDING", "long", "None"),
         ];
         let zone = TimeZone::UTC;
-        let options = super::super::sacct::Options { cluster: Cluster::Named("lab".into()), zone, columns: None };
+        let options = super::super::sacct::Options {
+            cluster: Cluster::Named("lab".into()),
+            zone,
+            columns: None,
+        };
         let found = pending(&openapi::live_jobs(&json!({ "jobs": jobs }), &options));
-        let found: Vec<_> = found.iter().map(|one| (one.partition.as_str(), one.reason.as_str(), one.jobs)).collect();
-        assert_eq!(found, [("gpu", "Priority", 1), ("gpu", "Resources", 4), ("long", "None", 1)]);
+        let found: Vec<_> = found
+            .iter()
+            .map(|one| (one.partition.as_str(), one.reason.as_str(), one.jobs))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("gpu", "Priority", 1),
+                ("gpu", "Resources", 4),
+                ("long", "None", 1)
+            ]
+        );
     }
 
     #[test]
     fn pauses_grow_up_to_a_quarter_of_an_hour() {
         let config = JobsConfig::default();
-        let pauses: Vec<u64> = [0, 1, 2, 3, 5, 6, 4_000_000_000].map(|n| pause(&config, n).as_secs()).into();
+        let pauses: Vec<u64> = [0, 1, 2, 3, 5, 6, 4_000_000_000]
+            .map(|n| pause(&config, n).as_secs())
+            .into();
         assert_eq!(pauses, [60, 60, 120, 240, 900, 900, 900]);
     }
 
     #[test]
     fn windows_are_whole_and_at_most_a_week() {
         let parts = |begin, now| windows(begin, now, 7 * 86_400).collect::<Vec<_>>();
-        assert_eq!(parts(0, 1_300_000), [(0, 604_800), (604_800, 1_209_600), (1_209_600, 1_300_000)]);
+        assert_eq!(
+            parts(0, 1_300_000),
+            [(0, 604_800), (604_800, 1_209_600), (1_209_600, 1_300_000)]
+        );
         assert_eq!(parts(0, 604_800), [(0, 604_800)]);
         assert_eq!(parts(50, 50), [(50, 50)]);
         assert_eq!(parts(60, 50), [(50, 50)], "a clock that was set back");

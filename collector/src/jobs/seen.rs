@@ -65,7 +65,10 @@ impl Seen {
             if let Some(ended) = self.open.remove(&sighting) {
                 changed.push(run(cluster, &sighting, ended, true, &account));
             }
-            let began = Interval { first: now, last: now };
+            let began = Interval {
+                first: now,
+                last: now,
+            };
             changed.push(run(cluster, &sighting, began, false, &account));
             self.open.insert(sighting, began);
         }
@@ -80,7 +83,13 @@ impl Seen {
     }
 }
 
-fn run(cluster: &str, seen: &Sighting, interval: Interval, over: bool, account: &impl Fn(&str) -> String) -> JobRun {
+fn run(
+    cluster: &str,
+    seen: &Sighting,
+    interval: Interval,
+    over: bool,
+    account: &impl Fn(&str) -> String,
+) -> JobRun {
     JobRun {
         cluster: cluster.to_owned(),
         job_id: format!("{}/gpu{}/{}", seen.node, seen.gpu, seen.user),
@@ -104,7 +113,12 @@ fn run(cluster: &str, seen: &Sighting, interval: Interval, over: bool, account: 
 pub fn sighting_of(run: &JobRun) -> Option<Sighting> {
     let (node, rest) = run.job_id.split_once("/gpu")?;
     let (gpu, user) = rest.split_once('/')?;
-    Some(Sighting { node: node.to_owned(), gpu: gpu.to_owned(), user: user.to_owned(), model: run.gpu_model.clone() })
+    Some(Sighting {
+        node: node.to_owned(),
+        gpu: gpu.to_owned(),
+        user: user.to_owned(),
+        model: run.gpu_model.clone(),
+    })
 }
 
 #[cfg(test)]
@@ -112,27 +126,46 @@ mod tests {
     use super::*;
 
     fn on(gpu: &str, user: &str) -> Sighting {
-        Sighting { node: "ws1".into(), gpu: gpu.into(), user: user.into(), model: Some("RTX 5090".into()) }
+        Sighting {
+            node: "ws1".into(),
+            gpu: gpu.into(),
+            user: user.into(),
+            model: Some("RTX 5090".into()),
+        }
     }
 
     fn told(runs: &[JobRun]) -> Vec<String> {
-        let words = |run: &JobRun| format!("{} {} {}-{:?}", run.job_id, run.state, run.submit, run.end);
+        let words =
+            |run: &JobRun| format!("{} {} {}-{:?}", run.job_id, run.state, run.submit, run.end);
         runs.iter().map(words).collect()
     }
 
     #[test]
     fn sightings_become_runs_of_one_gpu() {
         let mut seen = Seen::default();
-        let mut at =
-            |now, who: &[Sighting]| told(&seen.observe("local", who.to_vec(), now, |user| format!("lab-of-{user}")));
+        let mut at = |now, who: &[Sighting]| {
+            told(&seen.observe("local", who.to_vec(), now, |user| format!("lab-of-{user}")))
+        };
         assert_eq!(
             at(100, &[on("0", "ann"), on("1", "ann")]),
-            ["ws1/gpu0/ann RUNNING 100-None", "ws1/gpu1/ann RUNNING 100-None"]
+            [
+                "ws1/gpu0/ann RUNNING 100-None",
+                "ws1/gpu1/ann RUNNING 100-None"
+            ]
         );
-        assert!(at(160, &[on("0", "ann"), on("1", "ann")]).is_empty(), "nothing new");
+        assert!(
+            at(160, &[on("0", "ann"), on("1", "ann")]).is_empty(),
+            "nothing new"
+        );
         // A second user on the same GPU; the first leaves the other one.
-        assert_eq!(at(220, &[on("0", "ann"), on("0", "bob")]), ["ws1/gpu0/bob RUNNING 220-None"]);
-        assert_eq!(at(290, &[on("0", "ann"), on("0", "bob")]), ["ws1/gpu1/ann COMPLETED 100-Some(160)"]);
+        assert_eq!(
+            at(220, &[on("0", "ann"), on("0", "bob")]),
+            ["ws1/gpu0/bob RUNNING 220-None"]
+        );
+        assert_eq!(
+            at(290, &[on("0", "ann"), on("0", "bob")]),
+            ["ws1/gpu1/ann COMPLETED 100-Some(160)"]
+        );
         // Nobody looked for a while: what was then is not known.
         assert_eq!(
             at(1000, &[on("0", "ann")]),
@@ -149,10 +182,24 @@ mod tests {
         let mut seen = Seen::default();
         let runs = seen.observe("local", [on("0", "ann")], 100, |_| "lab".to_owned());
         assert_eq!(sighting_of(&runs[0]), Some(on("0", "ann")));
-        assert_eq!((runs[0].gpus, runs[0].cpus, runs[0].account.as_str()), (Some(1), None, "lab"));
+        assert_eq!(
+            (runs[0].gpus, runs[0].cpus, runs[0].account.as_str()),
+            (Some(1), None, "lab")
+        );
         let mut again = Seen::default();
         again.resume(on("0", "ann"), 100, 150);
-        assert!(again.observe("local", [on("0", "ann")], 200, |_| String::new()).is_empty(), "it goes on");
-        assert_eq!(sighting_of(&JobRun { job_id: "123_4".into(), ..JobRun::default() }), None);
+        assert!(
+            again
+                .observe("local", [on("0", "ann")], 200, |_| String::new())
+                .is_empty(),
+            "it goes on"
+        );
+        assert_eq!(
+            sighting_of(&JobRun {
+                job_id: "123_4".into(),
+                ..JobRun::default()
+            }),
+            None
+        );
     }
 }

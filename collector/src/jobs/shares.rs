@@ -8,8 +8,8 @@ use super::slurmrestd::Slurmrestd;
 use super::status::PollError;
 use crate::ConfigError;
 use crate::accounting::fairshare::{
-    Association, AssociationTree, BillingWeights, PriorityFlags, PrioritySettings, ShareSettings, Shares, TresError,
-    slurm_text,
+    Association, AssociationTree, BillingWeights, PriorityFlags, PrioritySettings, ShareSettings,
+    Shares, TresError, slurm_text,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,12 @@ fn one() -> u32 {
 
 impl Default for SharesConfig {
     fn default() -> Self {
-        Self { half_life_days: 7.0, classic: false, billing_weights: None, accounts: Vec::new() }
+        Self {
+            half_life_days: 7.0,
+            classic: false,
+            billing_weights: None,
+            accounts: Vec::new(),
+        }
     }
 }
 
@@ -73,20 +78,39 @@ impl SharesConfig {
     /// The first key whose value makes no sense.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !(0.0..=36_500.0).contains(&self.half_life_days) {
-            return Err(ConfigError::new("half_life_days", "0 to 36500", self.half_life_days));
+            return Err(ConfigError::new(
+                "half_life_days",
+                "0 to 36500",
+                self.half_life_days,
+            ));
         }
         if let Some(text) = &self.billing_weights {
-            let refused = |error| ConfigError::new("billing_weights", "weights such as CPU=1.0,GRES/gpu=8.0", error);
+            let refused = |error| {
+                ConfigError::new(
+                    "billing_weights",
+                    "weights such as CPU=1.0,GRES/gpu=8.0",
+                    error,
+                )
+            };
             let weights = BillingWeights::parse(text).map_err(refused)?;
             if let Some(name) = weights.unknown() {
                 return Err(refused(TresError::Unknown(name.to_owned())));
             }
         }
-        if self.accounts.iter().any(|of| of.account.is_empty() || of.account == ROOT) {
-            return Err(ConfigError::new("accounts", "a name for each account, other than root", "none"));
+        if self
+            .accounts
+            .iter()
+            .any(|of| of.account.is_empty() || of.account == ROOT)
+        {
+            return Err(ConfigError::new(
+                "accounts",
+                "a name for each account, other than root",
+                "none",
+            ));
         }
         let tree = AssociationTree::new(self.associations());
-        tree.map(drop).map_err(|error| ConfigError::new("accounts", "a tree below the account root", error))
+        tree.map(drop)
+            .map_err(|error| ConfigError::new("accounts", "a tree below the account root", error))
     }
 
     /// The settings that fair share is computed from; `None` where no account is named.
@@ -95,27 +119,44 @@ impl SharesConfig {
             associations: self.associations(),
             priority: PrioritySettings {
                 decay_half_life_seconds: (self.half_life_days * 86_400.0) as u32,
-                flags: PriorityFlags { no_fair_tree: self.classic, ..PriorityFlags::default() },
+                flags: PriorityFlags {
+                    no_fair_tree: self.classic,
+                    ..PriorityFlags::default()
+                },
                 ..PrioritySettings::default()
             },
             // Checked by `validate`; weights that cannot be read cost what the CPUs do.
-            otherwise: self.billing_weights.as_deref().and_then(|text| BillingWeights::parse(text).ok()),
+            otherwise: self
+                .billing_weights
+                .as_deref()
+                .and_then(|text| BillingWeights::parse(text).ok()),
             ..ShareSettings::default()
         })
     }
 
     /// The account that a user's runs are charged to where they do not say.
     pub fn account_of(&self, user: &str) -> Option<&str> {
-        self.accounts.iter().find(|account| account.users.contains_key(user)).map(|account| account.account.as_str())
+        self.accounts
+            .iter()
+            .find(|account| account.users.contains_key(user))
+            .map(|account| account.account.as_str())
     }
 
     fn associations(&self) -> Vec<Association> {
         let mut associations = vec![Association::account(ROOT, None, Shares::Raw(1))];
         for of in &self.accounts {
             let parent = of.parent.as_deref().unwrap_or(ROOT);
-            associations.push(Association::account(&of.account, Some(parent), Shares::Raw(of.shares)));
+            associations.push(Association::account(
+                &of.account,
+                Some(parent),
+                Shares::Raw(of.shares),
+            ));
             let users = of.users.iter();
-            associations.extend(users.map(|(user, shares)| Association::user(&of.account, user, Shares::Raw(*shares))));
+            associations.extend(
+                users.map(|(user, shares)| {
+                    Association::user(&of.account, user, Shares::Raw(*shares))
+                }),
+            );
         }
         associations
     }
@@ -125,19 +166,30 @@ impl SharesConfig {
 ///
 /// # Errors
 /// A command that fails, or whose answer cannot be read.
-pub(super) async fn ask_slurm(config: &JobsConfig, cluster: &str) -> Result<ShareSettings, PollError> {
+pub(super) async fn ask_slurm(
+    config: &JobsConfig,
+    cluster: &str,
+) -> Result<ShareSettings, PollError> {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let config_text = text(ask(config, "scontrol", ["show", "config"]).await?);
     let partitions = text(ask(config, "scontrol", ["show", "partition"]).await?);
     let of_cluster = format!("cluster={cluster}");
     let fields = "format=Cluster,Account,ParentName,User,Partition,Share,GrpTRESMins,LFT";
-    let associations =
-        text(ask(config, "sacctmgr", ["--parsable2", "show", "assoc", "tree", &of_cluster, fields]).await?);
+    let associations = text(
+        ask(
+            config,
+            "sacctmgr",
+            ["--parsable2", "show", "assoc", "tree", &of_cluster, fields],
+        )
+        .await?,
+    );
     let fields = "format=Name,Flags,UsageFactor";
     let qos = text(ask(config, "sacctmgr", ["--parsable2", "show", "qos", fields]).await?);
     Ok(ShareSettings {
-        associations: slurm_text::associations(&associations, cluster).map_err(PollError::shares("sacctmgr"))?,
-        priority: slurm_text::priority_settings(&config_text).map_err(PollError::shares("scontrol"))?,
+        associations: slurm_text::associations(&associations, cluster)
+            .map_err(PollError::shares("sacctmgr"))?,
+        priority: slurm_text::priority_settings(&config_text)
+            .map_err(PollError::shares("scontrol"))?,
         partitions: slurm_text::partitions(&partitions).map_err(PollError::shares("scontrol"))?,
         qos: slurm_text::qos(&qos).map_err(PollError::shares("sacctmgr"))?,
         otherwise: None,
@@ -148,7 +200,10 @@ pub(super) async fn ask_slurm(config: &JobsConfig, cluster: &str) -> Result<Shar
 ///
 /// # Errors
 /// A slurmrestd that does not answer.
-pub(super) async fn ask_slurmrestd(rest: &mut Slurmrestd, cluster: &str) -> Result<ShareSettings, PollError> {
+pub(super) async fn ask_slurmrestd(
+    rest: &mut Slurmrestd,
+    cluster: &str,
+) -> Result<ShareSettings, PollError> {
     let associations = rest.database("associations").await?;
     let qos = rest.database("qos").await?;
     let partitions = rest.controller("partitions").await?;
@@ -177,9 +232,16 @@ mod tests {
         );
         assert_eq!(shares.validate(), Ok(()));
         let settings = shares.settings().unwrap();
-        let names: Vec<_> = settings.associations.iter().map(Association::name).collect();
+        let names: Vec<_> = settings
+            .associations
+            .iter()
+            .map(Association::name)
+            .collect();
         assert_eq!(names, ["root", "lab", "ann", "bob", "vision", "ann"]);
-        assert_eq!((shares.account_of("ann"), shares.account_of("eve")), (Some("lab"), None));
+        assert_eq!(
+            (shares.account_of("ann"), shares.account_of("eve")),
+            (Some("lab"), None)
+        );
         assert_eq!(settings.priority.decay_half_life_seconds, 7 * 86_400);
         assert_eq!(SharesConfig::default().settings(), None);
     }
@@ -192,10 +254,16 @@ mod tests {
             "accounts: expected a tree below the account root, found account 'a' is below account 'b', which does not exist"
         );
         assert!(
-            said(r#"{"accounts": [{"account": "a"}, {"account": "a"}]}"#).contains("two associations of account 'a'")
+            said(r#"{"accounts": [{"account": "a"}, {"account": "a"}]}"#)
+                .contains("two associations of account 'a'")
         );
         assert!(said(r#"{"accounts": [{"account": ""}]}"#).contains("a name for each account"));
-        assert!(said(r#"{"half_life_days": -1.0}"#).starts_with("half_life_days: expected 0 to 36500"));
-        assert!(said(r#"{"billing_weights": "gpu"}"#).starts_with("billing_weights: expected weights such as"));
+        assert!(
+            said(r#"{"half_life_days": -1.0}"#).starts_with("half_life_days: expected 0 to 36500")
+        );
+        assert!(
+            said(r#"{"billing_weights": "gpu"}"#)
+                .starts_with("billing_weights: expected weights such as")
+        );
     }
 }

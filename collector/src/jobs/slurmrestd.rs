@@ -35,19 +35,37 @@ impl SlurmrestdConfig {
     /// The first key whose value makes no sense.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let is_socket = self.url.starts_with("unix:/");
-        if !self.url.is_empty() && !is_socket && !self.url.starts_with("http://") && !self.url.starts_with("https://") {
-            return Err(ConfigError::new("slurmrestd.url", "http://HOST:PORT or unix:/PATH", &self.url));
+        if !self.url.is_empty()
+            && !is_socket
+            && !self.url.starts_with("http://")
+            && !self.url.starts_with("https://")
+        {
+            return Err(ConfigError::new(
+                "slurmrestd.url",
+                "http://HOST:PORT or unix:/PATH",
+                &self.url,
+            ));
         }
         if self.token_file.is_some() && self.user.is_empty() {
-            return Err(ConfigError::new("slurmrestd.user", "the user of the token", "nothing"));
+            return Err(ConfigError::new(
+                "slurmrestd.user",
+                "the user of the token",
+                "nothing",
+            ));
         }
         if !self.url.is_empty() && !is_socket && self.token_file.is_none() {
-            return Err(ConfigError::new("slurmrestd.token_file", "a file with the token", "nothing"));
+            return Err(ConfigError::new(
+                "slurmrestd.token_file",
+                "a file with the token",
+                "nothing",
+            ));
         }
         match &self.version {
-            Some(version) if !VERSIONS.contains(&version.as_str()) => {
-                Err(ConfigError::new("slurmrestd.version", format!("one of {}", VERSIONS.join(", ")), version))
-            }
+            Some(version) if !VERSIONS.contains(&version.as_str()) => Err(ConfigError::new(
+                "slurmrestd.version",
+                format!("one of {}", VERSIONS.join(", ")),
+                version,
+            )),
             _ => Ok(()),
         }
     }
@@ -55,7 +73,9 @@ impl SlurmrestdConfig {
 
 /// The versions that are read, the newest first. Only the last runs in the tests; the others are read from their
 /// schemas.
-pub const VERSIONS: &[&str] = &["v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38"];
+pub const VERSIONS: &[&str] = &[
+    "v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38",
+];
 
 /// What messages call it.
 const PROGRAM: &str = "slurmrestd";
@@ -85,22 +105,36 @@ pub(super) struct Slurmrestd {
 impl Slurmrestd {
     /// Asks nothing yet.
     pub fn new(config: SlurmrestdConfig, timeout_seconds: u64) -> Result<Self, PollError> {
-        let mut http = Client::builder().no_proxy().timeout(Duration::from_secs(timeout_seconds));
+        let mut http = Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_secs(timeout_seconds));
         if let Some(path) = config.url.strip_prefix("unix:") {
             http = http.unix_socket(PathBuf::from(path));
         }
         let http = http.build().map_err(failed)?;
-        Ok(Self { version: config.version.clone(), config, http, seconds: timeout_seconds })
+        Ok(Self {
+            version: config.version.clone(),
+            config,
+            http,
+            seconds: timeout_seconds,
+        })
     }
 
     /// The cluster's name.
     pub async fn cluster(&mut self) -> Result<String, PollError> {
         let answer = self.database("clusters").await?;
-        let clusters: Vec<&str> =
-            answer["clusters"].as_array().into_iter().flatten().filter_map(|one| one["name"].as_str()).collect();
+        let clusters: Vec<&str> = answer["clusters"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one["name"].as_str())
+            .collect();
         match clusters.as_slice() {
             [only] => Ok((*only).to_owned()),
-            _ => Err(other(format!("it knows {} clusters; set cluster in takt.toml", clusters.len()))),
+            _ => Err(other(format!(
+                "it knows {} clusters; set cluster in takt.toml",
+                clusters.len()
+            ))),
         }
     }
 
@@ -119,7 +153,9 @@ impl Slurmrestd {
             let path = format!("/{of}/{version}/{path}");
             match self.get(&path).await? {
                 Some(answer) => return Ok(answer),
-                None if self.config.version.is_some() => return Err(other(format!("{path} does not exist"))),
+                None if self.config.version.is_some() => {
+                    return Err(other(format!("{path} does not exist")));
+                }
                 // Slurm was replaced by another release meanwhile.
                 None => self.version = None,
             }
@@ -131,30 +167,52 @@ impl Slurmrestd {
                 return Ok(answer);
             }
         }
-        Err(other(format!("it speaks none of the versions {}", VERSIONS.join(", "))))
+        Err(other(format!(
+            "it speaks none of the versions {}",
+            VERSIONS.join(", ")
+        )))
     }
 
     /// `None` where there is no such address.
     async fn get(&self, path: &str) -> Result<Option<Value>, PollError> {
-        let host = if self.config.url.starts_with("unix:") { "http://localhost" } else { &self.config.url };
-        let mut request = self.http.get(format!("{}{path}", host.trim_end_matches('/')));
+        let host = if self.config.url.starts_with("unix:") {
+            "http://localhost"
+        } else {
+            &self.config.url
+        };
+        let mut request = self
+            .http
+            .get(format!("{}{path}", host.trim_end_matches('/')));
         if let Some(file) = &self.config.token_file {
-            let token = tokio::fs::read_to_string(file)
-                .await
-                .map_err(|source| PollError::Token { path: file.clone(), source })?;
+            let token =
+                tokio::fs::read_to_string(file)
+                    .await
+                    .map_err(|source| PollError::Token {
+                        path: file.clone(),
+                        source,
+                    })?;
             request = request.header("X-SLURM-USER-TOKEN", token.trim());
         }
         if !self.config.user.is_empty() {
             request = request.header("X-SLURM-USER-NAME", &self.config.user);
         }
-        let response = request.send().await.map_err(|error| self.unreachable(error))?;
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.unreachable(error))?;
         let status = response.status();
         let mut body = Vec::new();
         let mut response = response;
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(error))? {
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| self.unreachable(error))?
+        {
             body.extend_from_slice(&chunk);
             if body.len() > MAX_ANSWER_BYTES {
-                return Err(other(format!("its answer is larger than {MAX_ANSWER_BYTES} bytes")));
+                return Err(other(format!(
+                    "its answer is larger than {MAX_ANSWER_BYTES} bytes"
+                )));
             }
         }
         if status == StatusCode::UNAUTHORIZED {
@@ -180,9 +238,15 @@ impl Slurmrestd {
 
     fn unreachable(&self, error: reqwest::Error) -> PollError {
         if error.is_timeout() {
-            return PollError::Timeout { program: PROGRAM, seconds: self.seconds };
+            return PollError::Timeout {
+                program: PROGRAM,
+                seconds: self.seconds,
+            };
         }
-        PollError::RestDown { url: self.config.url.clone(), source: error.without_url() }
+        PollError::RestDown {
+            url: self.config.url.clone(),
+            source: error.without_url(),
+        }
     }
 }
 
@@ -193,8 +257,13 @@ fn meant(path: &str, error: OpenApiError) -> PollError {
         ESLURM_AUTHENTICATION => PollError::Refused(error.to_string()),
         ESLURM_DATABASE_DOWN => PollError::DatabaseDown(error.to_string()),
         // slurmctld gives this reason for a bad token and for being down.
-        -1 if controller => PollError::ControllerDown(format!("{error}; is slurmctld up, and the token valid?")),
-        _ if error.description.contains("Unable to contact slurm controller") => {
+        -1 if controller => {
+            PollError::ControllerDown(format!("{error}; is slurmctld up, and the token valid?"))
+        }
+        _ if error
+            .description
+            .contains("Unable to contact slurm controller") =>
+        {
             PollError::ControllerDown(error.to_string())
         }
         _ => other(error.to_string()),
@@ -202,7 +271,10 @@ fn meant(path: &str, error: OpenApiError) -> PollError {
 }
 
 fn other(stderr: String) -> PollError {
-    PollError::Failed { program: PROGRAM, stderr }
+    PollError::Failed {
+        program: PROGRAM,
+        stderr,
+    }
 }
 
 fn failed(error: reqwest::Error) -> PollError {
@@ -215,22 +287,44 @@ mod tests {
 
     #[test]
     fn a_configuration_that_makes_no_sense_says_which_key() {
-        let of = |url: &str, user: &str, token: Option<&str>, version: Option<&str>| SlurmrestdConfig {
-            url: url.into(),
-            user: user.into(),
-            token_file: token.map(PathBuf::from),
-            version: version.map(str::to_owned),
-        };
+        let of =
+            |url: &str, user: &str, token: Option<&str>, version: Option<&str>| SlurmrestdConfig {
+                url: url.into(),
+                user: user.into(),
+                token_file: token.map(PathBuf::from),
+                version: version.map(str::to_owned),
+            };
         assert_eq!(SlurmrestdConfig::default().validate(), Ok(()));
-        assert_eq!(of("unix:/run/slurmrestd.sock", "", None, Some("v0.0.38")).validate(), Ok(()));
-        assert_eq!(of("http://ctl:6820", "monitor", Some("jwt"), None).validate(), Ok(()));
+        assert_eq!(
+            of("unix:/run/slurmrestd.sock", "", None, Some("v0.0.38")).validate(),
+            Ok(())
+        );
+        assert_eq!(
+            of("http://ctl:6820", "monitor", Some("jwt"), None).validate(),
+            Ok(())
+        );
         for (config, key) in [
-            (of("ctl:6820", "monitor", Some("jwt"), None), "slurmrestd.url"),
-            (of("http://ctl:6820", "", Some("jwt"), None), "slurmrestd.user"),
-            (of("http://ctl:6820", "monitor", None, None), "slurmrestd.token_file"),
-            (of("http://ctl:6820", "monitor", Some("jwt"), Some("38")), "slurmrestd.version"),
+            (
+                of("ctl:6820", "monitor", Some("jwt"), None),
+                "slurmrestd.url",
+            ),
+            (
+                of("http://ctl:6820", "", Some("jwt"), None),
+                "slurmrestd.user",
+            ),
+            (
+                of("http://ctl:6820", "monitor", None, None),
+                "slurmrestd.token_file",
+            ),
+            (
+                of("http://ctl:6820", "monitor", Some("jwt"), Some("38")),
+                "slurmrestd.version",
+            ),
         ] {
-            assert!(config.validate().unwrap_err().to_string().starts_with(key), "{key}");
+            assert!(
+                config.validate().unwrap_err().to_string().starts_with(key),
+                "{key}"
+            );
         }
     }
 }

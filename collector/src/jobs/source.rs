@@ -64,7 +64,12 @@ impl Source {
     }
 
     /// All runs of all users in a period, or from an instant on.
-    pub async fn period(&mut self, config: &JobsConfig, from: i64, to: Option<i64>) -> Result<Answer, PollError> {
+    pub async fn period(
+        &mut self,
+        config: &JobsConfig,
+        from: i64,
+        to: Option<i64>,
+    ) -> Result<Answer, PollError> {
         match self {
             Self::Sacct => {
                 let (since, until) = (utc(from), to.map(utc));
@@ -74,7 +79,10 @@ impl Source {
             }
             Self::Slurmrestd(rest) => {
                 let until = to.map_or_else(String::new, |to| format!("&end_time=uts{to}"));
-                Ok(Answer::Database(vec![rest.database(&format!("jobs?start_time=uts{from}{until}")).await?]))
+                Ok(Answer::Database(vec![
+                    rest.database(&format!("jobs?start_time=uts{from}{until}"))
+                        .await?,
+                ]))
             }
         }
     }
@@ -104,13 +112,18 @@ impl Answer {
     pub fn entries(self, cluster: &str, name: &str) -> Result<Entries, PollError> {
         let options = options(cluster);
         Ok(match self {
-            Self::Sacct(text) => Box::new(Reader::open(Cursor::new(text), name, options)?.map(|entry| Ok(entry?))),
-            Self::Database(answers) => {
-                Box::new(answers.into_iter().flat_map(move |answer| openapi::database_jobs(&answer, &options)).map(Ok))
+            Self::Sacct(text) => {
+                Box::new(Reader::open(Cursor::new(text), name, options)?.map(|entry| Ok(entry?)))
             }
-            Self::Jobcomp(text, options) => {
-                Box::new(jobcomp::Reader::open(Cursor::new(text), name, options)?.map(|entry| Ok(entry?)))
-            }
+            Self::Database(answers) => Box::new(
+                answers
+                    .into_iter()
+                    .flat_map(move |answer| openapi::database_jobs(&answer, &options))
+                    .map(Ok),
+            ),
+            Self::Jobcomp(text, options) => Box::new(
+                jobcomp::Reader::open(Cursor::new(text), name, options)?.map(|entry| Ok(entry?)),
+            ),
             Self::Live(jobs) => Box::new(jobs.into_iter().map(|job| Ok(job.entry))),
         })
     }
@@ -143,12 +156,25 @@ pub(super) async fn live(
 
 /// Instants in answers need no zone.
 fn options(cluster: &str) -> Options {
-    Options { cluster: Cluster::Named(cluster.to_owned()), zone: jiff::tz::TimeZone::UTC, columns: None }
+    Options {
+        cluster: Cluster::Named(cluster.to_owned()),
+        zone: jiff::tz::TimeZone::UTC,
+        columns: None,
+    }
 }
 
 async fn sacct(config: &JobsConfig, which: &[&str]) -> Result<Answer, PollError> {
-    let args = ["--allusers", "--parsable2", "--duplicates", "--allocations", "--format", COLUMNS];
-    Ok(Answer::Sacct(ask(config, "sacct", args.iter().chain(which)).await?))
+    let args = [
+        "--allusers",
+        "--parsable2",
+        "--duplicates",
+        "--allocations",
+        "--format",
+        COLUMNS,
+    ];
+    Ok(Answer::Sacct(
+        ask(config, "sacct", args.iter().chain(which)).await?,
+    ))
 }
 
 /// An instant as sacct's options take it in the zone UTC.

@@ -43,7 +43,9 @@ impl Tres {
         let (mut untyped, mut typed) = (Some(0), Some(0_u64));
         let mut models = Vec::new();
         for entry in text.split(',') {
-            let (name, amount) = entry.split_once('=').ok_or_else(|| TresError(entry.to_owned()))?;
+            let (name, amount) = entry
+                .split_once('=')
+                .ok_or_else(|| TresError(entry.to_owned()))?;
             match name {
                 "cpu" => tres.cpus = scaled(amount, 1),
                 "node" => tres.nodes = scaled(amount, 1),
@@ -52,7 +54,9 @@ impl Tres {
                 "gres/gpu" => untyped = scaled(amount, 1),
                 _ => {
                     if let Some(model) = name.strip_prefix("gres/gpu:") {
-                        typed = typed.zip(scaled(amount, 1)).and_then(|(sum, gpus)| sum.checked_add(gpus));
+                        typed = typed
+                            .zip(scaled(amount, 1))
+                            .and_then(|(sum, gpus)| sum.checked_add(gpus));
                         models.push(model);
                     }
                 }
@@ -61,7 +65,9 @@ impl Tres {
         models.sort_unstable();
         models.dedup();
         tres.gpu_model = (!models.is_empty()).then(|| models.join("+"));
-        tres.gpus = untyped.zip(typed).map(|(untyped, typed)| untyped.max(typed));
+        tres.gpus = untyped
+            .zip(typed)
+            .map(|(untyped, typed)| untyped.max(typed));
         Ok(Some(tres))
     }
 }
@@ -80,16 +86,32 @@ pub(crate) fn scaled(text: &str, unit: u64) -> Option<u64> {
         b'P' | b'p' => 50,
         _ => 0,
     };
-    let number = if shift == 0 { text } else { &text[..text.len() - 1] };
-    let factor = if shift == 0 { u128::from(unit) } else { 1 << shift };
+    let number = if shift == 0 {
+        text
+    } else {
+        &text[..text.len() - 1]
+    };
+    let factor = if shift == 0 {
+        u128::from(unit)
+    } else {
+        1 << shift
+    };
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || whole.len() > 20 || decimals.len() > 9 || !digits(whole) || !digits(decimals) {
+    if whole.is_empty()
+        || whole.len() > 20
+        || decimals.len() > 9
+        || !digits(whole)
+        || !digits(decimals)
+    {
         return None;
     }
     let fraction = match decimals {
         "" => 0,
-        _ => decimals.parse::<u128>().ok()? * factor / 10_u128.pow(u32::try_from(decimals.len()).ok()?),
+        _ => {
+            decimals.parse::<u128>().ok()? * factor
+                / 10_u128.pow(u32::try_from(decimals.len()).ok()?)
+        }
     };
     let amount = whole.parse::<u128>().ok()?.checked_mul(factor)? + fraction;
     (amount <= MAX_AMOUNT).then(|| u64::try_from(amount).ok())?
@@ -107,24 +129,42 @@ mod tests {
     #[test]
     fn a_typed_gpu_and_its_untyped_count_are_one_gpu() {
         for (text, expected) in [
-            ("billing=19,cpu=1,gres/gpu:a100=1,gres/gpu=1,mem=32G,node=1", (1, Some("a100"))),
+            (
+                "billing=19,cpu=1,gres/gpu:a100=1,gres/gpu=1,mem=32G,node=1",
+                (1, Some("a100")),
+            ),
             ("gres/gpu=1,gres/gpu:a100=1", (1, Some("a100"))),
             ("gres/gpu:l40s=2", (2, Some("l40s"))),
             ("gres/gpu=4", (4, None)),
-            ("gres/gpu:l40s=2,gres/gpu:a100=1,gres/gpu=3", (3, Some("a100+l40s"))),
+            (
+                "gres/gpu:l40s=2,gres/gpu:a100=1,gres/gpu=3",
+                (3, Some("a100+l40s")),
+            ),
             ("gres/gpu:l40s=2,gres/gpu:a100=1", (3, Some("a100+l40s"))),
             ("gres/gpu:1g.10gb=3,gres/gpu=3", (3, Some("1g.10gb"))),
             // Shards, and the GPU's own memory and utilization as TRES, are no GPUs.
-            ("cpu=1,gres/shard=4,gres/gpumem=7G,gres/gpuutil=50", (0, None)),
+            (
+                "cpu=1,gres/shard=4,gres/gpumem=7G,gres/gpuutil=50",
+                (0, None),
+            ),
         ] {
-            assert_eq!(gpus(text), (Some(expected.0), expected.1.map(str::to_owned)), "{text}");
+            assert_eq!(
+                gpus(text),
+                (Some(expected.0), expected.1.map(str::to_owned)),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn amounts() {
-        let tres = Tres::parse("billing=80,cpu=80,mem=93750M,node=10,energy=18446744073709551614").unwrap().unwrap();
-        assert_eq!((tres.cpus, tres.nodes, tres.billing), (Some(80), Some(10), Some(80)));
+        let tres = Tres::parse("billing=80,cpu=80,mem=93750M,node=10,energy=18446744073709551614")
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (tres.cpus, tres.nodes, tres.billing),
+            (Some(80), Some(10), Some(80))
+        );
         assert_eq!(tres.mem_bytes, Some(93_750 << 20));
         for (text, expected) in [
             ("32G", Some(32 << 30)),
@@ -149,14 +189,24 @@ mod tests {
     fn what_is_no_tres() {
         assert_eq!(Tres::parse(""), Ok(None));
         for (text, entry) in [("cpu", "cpu"), ("cpu=1,,mem=1G", ""), ("cpu=1,mem", "mem")] {
-            assert_eq!(Tres::parse(text), Err(TresError(entry.to_owned())), "{text}");
+            assert_eq!(
+                Tres::parse(text),
+                Err(TresError(entry.to_owned())),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn an_amount_that_is_none_is_unknown() {
-        let tres = Tres::parse("billing=-1,cpu=4,mem=-1171M,node=1,gres/gpu=many").unwrap().unwrap();
-        let known = Tres { cpus: Some(4), nodes: Some(1), ..Tres::default() };
+        let tres = Tres::parse("billing=-1,cpu=4,mem=-1171M,node=1,gres/gpu=many")
+            .unwrap()
+            .unwrap();
+        let known = Tres {
+            cpus: Some(4),
+            nodes: Some(1),
+            ..Tres::default()
+        };
         assert_eq!(tres, known);
     }
 }

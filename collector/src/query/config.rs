@@ -63,8 +63,18 @@ impl QueryConfig {
     pub(crate) fn options(&self, timeout: Duration) -> Options {
         let deadline = Some(Instant::now() + timeout);
         let (max_samples, max_series) = (self.max_samples, self.max_series);
-        let limits = Limits { max_samples, max_series, deadline, ..Limits::default() };
-        let lookback_ms = i64::try_from(self.lookback_seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
-        Options { lookback_ms, limits, ..Options::default() }
+        let limits = Limits {
+            max_samples,
+            max_series,
+            deadline,
+            ..Limits::default()
+        };
+        let lookback_ms =
+            i64::try_from(self.lookback_seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
+        Options {
+            lookback_ms,
+            limits,
+            ..Options::default()
+        }
     }
 }

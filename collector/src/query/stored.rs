@@ -18,13 +18,20 @@ impl Source for Store {
         };
         let found = match selection.is_instant() {
             true => {
-                let lookback = selection.to_ms.saturating_sub(selection.from_ms).saturating_add(1);
+                let lookback = selection
+                    .to_ms
+                    .saturating_sub(selection.from_ms)
+                    .saturating_add(1);
                 let lookback = Duration::from_millis(u64::try_from(lookback).unwrap_or(0));
                 self.instant_metered(selection.matchers, to, lookback, &mut meter)
             }
-            false => {
-                self.range_metered(selection.matchers, from, to, Reading::of_function(selection.function), &mut meter)
-            }
+            false => self.range_metered(
+                selection.matchers,
+                from,
+                to,
+                Reading::of_function(selection.function),
+                &mut meter,
+            ),
         };
         match (found, refusal) {
             (Err(_), Some(refusal)) => Err(refusal),
@@ -36,5 +43,11 @@ impl Source for Store {
 
 fn decoded(series: store::SeriesData) -> SeriesData {
     let value = |sample: store::Sample| (!is_stale(sample.value)).then_some(sample.value);
-    SeriesData::new(series.labels, series.samples.into_iter().map(|sample| (sample.at.0, value(sample))))
+    SeriesData::new(
+        series.labels,
+        series
+            .samples
+            .into_iter()
+            .map(|sample| (sample.at.0, value(sample))),
+    )
 }

@@ -94,19 +94,36 @@ impl ScrapeConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         // A day: beyond it a series would be gone from every query long before its next sample.
         if !(0.1..=86_400.0).contains(&self.interval_seconds) {
-            return Err(ConfigError::new("interval_seconds", "0.1 to 86400", self.interval_seconds));
+            return Err(ConfigError::new(
+                "interval_seconds",
+                "0.1 to 86400",
+                self.interval_seconds,
+            ));
         }
         if !(self.timeout_seconds > 0.0 && self.timeout_seconds <= self.interval_seconds) {
-            let expected = format!("more than 0 and at most interval_seconds = {}", self.interval_seconds);
-            return Err(ConfigError::new("timeout_seconds", expected, self.timeout_seconds));
+            let expected = format!(
+                "more than 0 and at most interval_seconds = {}",
+                self.interval_seconds
+            );
+            return Err(ConfigError::new(
+                "timeout_seconds",
+                expected,
+                self.timeout_seconds,
+            ));
         }
         let limits = [
             ("body_size_limit_bytes", self.body_size_limit_bytes),
             ("sample_limit", self.sample_limit as u64),
             ("series_limit", self.series_limit as u64),
             ("label_limit", self.label_limit as u64),
-            ("label_name_length_limit", self.label_name_length_limit as u64),
-            ("label_value_length_limit", self.label_value_length_limit as u64),
+            (
+                "label_name_length_limit",
+                self.label_name_length_limit as u64,
+            ),
+            (
+                "label_value_length_limit",
+                self.label_value_length_limit as u64,
+            ),
         ];
         if let Some((key, _)) = limits.iter().find(|(_, limit)| *limit == 0) {
             return Err(ConfigError::new(*key, "at least 1", 0));
@@ -120,7 +137,9 @@ impl ScrapeConfig {
         if let Some(path) = &mut self.prometheus_config {
             *path = base.join(&*path);
         }
-        self.configs.iter_mut().for_each(|job| job.resolve_paths(base));
+        self.configs
+            .iter_mut()
+            .for_each(|job| job.resolve_paths(base));
     }
 
     pub(super) fn interval(&self) -> Duration {
@@ -133,16 +152,30 @@ impl ScrapeConfig {
 
     /// The scrape configurations, those of `prometheus_config` last.
     pub(super) fn jobs(&self) -> Result<Vec<Job>, ConfigError> {
-        let imported = self.prometheus_config.as_deref().map(prometheus::scrape_configs).transpose()?;
-        let own = self.configs.iter().cloned().enumerate().map(|(index, job)| (format!("configs[{index}]"), job));
+        let imported = self
+            .prometheus_config
+            .as_deref()
+            .map(prometheus::scrape_configs)
+            .transpose()?;
+        let own = self
+            .configs
+            .iter()
+            .cloned()
+            .enumerate()
+            .map(|(index, job)| (format!("configs[{index}]"), job));
         let imported = imported.into_iter().flatten().enumerate();
-        let imported = imported.map(|(index, job)| (format!("prometheus_config: scrape_configs[{index}]"), job));
+        let imported = imported
+            .map(|(index, job)| (format!("prometheus_config: scrape_configs[{index}]"), job));
         let mut names = HashSet::new();
         own.chain(imported)
             .map(|(key, config)| {
                 if !names.insert(config.job_name.clone()) {
                     let expected = "a name that no other has";
-                    return Err(ConfigError::new(format!("{key}.job_name"), expected, &config.job_name));
+                    return Err(ConfigError::new(
+                        format!("{key}.job_name"),
+                        expected,
+                        &config.job_name,
+                    ));
                 }
                 Job::new(config, self, &key)
             })
@@ -152,7 +185,10 @@ impl ScrapeConfig {
     /// What is in `targets`, as one job.
     pub(super) fn listed(&self, cluster: &str) -> Result<(Job, Vec<Target>), ConfigError> {
         // A name that no other job can have.
-        let job = JobConfig { job_name: "[[scrape.targets]]".to_owned(), ..JobConfig::default() };
+        let job = JobConfig {
+            job_name: "[[scrape.targets]]".to_owned(),
+            ..JobConfig::default()
+        };
         let job = Job::new(job, self, "targets")?;
         let mut seen = HashSet::new();
         let mut targets = Vec::with_capacity(self.targets.len());
@@ -160,7 +196,11 @@ impl ScrapeConfig {
             let target = Target::listed(config, &job, cluster, index)?;
             if !seen.insert(target.labels.clone()) {
                 let expected = "labels that no other target has";
-                return Err(ConfigError::new(format!("targets[{index}]"), expected, &target.labels));
+                return Err(ConfigError::new(
+                    format!("targets[{index}]"),
+                    expected,
+                    &target.labels,
+                ));
             }
             targets.push(target);
         }
@@ -174,53 +214,112 @@ mod tests {
 
     #[test]
     fn each_mistake_names_its_key() {
-        let target = |address: &str| TargetConfig { address: address.to_owned(), ..TargetConfig::default() };
-        let with_targets = |targets| ScrapeConfig { targets, ..ScrapeConfig::default() };
+        let target = |address: &str| TargetConfig {
+            address: address.to_owned(),
+            ..TargetConfig::default()
+        };
+        let with_targets = |targets| ScrapeConfig {
+            targets,
+            ..ScrapeConfig::default()
+        };
         let labelled = |name: &str| {
             let labels = [(name.to_owned(), "x".to_owned())].into();
-            with_targets(vec![TargetConfig { labels, ..target("g01:1") }])
+            with_targets(vec![TargetConfig {
+                labels,
+                ..target("g01:1")
+            }])
         };
-        let both = TargetConfig { url: "http://g01:1/".to_owned(), ..target("g01:1") };
-        let scheme = TargetConfig { url: "ftp://g01/".to_owned(), ..TargetConfig::default() };
+        let both = TargetConfig {
+            url: "http://g01:1/".to_owned(),
+            ..target("g01:1")
+        };
+        let scheme = TargetConfig {
+            url: "ftp://g01/".to_owned(),
+            ..TargetConfig::default()
+        };
         for (config, message) in [
             (
-                ScrapeConfig { interval_seconds: 0.0, ..ScrapeConfig::default() },
+                ScrapeConfig {
+                    interval_seconds: 0.0,
+                    ..ScrapeConfig::default()
+                },
                 "interval_seconds: expected 0.1 to 86400, found 0",
             ),
             (
-                ScrapeConfig { timeout_seconds: 16.0, ..ScrapeConfig::default() },
+                ScrapeConfig {
+                    timeout_seconds: 16.0,
+                    ..ScrapeConfig::default()
+                },
                 "timeout_seconds: expected more than 0 and at most interval_seconds = 15, found 16",
             ),
-            (ScrapeConfig { sample_limit: 0, ..ScrapeConfig::default() }, "sample_limit: expected at least 1, found 0"),
-            (with_targets(vec![target("")]), "targets[0].address: expected host:port, found nothing"),
-            (with_targets(vec![target("g01")]), "targets[0].address: expected host:port, found g01"),
-            (with_targets(vec![target("http://g01:1")]), "targets[0].address: expected host:port, found http://g01:1"),
-            (with_targets(vec![both]), "targets[0]: expected address or url, found both"),
-            (with_targets(vec![scheme]), "targets[0].url: expected an http or https address, found ftp://g01/"),
+            (
+                ScrapeConfig {
+                    sample_limit: 0,
+                    ..ScrapeConfig::default()
+                },
+                "sample_limit: expected at least 1, found 0",
+            ),
+            (
+                with_targets(vec![target("")]),
+                "targets[0].address: expected host:port, found nothing",
+            ),
+            (
+                with_targets(vec![target("g01")]),
+                "targets[0].address: expected host:port, found g01",
+            ),
+            (
+                with_targets(vec![target("http://g01:1")]),
+                "targets[0].address: expected host:port, found http://g01:1",
+            ),
+            (
+                with_targets(vec![both]),
+                "targets[0]: expected address or url, found both",
+            ),
+            (
+                with_targets(vec![scheme]),
+                "targets[0].url: expected an http or https address, found ftp://g01/",
+            ),
             (
                 with_targets(vec![target("g01:1"), target("g01:1")]),
                 "targets[1]: expected labels that no other target has, \
                  found {cluster=\"cluster\", instance=\"g01:1\", job=\"node\", node=\"g01\"}",
             ),
-            (labelled("job"), "targets[0].labels: expected a label that takt does not set itself, found job"),
-            (labelled("a-b"), "targets[0].labels: expected a label name, found a-b"),
-            (labelled("__x"), "targets[0].labels: expected a label name, found __x"),
+            (
+                labelled("job"),
+                "targets[0].labels: expected a label that takt does not set itself, found job",
+            ),
+            (
+                labelled("a-b"),
+                "targets[0].labels: expected a label name, found a-b",
+            ),
+            (
+                labelled("__x"),
+                "targets[0].labels: expected a label name, found __x",
+            ),
         ] {
             assert_eq!(config.validate().unwrap_err().to_string(), message);
         }
-        with_targets(vec![target("g01:9855"), target("[::1]:9855")]).validate().unwrap();
+        with_targets(vec![target("g01:9855"), target("[::1]:9855")])
+            .validate()
+            .unwrap();
     }
 
     #[test]
     fn each_mistake_of_a_scrape_configuration_names_its_key() {
         use serde_json::json;
         for (jobs, message) in [
-            (json!([{}]), "configs[0].job_name: expected a name, found nothing"),
+            (
+                json!([{}]),
+                "configs[0].job_name: expected a name, found nothing",
+            ),
             (
                 json!([{"job_name": "a"}, {"job_name": "a"}]),
                 "configs[1].job_name: expected a name that no other has, found a",
             ),
-            (json!([{"job_name": "a", "scheme": "ftp"}]), "configs[0].scheme: expected http or https, found ftp"),
+            (
+                json!([{"job_name": "a", "scheme": "ftp"}]),
+                "configs[0].scheme: expected http or https, found ftp",
+            ),
             (
                 json!([{"job_name": "a", "scrape_interval": "5s", "scrape_timeout": "6s"}]),
                 "configs[0].scrape_timeout: expected at most scrape_interval = 5s, found 6s",
@@ -247,10 +346,18 @@ mod tests {
             ),
         ] {
             let configs = serde_json::from_value(jobs).unwrap();
-            let error = ScrapeConfig { configs, ..ScrapeConfig::default() }.validate().unwrap_err();
+            let error = ScrapeConfig {
+                configs,
+                ..ScrapeConfig::default()
+            }
+            .validate()
+            .unwrap_err();
             assert_eq!(error.to_string(), message);
         }
-        let missing = ScrapeConfig { prometheus_config: Some("/none.yml".into()), ..ScrapeConfig::default() };
+        let missing = ScrapeConfig {
+            prometheus_config: Some("/none.yml".into()),
+            ..ScrapeConfig::default()
+        };
         assert_eq!(
             missing.validate().unwrap_err().to_string(),
             "prometheus_config: expected a Prometheus configuration with scrape_configs, \

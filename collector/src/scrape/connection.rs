@@ -69,12 +69,21 @@ struct Head {
 impl Connection {
     /// Connects when it is first asked.
     pub fn new(host: &str, port: u16) -> Self {
-        Self { host: host.to_owned(), port, stream: None }
+        Self {
+            host: host.to_owned(),
+            port,
+            stream: None,
+        }
     }
 
     /// Sends a request and reads the answer; its body only where the status is 200 to 299. `expected_bytes` is about how
     /// large that will be.
-    pub async fn get(&mut self, request: &[u8], limit: u64, expected_bytes: usize) -> Result<Answer, Trouble> {
+    pub async fn get(
+        &mut self,
+        request: &[u8],
+        limit: u64,
+        expected_bytes: usize,
+    ) -> Result<Answer, Trouble> {
         if let Some(stream) = self.stream.take() {
             match self.exchange(stream, request, limit, expected_bytes).await {
                 // The other side had closed it meanwhile, as it may.
@@ -82,7 +91,9 @@ impl Connection {
                 done => return done,
             }
         }
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(Trouble::Unreachable)?;
+        let stream = TcpStream::connect((self.host.as_str(), self.port))
+            .await
+            .map_err(Trouble::Unreachable)?;
         stream.set_nodelay(true).map_err(Trouble::Unreachable)?;
         self.exchange(stream, request, limit, expected_bytes).await
     }
@@ -94,13 +105,30 @@ impl Connection {
         limit: u64,
         expected_bytes: usize,
     ) -> Result<Answer, Trouble> {
-        stream.write_all(request).await.map_err(Trouble::Unreachable)?;
+        stream
+            .write_all(request)
+            .await
+            .map_err(Trouble::Unreachable)?;
         let mut body = Vec::with_capacity(expected_bytes + PIECE);
-        let head = read_head(&mut stream, &mut body).await.map_err(Trouble::Unreachable)?;
+        let head = read_head(&mut stream, &mut body)
+            .await
+            .map_err(Trouble::Unreachable)?;
         body.drain(..head.length);
-        let Head { status, content_type, content_encoding, end, stays_open, .. } = head;
+        let Head {
+            status,
+            content_type,
+            content_encoding,
+            end,
+            stays_open,
+            ..
+        } = head;
         if !(200..300).contains(&status) {
-            return Ok(Answer { status, content_type, content_encoding, body: Vec::new() });
+            return Ok(Answer {
+                status,
+                content_type,
+                content_encoding,
+                body: Vec::new(),
+            });
         }
         let left_over = match end {
             End::Length(length) if length > limit => return Err(Trouble::TooLarge),
@@ -112,14 +140,22 @@ impl Connection {
         if stays_open && left_over == 0 && end != End::Close {
             self.stream = Some(stream);
         }
-        Ok(Answer { status, content_type, content_encoding, body })
+        Ok(Answer {
+            status,
+            content_type,
+            content_encoding,
+            body,
+        })
     }
 }
 
 async fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Head> {
     loop {
         if more(stream, buffer, PIECE).await? == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed before an answer"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the connection was closed before an answer",
+            ));
         }
         // What is to be continued says nothing yet.
         while let Some(head) = parse_head(buffer)? {
@@ -144,11 +180,19 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
         Err(error) => return Err(wrong(format!("the answer is no HTTP: {error}"))),
     };
     let all = |name: &str| {
-        let named = response.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
-        named.map(|header| String::from_utf8_lossy(header.value).trim().to_owned()).collect::<Vec<_>>()
+        let named = response
+            .headers
+            .iter()
+            .filter(move |header| header.name.eq_ignore_ascii_case(name));
+        named
+            .map(|header| String::from_utf8_lossy(header.value).trim().to_owned())
+            .collect::<Vec<_>>()
     };
     let has = |name: &str, word: &str| {
-        all(name).iter().flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
+        all(name)
+            .iter()
+            .flat_map(|value| value.split(','))
+            .any(|one| one.trim().eq_ignore_ascii_case(word))
     };
     let status = response.code.unwrap_or_default();
     let mut lengths = all("content-length");
@@ -157,17 +201,31 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
         _ if status == 204 => End::Length(0),
         _ if has("transfer-encoding", "chunked") => End::Chunks,
         [] => End::Close,
-        [one] => End::Length(one.parse().map_err(|_| wrong(format!("the answer's length is {one:?}")))?),
+        [one] => End::Length(
+            one.parse()
+                .map_err(|_| wrong(format!("the answer's length is {one:?}")))?,
+        ),
         _ => return Err(wrong("the answer has two lengths")),
     };
     let stays_open = response.version == Some(1) && !has("connection", "close");
     let first = |name| all(name).into_iter().next();
     let (content_type, content_encoding) = (first("content-type"), first("content-encoding"));
-    Ok(Some(Head { status, content_type, content_encoding, end, stays_open, length }))
+    Ok(Some(Head {
+        status,
+        content_type,
+        content_encoding,
+        end,
+        stays_open,
+        length,
+    }))
 }
 
 /// Reads a body of a known length and returns how much more than that there was.
-async fn read_length(stream: &mut TcpStream, body: &mut Vec<u8>, length: u64) -> Result<usize, Trouble> {
+async fn read_length(
+    stream: &mut TcpStream,
+    body: &mut Vec<u8>,
+    length: u64,
+) -> Result<usize, Trouble> {
     let length = usize::try_from(length).map_err(|_| Trouble::TooLarge)?;
     while body.len() < length {
         let missing = length - body.len();
@@ -178,10 +236,18 @@ async fn read_length(stream: &mut TcpStream, body: &mut Vec<u8>, length: u64) ->
     Ok(left_over)
 }
 
-async fn read_to_close(stream: &mut TcpStream, body: &mut Vec<u8>, limit: u64) -> Result<usize, Trouble> {
+async fn read_to_close(
+    stream: &mut TcpStream,
+    body: &mut Vec<u8>,
+    limit: u64,
+) -> Result<usize, Trouble> {
     while body.len() as u64 <= limit {
         let read = more(stream, body, PIECE).await;
-        if read.map_err(|source| Trouble::Interrupted { received: body.len(), source })? == 0 {
+        if read.map_err(|source| Trouble::Interrupted {
+            received: body.len(),
+            source,
+        })? == 0
+        {
             return Ok(0);
         }
     }
@@ -189,11 +255,18 @@ async fn read_to_close(stream: &mut TcpStream, body: &mut Vec<u8>, limit: u64) -
 }
 
 /// Puts chunks together in place: what is read lies behind what is put together already.
-async fn read_chunks(stream: &mut TcpStream, body: &mut Vec<u8>, limit: u64) -> Result<usize, Trouble> {
+async fn read_chunks(
+    stream: &mut TcpStream,
+    body: &mut Vec<u8>,
+    limit: u64,
+) -> Result<usize, Trouble> {
     let (mut done, mut next) = (0, 0);
     loop {
         let (line, size) = loop {
-            let interrupted = |source| Trouble::Interrupted { received: done, source };
+            let interrupted = |source| Trouble::Interrupted {
+                received: done,
+                source,
+            };
             match httparse::parse_chunk_size(&body[next..]) {
                 Ok(httparse::Status::Complete(found)) => break found,
                 Ok(httparse::Status::Partial) if body.len() - next < MAX_CHUNK_LINE => {
@@ -216,7 +289,13 @@ async fn read_chunks(stream: &mut TcpStream, body: &mut Vec<u8>, limit: u64) -> 
         while body.len() < end + 2 {
             let missing = end + 2 - body.len();
             // Of a chunk that breaks off its beginning has come, too.
-            fill(stream, body, missing.clamp(PIECE, MOST), done + body.len().saturating_sub(begin).min(size)).await?;
+            fill(
+                stream,
+                body,
+                missing.clamp(PIECE, MOST),
+                done + body.len().saturating_sub(begin).min(size),
+            )
+            .await?;
         }
         if &body[end..end + 2] != b"\r\n" {
             return Err(Trouble::Interrupted {
@@ -249,13 +328,23 @@ async fn skip_trailers(
             Ok(None) if body.len() - begin < MAX_HEAD => {
                 fill(stream, body, PIECE, received).await?;
             }
-            _ => return Err(Trouble::Interrupted { received, source: wrong("no end after the last chunk") }),
+            _ => {
+                return Err(Trouble::Interrupted {
+                    received,
+                    source: wrong("no end after the last chunk"),
+                });
+            }
         }
     }
 }
 
 /// Reads some more of a body, of which `before` bytes are put together elsewhere; the end of the connection is an error.
-async fn fill(stream: &mut TcpStream, body: &mut Vec<u8>, room: usize, before: usize) -> Result<(), Trouble> {
+async fn fill(
+    stream: &mut TcpStream,
+    body: &mut Vec<u8>,
+    room: usize,
+    before: usize,
+) -> Result<(), Trouble> {
     let received = if before > 0 { before } else { body.len() };
     match more(stream, body, room).await {
         Ok(1..) => Ok(()),
@@ -291,7 +380,9 @@ mod tests {
                 let (mut stream, _) = listener.accept().unwrap();
                 for answer in answers {
                     let (mut request, mut byte) = (Vec::new(), [0]);
-                    while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+                    while !request.ends_with(b"\r\n\r\n")
+                        && stream.read(&mut byte).is_ok_and(|read| read == 1)
+                    {
                         request.push(byte[0]);
                     }
                     // In pieces, so that what is read ends anywhere.
@@ -307,12 +398,21 @@ mod tests {
 
     /// As many answers as are asked for.
     fn get(mut connection: Connection, times: usize, limit: u64) -> Vec<String> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
         let mut one = || match runtime.block_on(connection.get(request, limit, 100)) {
-            Ok(answer) => format!("{} {}", answer.status, String::from_utf8(answer.body).unwrap()),
+            Ok(answer) => format!(
+                "{} {}",
+                answer.status,
+                String::from_utf8(answer.body).unwrap()
+            ),
             Err(Trouble::Unreachable(error)) => format!("unreachable: {error}"),
-            Err(Trouble::Interrupted { received, source }) => format!("interrupted after {received}: {source}"),
+            Err(Trouble::Interrupted { received, source }) => {
+                format!("interrupted after {received}: {source}")
+            }
             Err(Trouble::TooLarge) => "too large".to_owned(),
         };
         (0..times).map(|_| one()).collect()
@@ -331,7 +431,16 @@ mod tests {
             "HTTP/1.1 204 No Content\r\n\r\n",
             PAGE,
         ]]);
-        assert_eq!(get(connection, 5, 100), ["200 a 1\n", "200 a 1\nlonger 234", "200 b", "204 ", "200 a 1\n"]);
+        assert_eq!(
+            get(connection, 5, 100),
+            [
+                "200 a 1\n",
+                "200 a 1\nlonger 234",
+                "200 b",
+                "204 ",
+                "200 a 1\n"
+            ]
+        );
     }
 
     #[test]
@@ -345,21 +454,40 @@ mod tests {
             vec![PAGE],
             vec![PAGE],
         ]);
-        let expected = ["200 until the end", "200 b", "500 ", "200 c", "200 a 1\n", "200 a 1\n"];
+        let expected = [
+            "200 until the end",
+            "200 b",
+            "500 ",
+            "200 c",
+            "200 a 1\n",
+            "200 a 1\n",
+        ];
         assert_eq!(get(connection, 6, 100), expected);
     }
 
     #[test]
     fn an_answer_that_is_none_says_why() {
         for (answer, expected) in [
-            ("SSH-2.0-OpenSSH_9.2\r\n", "unreachable: the answer is no HTTP: invalid HTTP version"),
-            ("", "unreachable: the connection was closed before an answer"),
+            (
+                "SSH-2.0-OpenSSH_9.2\r\n",
+                "unreachable: the answer is no HTTP: invalid HTTP version",
+            ),
+            (
+                "",
+                "unreachable: the connection was closed before an answer",
+            ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
                 "unreachable: the answer has two lengths",
             ),
-            ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nab", "unreachable: the answer's length is \"-1\""),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n", "interrupted after 4: the connection was closed"),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nab",
+                "unreachable: the answer's length is \"-1\"",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n",
+                "interrupted after 4: the connection was closed",
+            ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\na 1\n\r\n",
                 "interrupted after 4: the connection was closed",
@@ -368,12 +496,27 @@ mod tests {
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\na 1\nb\r\n0\r\n\r\n",
                 "interrupted after 4: a chunk is longer than it says",
             ),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", "interrupted after 0: a chunk has no size"),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+                "interrupted after 0: a chunk has no size",
+            ),
             ("HTTP/1.1 200 OK\r\nContent-Length: 31\r\n\r\n", "too large"),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "too large"),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nffffffffffffffff\r\n", "too large"),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1f\r\n", "too large"),
-            ("HTTP/1.1 200 OK\r\n\r\n0123456789012345678901234567890123456789", "too large"),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+                "too large",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nffffffffffffffff\r\n",
+                "too large",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1f\r\n",
+                "too large",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\n\r\n0123456789012345678901234567890123456789",
+                "too large",
+            ),
         ] {
             assert_eq!(get(server(vec![vec![answer]]), 1, 30), [expected]);
         }

@@ -13,14 +13,18 @@ use takt_model::exposition::ReadError;
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum ScrapeError {
     #[error("cannot reach the target")]
-    Unreachable { source: Box<dyn Error + Send + Sync> },
+    Unreachable {
+        source: Box<dyn Error + Send + Sync>,
+    },
     #[error("no complete answer within {} s", limit.as_secs_f64())]
     Timeout { limit: Duration },
     #[error("the target answered {status}")]
     Status { status: reqwest::StatusCode },
     #[error("the answer has no content type; expected text/plain or application/openmetrics-text")]
     NoContentType,
-    #[error("the answer's content type is {found:?}; expected text/plain or application/openmetrics-text")]
+    #[error(
+        "the answer's content type is {found:?}; expected text/plain or application/openmetrics-text"
+    )]
     ContentType { found: String },
     #[error("the answer's content encoding is {found:?}, which was not asked for")]
     ContentEncoding { found: String },
@@ -29,14 +33,19 @@ pub enum ScrapeError {
     #[error("cannot say who we are")]
     Credentials { source: HttpError },
     #[error("the answer broke off after {received} bytes")]
-    Interrupted { received: usize, source: Box<dyn Error + Send + Sync> },
+    Interrupted {
+        received: usize,
+        source: Box<dyn Error + Send + Sync>,
+    },
     #[error("the answer is larger than body_size_limit_bytes = {limit}")]
     TooLarge { limit: u64 },
     #[error("cannot understand the page")]
     Malformed { source: ReadError },
     #[error("line {line}: the page has more samples than sample_limit = {limit}")]
     TooManySamples { line: usize, limit: usize },
-    #[error("line {line}: the target has more series than series_limit = {limit}, those that ended lately included")]
+    #[error(
+        "line {line}: the target has more series than series_limit = {limit}, those that ended lately included"
+    )]
     TooManySeries { line: usize, limit: usize },
     #[error("the job has more targets than target_limit = {limit}")]
     TooManyTargets { limit: usize },
@@ -45,11 +54,27 @@ pub enum ScrapeError {
     #[error("line {line}: relabelling left a label without a name")]
     NamelessLabel { line: usize },
     #[error("line {line}: the series has {found} labels, more than label_limit = {limit}")]
-    TooManyLabels { line: usize, found: usize, limit: usize },
-    #[error("line {line}: a label's name has {found} bytes, more than label_name_length_limit = {limit}")]
-    LabelNameTooLong { line: usize, found: usize, limit: usize },
-    #[error("line {line}: a label's value has {found} bytes, more than label_value_length_limit = {limit}")]
-    LabelValueTooLong { line: usize, found: usize, limit: usize },
+    TooManyLabels {
+        line: usize,
+        found: usize,
+        limit: usize,
+    },
+    #[error(
+        "line {line}: a label's name has {found} bytes, more than label_name_length_limit = {limit}"
+    )]
+    LabelNameTooLong {
+        line: usize,
+        found: usize,
+        limit: usize,
+    },
+    #[error(
+        "line {line}: a label's value has {found} bytes, more than label_value_length_limit = {limit}"
+    )]
+    LabelValueTooLong {
+        line: usize,
+        found: usize,
+        limit: usize,
+    },
     #[error(transparent)]
     Clock(#[from] ClockWentBack),
 }
@@ -101,10 +126,15 @@ impl Serialize for FailureReason {
 impl ScrapeError {
     /// Whether the target's machine is there, but nobody listens at the port.
     pub fn is_refusal(&self) -> bool {
-        let Self::Unreachable { source } = self else { return false };
+        let Self::Unreachable { source } = self else {
+            return false;
+        };
         let mut cause: Option<&(dyn Error + 'static)> = Some(&**source);
         while let Some(error) = cause {
-            if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            if error
+                .downcast_ref::<io::Error>()
+                .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+            {
                 return true;
             }
             cause = error.source();

@@ -7,7 +7,8 @@ use super::job::{Job, ScrapeProtocol};
 use super::target::Target;
 use flate2::read::MultiGzDecoder;
 use reqwest::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName,
+    HeaderValue,
 };
 use reqwest::{Client, StatusCode, Url};
 use std::io::Read;
@@ -44,7 +45,10 @@ pub(super) struct Fetcher {
 #[derive(Debug)]
 enum Way {
     /// Over a connection of our own. The request lacks who we are and its last line.
-    Plain { connection: Connection, request: String },
+    Plain {
+        connection: Connection,
+        request: String,
+    },
     /// By reqwest: over TLS, with a password in the address, or from where the target sent us.
     Client,
     /// Not at all: the job has more targets than its `target_limit`.
@@ -64,18 +68,35 @@ impl Fetcher {
         };
         let (url, mut headers) = http.request(&target.url);
         // Inflating costs many times more than reading a page, and most targets are near.
-        let encoding = if job.config.enable_compression { "gzip" } else { "identity" };
+        let encoding = if job.config.enable_compression {
+            "gzip"
+        } else {
+            "identity"
+        };
         headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(encoding));
         let seconds = HeaderValue::from_str(&target.timeout.as_secs_f64().to_string());
-        headers.insert(TIMEOUT_HEADER, seconds.expect("digits and a point are a header value"));
+        headers.insert(
+            TIMEOUT_HEADER,
+            seconds.expect("digits and a point are a header value"),
+        );
         let way = Way::of(&url, &headers);
-        Ok(Self { way, client, job: Arc::clone(job), url, headers, timeout: target.timeout })
+        Ok(Self {
+            way,
+            client,
+            job: Arc::clone(job),
+            url,
+            headers,
+            timeout: target.timeout,
+        })
     }
 
     /// One whose every scrape fails, since the job has too many targets.
     pub fn refusing(self) -> Self {
-        Self { way: Way::Refused, ..self }
+        Self {
+            way: Way::Refused,
+            ..self
+        }
     }
 
     /// Fetches one page. `expected_bytes` is about how large it will be.
@@ -91,7 +112,10 @@ impl Fetcher {
         let authorization = self.job.http.authorization().await;
         let authorization = authorization.map_err(|source| ScrapeError::Credentials { source })?;
         let answer = match &mut self.way {
-            Way::Plain { connection, request } => {
+            Way::Plain {
+                connection,
+                request,
+            } => {
                 let mut request = request.clone().into_bytes();
                 if let Some(value) = &authorization {
                     request.extend([b"authorization: ", value.as_bytes(), b"\r\n"].concat());
@@ -102,13 +126,21 @@ impl Fetcher {
                 if (300..400).contains(&answer.status) && self.job.config.follow_redirects {
                     // The next scrape need not be sent away again.
                     self.way = Way::Client;
-                    self.ask_client(authorization, limit, expected_bytes).await?
+                    self.ask_client(authorization, limit, expected_bytes)
+                        .await?
                 } else {
                     answer
                 }
             }
-            Way::Refused => return Err(ScrapeError::TooManyTargets { limit: self.job.config.target_limit }),
-            Way::Client => self.ask_client(authorization, limit, expected_bytes).await?,
+            Way::Refused => {
+                return Err(ScrapeError::TooManyTargets {
+                    limit: self.job.config.target_limit,
+                });
+            }
+            Way::Client => {
+                self.ask_client(authorization, limit, expected_bytes)
+                    .await?
+            }
         };
         let status = StatusCode::from_u16(answer.status).unwrap_or_default();
         // As in Prometheus: what else is no error may be half a page, or none.
@@ -116,8 +148,15 @@ impl Fetcher {
             return Err(ScrapeError::Status { status });
         }
         let is_gzip = self.is_gzip(answer.content_encoding)?;
-        let format = format(answer.content_type, self.job.config.fallback_scrape_protocol)?;
-        let body = if is_gzip { inflate(&answer.body, limit, expected_bytes)? } else { answer.body };
+        let format = format(
+            answer.content_type,
+            self.job.config.fallback_scrape_protocol,
+        )?;
+        let body = if is_gzip {
+            inflate(&answer.body, limit, expected_bytes)?
+        } else {
+            answer.body
+        };
         Ok(Fetched { format, body })
     }
 
@@ -129,9 +168,15 @@ impl Fetcher {
     ) -> Result<Answer, ScrapeError> {
         let mut headers = self.headers.clone();
         headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
-        let answer = self.client.get(self.url.clone()).headers(headers).send().await;
-        let mut answer =
-            answer.map_err(|source| ScrapeError::Unreachable { source: Box::new(source.without_url()) })?;
+        let answer = self
+            .client
+            .get(self.url.clone())
+            .headers(headers)
+            .send()
+            .await;
+        let mut answer = answer.map_err(|source| ScrapeError::Unreachable {
+            source: Box::new(source.without_url()),
+        })?;
         let text = |name| {
             let value: Option<&HeaderValue> = answer.headers().get(name);
             value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
@@ -145,21 +190,33 @@ impl Fetcher {
             }
             body.reserve(expected_bytes);
             // A body that ends before its stated length, or without its last chunk, is an error.
-            while let Some(bytes) = answer.chunk().await.map_err(|source| ScrapeError::Interrupted {
-                received: body.len(),
-                source: Box::new(source.without_url()),
-            })? {
+            while let Some(bytes) =
+                answer
+                    .chunk()
+                    .await
+                    .map_err(|source| ScrapeError::Interrupted {
+                        received: body.len(),
+                        source: Box::new(source.without_url()),
+                    })?
+            {
                 if (body.len() + bytes.len()) as u64 > limit {
                     return Err(ScrapeError::TooLarge { limit });
                 }
                 body.extend_from_slice(&bytes);
             }
         }
-        Ok(Answer { status: status.as_u16(), content_type, content_encoding, body })
+        Ok(Answer {
+            status: status.as_u16(),
+            content_type,
+            content_encoding,
+            body,
+        })
     }
 
     fn is_gzip(&self, content_encoding: Option<String>) -> Result<bool, ScrapeError> {
-        let Some(found) = content_encoding else { return Ok(false) };
+        let Some(found) = content_encoding else {
+            return Ok(false);
+        };
         match found.to_ascii_lowercase().as_str() {
             "identity" => Ok(false),
             "gzip" if self.job.config.enable_compression => Ok(true),
@@ -170,27 +227,43 @@ impl Fetcher {
 
 impl Way {
     fn of(url: &Url, headers: &HeaderMap) -> Self {
-        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return Self::Client };
+        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+            return Self::Client;
+        };
         if url.scheme() != "http" || !url.username().is_empty() || url.password().is_some() {
             return Self::Client;
         }
-        let authority = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-        let query = url.query().map_or_else(String::new, |query| format!("?{query}"));
-        let mut request =
-            format!("GET {}{query} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: {USER_AGENT}\r\n", url.path());
+        let authority = url
+            .port()
+            .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        let query = url
+            .query()
+            .map_or_else(String::new, |query| format!("?{query}"));
+        let mut request = format!(
+            "GET {}{query} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: {USER_AGENT}\r\n",
+            url.path()
+        );
         for (name, value) in headers {
             request += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
         }
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        Self::Plain { connection: Connection::new(host, port), request }
+        Self::Plain {
+            connection: Connection::new(host, port),
+            request,
+        }
     }
 }
 
 impl Trouble {
     fn into_error(self, limit: u64) -> ScrapeError {
         match self {
-            Self::Unreachable(source) => ScrapeError::Unreachable { source: Box::new(source) },
-            Self::Interrupted { received, source } => ScrapeError::Interrupted { received, source: Box::new(source) },
+            Self::Unreachable(source) => ScrapeError::Unreachable {
+                source: Box::new(source),
+            },
+            Self::Interrupted { received, source } => ScrapeError::Interrupted {
+                received,
+                source: Box::new(source),
+            },
             Self::TooLarge => ScrapeError::TooLarge { limit },
         }
     }
@@ -199,7 +272,9 @@ impl Trouble {
 /// The limit counts for what comes out: a small answer can inflate to anything.
 fn inflate(body: &[u8], limit: u64, expected_bytes: usize) -> Result<Vec<u8>, ScrapeError> {
     let mut inflated = Vec::with_capacity(expected_bytes);
-    let read = MultiGzDecoder::new(body).take(limit.saturating_add(1)).read_to_end(&mut inflated);
+    let read = MultiGzDecoder::new(body)
+        .take(limit.saturating_add(1))
+        .read_to_end(&mut inflated);
     read.map_err(|source| ScrapeError::Inflate { source })?;
     match inflated.len() as u64 > limit {
         true => Err(ScrapeError::TooLarge { limit }),
@@ -207,9 +282,22 @@ fn inflate(body: &[u8], limit: u64, expected_bytes: usize) -> Result<Vec<u8>, Sc
     }
 }
 
-fn format(content_type: Option<String>, fallback: Option<ScrapeProtocol>) -> Result<Format, ScrapeError> {
-    let media_type = |text: &str| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match (content_type.as_deref().map(media_type).as_deref(), fallback, content_type) {
+fn format(
+    content_type: Option<String>,
+    fallback: Option<ScrapeProtocol>,
+) -> Result<Format, ScrapeError> {
+    let media_type = |text: &str| {
+        text.split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase()
+    };
+    match (
+        content_type.as_deref().map(media_type).as_deref(),
+        fallback,
+        content_type,
+    ) {
         (Some("text/plain"), ..) => Ok(Format::Text),
         (Some("application/openmetrics-text"), ..) => Ok(Format::OpenMetrics),
         (_, Some(fallback), _) => Ok(fallback.format()),
@@ -224,11 +312,21 @@ mod tests {
 
     #[test]
     fn a_page_says_what_it_is_or_the_configuration_does() {
-        let found = |content_type: Option<&str>, fallback| format(content_type.map(str::to_owned), fallback).ok();
+        let found = |content_type: Option<&str>, fallback| {
+            format(content_type.map(str::to_owned), fallback).ok()
+        };
         let text = Some(ScrapeProtocol::PrometheusText004);
         for (content_type, alone, with_fallback) in [
-            (Some("Text/Plain; version=0.0.4"), Some(Format::Text), Some(Format::Text)),
-            (Some("application/openmetrics-text"), Some(Format::OpenMetrics), Some(Format::OpenMetrics)),
+            (
+                Some("Text/Plain; version=0.0.4"),
+                Some(Format::Text),
+                Some(Format::Text),
+            ),
+            (
+                Some("application/openmetrics-text"),
+                Some(Format::OpenMetrics),
+                Some(Format::OpenMetrics),
+            ),
             (Some("text/html"), None, Some(Format::Text)),
             (Some(""), None, Some(Format::Text)),
             (None, None, Some(Format::Text)),

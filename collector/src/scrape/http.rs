@@ -40,7 +40,10 @@ pub struct AuthorizationConfig {
 
 impl Default for AuthorizationConfig {
     fn default() -> Self {
-        Self { r#type: "Bearer".to_owned(), credentials_file: PathBuf::new() }
+        Self {
+            r#type: "Bearer".to_owned(),
+            credentials_file: PathBuf::new(),
+        }
     }
 }
 
@@ -62,7 +65,9 @@ pub struct TlsConfig {
 
 impl TlsConfig {
     pub(super) fn files(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        [&mut self.ca_file, &mut self.cert_file, &mut self.key_file].into_iter().flatten()
+        [&mut self.ca_file, &mut self.cert_file, &mut self.key_file]
+            .into_iter()
+            .flatten()
     }
 }
 
@@ -87,8 +92,14 @@ pub(super) struct Http {
 
 #[derive(Debug, Clone)]
 enum Credentials {
-    Basic { username: String, password_file: PathBuf },
-    Token { kind: String, file: PathBuf },
+    Basic {
+        username: String,
+        password_file: PathBuf,
+    },
+    Token {
+        kind: String,
+        file: PathBuf,
+    },
 }
 
 /// Why there is no client, or no request.
@@ -118,8 +129,14 @@ pub enum HttpError {
 impl Http {
     /// `key` is the table's place in the configuration.
     pub fn new(keys: HttpKeys<'_>, key: &str) -> Result<Self, ConfigError> {
-        let wrong = |field: &str, expected, found| Err(ConfigError::new(format!("{key}.{field}"), expected, found));
-        let given = [keys.basic_auth.is_some(), keys.authorization.is_some(), keys.bearer_token_file.is_some()];
+        let wrong = |field: &str, expected, found| {
+            Err(ConfigError::new(format!("{key}.{field}"), expected, found))
+        };
+        let given = [
+            keys.basic_auth.is_some(),
+            keys.authorization.is_some(),
+            keys.bearer_token_file.is_some(),
+        ];
         if given.into_iter().filter(|&given| given).count() > 1 {
             let expected = "one of basic_auth, authorization and bearer_token_file";
             return Err(ConfigError::new(key, expected, "several"));
@@ -131,27 +148,62 @@ impl Http {
             (Some(basic), _, _) if basic.password_file.as_os_str().is_empty() => {
                 return wrong("basic_auth.password_file", "a file", "nothing");
             }
-            (Some(BasicAuthConfig { username, password_file }), _, _) => {
-                Some(Credentials::Basic { username: username.clone(), password_file: password_file.clone() })
-            }
+            (
+                Some(BasicAuthConfig {
+                    username,
+                    password_file,
+                }),
+                _,
+                _,
+            ) => Some(Credentials::Basic {
+                username: username.clone(),
+                password_file: password_file.clone(),
+            }),
             (_, Some(token), _) if token.credentials_file.as_os_str().is_empty() => {
                 return wrong("authorization.credentials_file", "a file", "nothing");
             }
             (_, Some(token), _) if token.r#type.eq_ignore_ascii_case("basic") => {
-                return wrong("authorization.type", "another word than that of basic_auth", &token.r#type);
+                return wrong(
+                    "authorization.type",
+                    "another word than that of basic_auth",
+                    &token.r#type,
+                );
             }
-            (_, Some(AuthorizationConfig { r#type, credentials_file }), _) => {
-                Some(Credentials::Token { kind: r#type.trim().to_owned(), file: credentials_file.clone() })
-            }
-            (_, _, Some(file)) => Some(Credentials::Token { kind: "Bearer".to_owned(), file: file.clone() }),
+            (
+                _,
+                Some(AuthorizationConfig {
+                    r#type,
+                    credentials_file,
+                }),
+                _,
+            ) => Some(Credentials::Token {
+                kind: r#type.trim().to_owned(),
+                file: credentials_file.clone(),
+            }),
+            (_, _, Some(file)) => Some(Credentials::Token {
+                kind: "Bearer".to_owned(),
+                file: file.clone(),
+            }),
             (None, None, None) => None,
         };
         let tls = keys.tls_config.clone().unwrap_or_default();
         if tls.cert_file.is_some() != tls.key_file.is_some() {
-            let (missing, there) = if tls.cert_file.is_some() { ("key", "cert") } else { ("cert", "key") };
-            return wrong(&format!("tls_config.{missing}_file"), &format!("a file beside {there}_file"), "nothing");
+            let (missing, there) = if tls.cert_file.is_some() {
+                ("key", "cert")
+            } else {
+                ("cert", "key")
+            };
+            return wrong(
+                &format!("tls_config.{missing}_file"),
+                &format!("a file beside {there}_file"),
+                "nothing",
+            );
         }
-        Ok(Self { credentials, tls, follow_redirects: keys.follow_redirects })
+        Ok(Self {
+            credentials,
+            tls,
+            follow_redirects: keys.follow_redirects,
+        })
     }
 
     /// A client for any server, unless one is to be known by another name than its host's.
@@ -161,10 +213,20 @@ impl Http {
 
     /// A client for the server of `url`.
     pub fn client_for(&self, url: &Url) -> Result<Client, HttpError> {
-        let Some(server_name) = self.server_name(url) else { return self.client() };
-        let (server_name, host) = (server_name.to_owned(), url.host_str().unwrap_or_default().to_owned());
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let builder = self.builder()?.dns_resolver(Arc::new(OtherName { server_name, host }));
+        let Some(server_name) = self.server_name(url) else {
+            return self.client();
+        };
+        let (server_name, host) = (
+            server_name.to_owned(),
+            url.host_str().unwrap_or_default().to_owned(),
+        );
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
+        let builder = self
+            .builder()?
+            .dns_resolver(Arc::new(OtherName { server_name, host }));
         builder.build().map_err(HttpError::Client)
     }
 
@@ -188,20 +250,35 @@ impl Http {
             // A proxy from the environment is left alone, as Prometheus leaves it.
             .no_proxy()
             .tcp_nodelay(true)
-            .redirect(if self.follow_redirects { Policy::limited(MAX_REDIRECTS) } else { Policy::none() })
+            .redirect(if self.follow_redirects {
+                Policy::limited(MAX_REDIRECTS)
+            } else {
+                Policy::none()
+            })
             .danger_accept_invalid_certs(self.tls.insecure_skip_verify);
         if let Some(path) = &self.tls.ca_file {
-            let wrong = |_| HttpError::Pem { path: path.clone(), expected: "certificate" };
+            let wrong = |_| HttpError::Pem {
+                path: path.clone(),
+                expected: "certificate",
+            };
             let trusted = Certificate::from_pem_bundle(&read(path)?).map_err(wrong)?;
             if trusted.is_empty() {
-                return Err(HttpError::Pem { path: path.clone(), expected: "certificate" });
+                return Err(HttpError::Pem {
+                    path: path.clone(),
+                    expected: "certificate",
+                });
             }
             builder = builder.tls_built_in_root_certs(false);
-            builder = trusted.into_iter().fold(builder, ClientBuilder::add_root_certificate);
+            builder = trusted
+                .into_iter()
+                .fold(builder, ClientBuilder::add_root_certificate);
         }
         if let (Some(cert), Some(key)) = (&self.tls.cert_file, &self.tls.key_file) {
             let pem = [read(cert)?, b"\n".to_vec(), read(key)?].concat();
-            let wrong = |_| HttpError::Pem { path: cert.clone(), expected: "certificate that goes with its key_file" };
+            let wrong = |_| HttpError::Pem {
+                path: cert.clone(),
+                expected: "certificate that goes with its key_file",
+            };
             builder = builder.identity(Identity::from_pem(&pem).map_err(wrong)?);
         }
         Ok(builder)
@@ -209,26 +286,40 @@ impl Http {
 
     /// The name that the server of `url` has in TLS, where it is not its host.
     pub fn server_name(&self, url: &Url) -> Option<&str> {
-        (url.scheme() == "https" && !self.tls.server_name.is_empty()).then_some(&self.tls.server_name)
+        (url.scheme() == "https" && !self.tls.server_name.is_empty())
+            .then_some(&self.tls.server_name)
     }
 
     /// Adds who we are.
     pub async fn authorize(&self, request: RequestBuilder) -> Result<RequestBuilder, HttpError> {
         let authorization = self.authorization().await?;
-        Ok(authorization.into_iter().fold(request, |request, value| request.header(header::AUTHORIZATION, value)))
+        Ok(authorization.into_iter().fold(request, |request, value| {
+            request.header(header::AUTHORIZATION, value)
+        }))
     }
 
     /// Who we are, as the value of the header `Authorization`.
     pub async fn authorization(&self) -> Result<Option<HeaderValue>, HttpError> {
         let (text, path) = match &self.credentials {
             None => return Ok(None),
-            Some(Credentials::Basic { username, password_file }) => {
+            Some(Credentials::Basic {
+                username,
+                password_file,
+            }) => {
                 let both = format!("{username}:{}", secret(password_file).await?);
-                (format!("Basic {}", BASE64_STANDARD.encode(both)), password_file)
+                (
+                    format!("Basic {}", BASE64_STANDARD.encode(both)),
+                    password_file,
+                )
             }
-            Some(Credentials::Token { kind, file }) => (format!("{kind} {}", secret(file).await?), file),
+            Some(Credentials::Token { kind, file }) => {
+                (format!("{kind} {}", secret(file).await?), file)
+            }
         };
-        let unfit = |_| HttpError::Read { path: path.clone(), source: io::ErrorKind::InvalidData.into() };
+        let unfit = |_| HttpError::Read {
+            path: path.clone(),
+            source: io::ErrorKind::InvalidData.into(),
+        };
         let mut value = HeaderValue::from_str(&text).map_err(unfit)?;
         value.set_sensitive(true);
         Ok(Some(value))
@@ -236,13 +327,23 @@ impl Http {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, HttpError> {
-    std::fs::read(path).map_err(|source| HttpError::Read { path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| HttpError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Read each time: a secret may be renewed at any moment.
 async fn secret(path: &Path) -> Result<String, HttpError> {
-    let wrong = |source| HttpError::Read { path: path.to_owned(), source };
-    Ok(tokio::fs::read_to_string(path).await.map_err(wrong)?.trim().to_owned())
+    let wrong = |source| HttpError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    Ok(tokio::fs::read_to_string(path)
+        .await
+        .map_err(wrong)?
+        .trim()
+        .to_owned())
 }
 
 /// Finds a server under the name its certificate has: requests go to `https://SERVER_NAME`, connections to the host.
@@ -255,7 +356,11 @@ struct OtherName {
 
 impl Resolve for OtherName {
     fn resolve(&self, name: Name) -> Resolving {
-        let host = if name.as_str() == self.server_name { self.host.clone() } else { name.as_str().to_owned() };
+        let host = if name.as_str() == self.server_name {
+            self.host.clone()
+        } else {
+            name.as_str().to_owned()
+        };
         Box::pin(async move {
             // The port is the address's; 0 leaves it to the caller.
             let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
@@ -273,15 +378,27 @@ mod tests {
         authorization: &Option<AuthorizationConfig>,
         tls_config: &Option<TlsConfig>,
     ) -> String {
-        let keys = HttpKeys { basic_auth, authorization, bearer_token_file: &None, tls_config, follow_redirects: true };
+        let keys = HttpKeys {
+            basic_auth,
+            authorization,
+            bearer_token_file: &None,
+            tls_config,
+            follow_redirects: true,
+        };
         Http::new(keys, "c").unwrap_err().to_string()
     }
 
     #[test]
     fn each_mistake_names_its_key() {
-        let basic = BasicAuthConfig { username: "u".to_owned(), ..BasicAuthConfig::default() };
+        let basic = BasicAuthConfig {
+            username: "u".to_owned(),
+            ..BasicAuthConfig::default()
+        };
         let token = AuthorizationConfig::default();
-        let tls = TlsConfig { cert_file: Some("c.pem".into()), ..TlsConfig::default() };
+        let tls = TlsConfig {
+            cert_file: Some("c.pem".into()),
+            ..TlsConfig::default()
+        };
         assert_eq!(
             keys(&Some(basic.clone()), &None, &None),
             "c.basic_auth.password_file: expected a file, found nothing"

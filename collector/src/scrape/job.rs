@@ -140,13 +140,28 @@ impl JobConfig {
     /// Makes the paths of its files relative to `base`.
     pub(super) fn resolve_paths(&mut self, base: &Path) {
         let mut files: Vec<&mut PathBuf> = Vec::new();
-        files.extend(self.basic_auth.iter_mut().map(|basic| &mut basic.password_file));
-        files.extend(self.authorization.iter_mut().map(|token| &mut token.credentials_file));
+        files.extend(
+            self.basic_auth
+                .iter_mut()
+                .map(|basic| &mut basic.password_file),
+        );
+        files.extend(
+            self.authorization
+                .iter_mut()
+                .map(|token| &mut token.credentials_file),
+        );
         files.extend(self.bearer_token_file.as_mut());
         files.extend(self.tls_config.iter_mut().flat_map(TlsConfig::files));
         files.extend(self.file_sd_configs.iter_mut().flat_map(|sd| &mut sd.files));
-        files.extend(self.http_sd_configs.iter_mut().flat_map(HttpSdConfig::paths));
-        for file in files.into_iter().filter(|file| !file.as_os_str().is_empty()) {
+        files.extend(
+            self.http_sd_configs
+                .iter_mut()
+                .flat_map(HttpSdConfig::paths),
+        );
+        for file in files
+            .into_iter()
+            .filter(|file| !file.as_os_str().is_empty())
+        {
             *file = base.join(&*file);
         }
     }
@@ -192,7 +207,11 @@ impl Job {
     /// `around` has what `config` leaves out; `key` is its place in the configuration.
     pub fn new(config: JobConfig, around: &ScrapeConfig, key: &str) -> Result<Self, ConfigError> {
         let wrong = |field: &str, expected: String, found: &dyn ToString| {
-            Err(ConfigError::new(format!("{key}.{field}"), expected, found.to_string()))
+            Err(ConfigError::new(
+                format!("{key}.{field}"),
+                expected,
+                found.to_string(),
+            ))
         };
         if config.job_name.is_empty() {
             return wrong("job_name", "a name".to_owned(), &"nothing");
@@ -200,8 +219,12 @@ impl Job {
         if !matches!(config.scheme.as_str(), "http" | "https") {
             return wrong("scheme", "http or https".to_owned(), &config.scheme);
         }
-        let interval = config.scrape_interval.map_or(around.interval(), |interval| interval.0);
-        let timeout = config.scrape_timeout.map_or(around.timeout().min(interval), |timeout| timeout.0);
+        let interval = config
+            .scrape_interval
+            .map_or(around.interval(), |interval| interval.0);
+        let timeout = config
+            .scrape_timeout
+            .map_or(around.timeout().min(interval), |timeout| timeout.0);
         if timeout > interval {
             let expected = format!("at most scrape_interval = {}", PromDuration(interval));
             return wrong("scrape_timeout", expected, &PromDuration(timeout));
@@ -216,13 +239,22 @@ impl Job {
             samples: or(config.sample_limit, around.sample_limit),
             series: or(config.series_limit, around.series_limit),
             labels: or(config.label_limit, around.label_limit),
-            label_name_bytes: or(config.label_name_length_limit, around.label_name_length_limit),
-            label_value_bytes: or(config.label_value_length_limit, around.label_value_length_limit),
+            label_name_bytes: or(
+                config.label_name_length_limit,
+                around.label_name_length_limit,
+            ),
+            label_value_bytes: or(
+                config.label_value_length_limit,
+                around.label_value_length_limit,
+            ),
         };
         let list = |name: &str| format!("{key}.{name}");
         Ok(Self {
             relabel: Rules::compile(&config.relabel_configs, &list("relabel_configs"))?,
-            metric_relabel: Rules::compile(&config.metric_relabel_configs, &list("metric_relabel_configs"))?,
+            metric_relabel: Rules::compile(
+                &config.metric_relabel_configs,
+                &list("metric_relabel_configs"),
+            )?,
             http: Http::new(config.http(), key)?,
             providers: Provider::all(&config, key)?,
             config,
@@ -236,6 +268,10 @@ impl Job {
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.config, self.interval, self.timeout, self.limits)
             == (&other.config, other.interval, other.timeout, other.limits)
-            && self.config.tls_config.clone().is_none_or(|mut tls| tls.files().next().is_none())
+            && self
+                .config
+                .tls_config
+                .clone()
+                .is_none_or(|mut tls| tls.files().next().is_none())
     }
 }

@@ -73,14 +73,26 @@ impl ScrapeManager {
     ) -> Result<Self, StartError> {
         let ready = ready(&config, cluster)?;
         let metrics = ScrapeMetrics::register(registry);
-        let shared =
-            Arc::new(Shared { store, cluster: cluster.to_owned(), metrics, metadata: MetadataTable::default() });
+        let shared = Arc::new(Shared {
+            store,
+            cluster: cluster.to_owned(),
+            metrics,
+            metadata: MetadataTable::default(),
+        });
         let (runtime, stop) = thread()?;
         let pools = {
             let _guard = runtime.enter();
-            ready.into_iter().map(|ready| Pool::start(Arc::clone(&shared), ready)).collect()
+            ready
+                .into_iter()
+                .map(|ready| Pool::start(Arc::clone(&shared), ready))
+                .collect()
         };
-        Ok(Self { shared, runtime, _stop: stop, pools: Mutex::new(pools) })
+        Ok(Self {
+            shared,
+            runtime,
+            _stop: stop,
+            pools: Mutex::new(pools),
+        })
     }
 
     /// Goes on with another configuration. What is in both is not disturbed; a target that is scraped otherwise keeps
@@ -94,7 +106,10 @@ impl ScrapeManager {
         let mut pools = self.pools();
         let mut before = std::mem::take(&mut *pools);
         for ready in ready {
-            match before.iter().position(|pool| pool.name() == ready.job.config.job_name) {
+            match before
+                .iter()
+                .position(|pool| pool.name() == ready.job.config.job_name)
+            {
                 Some(at) => {
                     let mut pool = before.swap_remove(at);
                     pool.update(ready);
@@ -117,7 +132,14 @@ impl ScrapeManager {
     /// The targets, each with how it is asked.
     pub fn accessible(&self) -> Vec<(TargetStatus, TargetAccess)> {
         let pools = self.pools();
-        pools.iter().flat_map(|pool| pool.targets().into_iter().map(|target| (target, pool.access()))).collect()
+        pools
+            .iter()
+            .flat_map(|pool| {
+                pool.targets()
+                    .into_iter()
+                    .map(|target| (target, pool.access()))
+            })
+            .collect()
     }
 
     /// What was found but is not scraped, because relabelling dropped it or left nothing that can be.
@@ -153,7 +175,9 @@ fn thread() -> io::Result<(Handle, oneshot::Sender<()>)> {
     let (stop, stopped) = oneshot::channel();
     // Nothing is ever sent: what is waited for is the end of the sender.
     let run = move || drop(runtime.block_on(stopped));
-    std::thread::Builder::new().name("takt-scrape".to_owned()).spawn(run)?;
+    std::thread::Builder::new()
+        .name("takt-scrape".to_owned())
+        .spawn(run)?;
     Ok((handle, stop))
 }
 
@@ -165,8 +189,15 @@ fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<Ready>, StartError>
         .chain(jobs)
         .map(|(job, listed)| {
             let client = job.http.client();
-            let client = client.map_err(|source| StartError::Client { job: job.config.job_name.clone(), source })?;
-            Ok(Ready { job: Arc::new(job), client, listed })
+            let client = client.map_err(|source| StartError::Client {
+                job: job.config.job_name.clone(),
+                source,
+            })?;
+            Ok(Ready {
+                job: Arc::new(job),
+                client,
+                listed,
+            })
         })
         .collect()
 }

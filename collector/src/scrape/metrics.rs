@@ -29,10 +29,24 @@ pub(super) struct ScrapeMetrics {
 impl ScrapeMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let Self { scrapes, samples, duplicates, targets, discovery_failures } = &metrics;
+        let Self {
+            scrapes,
+            samples,
+            duplicates,
+            targets,
+            discovery_failures,
+        } = &metrics;
         let registry = registry.sub_registry_with_prefix("takt_collector");
-        registry.register("scrapes", "Scrapes by result: success, or why they failed", scrapes.clone());
-        registry.register("scraped_samples", "Samples on pages that were read", samples.clone());
+        registry.register(
+            "scrapes",
+            "Scrapes by result: success, or why they failed",
+            scrapes.clone(),
+        );
+        registry.register(
+            "scraped_samples",
+            "Samples on pages that were read",
+            samples.clone(),
+        );
         registry.register(
             "duplicate_samples",
             "Samples left out because their page had given the series before",
@@ -53,6 +67,8 @@ impl ScrapeMetrics {
     }
 
     pub fn discovery_failed(&self, mechanism: &'static str) {
-        self.discovery_failures.get_or_create(&Mechanism { mechanism }).inc();
+        self.discovery_failures
+            .get_or_create(&Mechanism { mechanism })
+            .inc();
     }
 }

@@ -75,12 +75,23 @@ enum Order {
 impl Pool {
     /// Starts the task. Targets that the configuration itself names are there when this returns.
     pub fn start(shared: Arc<Shared>, ready: Ready) -> Self {
-        let (job, client, listed) = (Arc::clone(&ready.job), ready.client.clone(), ready.listed.clone());
+        let (job, client, listed) = (
+            Arc::clone(&ready.job),
+            ready.client.clone(),
+            ready.listed.clone(),
+        );
         let view = Arc::default();
         let (orders, receiver) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(shared, ready, Arc::clone(&view));
         keeper.start_missing(keeper.wanted());
-        Self { job, client, listed, view, orders, task: tokio::spawn(keeper.run(receiver)) }
+        Self {
+            job,
+            client,
+            listed,
+            view,
+            orders,
+            task: tokio::spawn(keeper.run(receiver)),
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -113,16 +124,31 @@ impl Pool {
 
     /// How its targets are asked.
     pub fn access(&self) -> TargetAccess {
-        TargetAccess { job: Arc::clone(&self.job), client: self.client.clone() }
+        TargetAccess {
+            job: Arc::clone(&self.job),
+            client: self.client.clone(),
+        }
     }
 
     pub fn targets(&self) -> Vec<TargetStatus> {
         let view = self.view.read().unwrap_or_else(PoisonError::into_inner);
-        view.targets.iter().map(|status| status.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
+        view.targets
+            .iter()
+            .map(|status| {
+                status
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .clone()
+            })
+            .collect()
     }
 
     pub fn dropped(&self) -> Vec<Labels> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner).dropped.clone()
+        self.view
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .dropped
+            .clone()
     }
 }
 
@@ -182,9 +208,25 @@ struct Wanted {
 
 impl Keeper {
     fn new(shared: Arc<Shared>, ready: Ready, view: Arc<RwLock<View>>) -> Self {
-        let Ready { job, client, listed } = ready;
-        let lists = job.providers.iter().map(|provider| provider.fixed()).collect();
-        Self { shared, job, client, listed, lists, running: HashMap::new(), view }
+        let Ready {
+            job,
+            client,
+            listed,
+        } = ready;
+        let lists = job
+            .providers
+            .iter()
+            .map(|provider| provider.fixed())
+            .collect();
+        Self {
+            shared,
+            job,
+            client,
+            listed,
+            lists,
+            running: HashMap::new(),
+            view,
+        }
     }
 
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
@@ -224,8 +266,12 @@ impl Keeper {
     fn start_providers(&self) -> (JoinSet<()>, mpsc::Receiver<Found>) {
         let (send, receive) = mpsc::channel(QUEUE);
         let mut providers = JoinSet::new();
-        for (number, provider) in
-            self.job.providers.iter().enumerate().filter(|(_, provider)| provider.fixed().is_none())
+        for (number, provider) in self
+            .job
+            .providers
+            .iter()
+            .enumerate()
+            .filter(|(_, provider)| provider.fixed().is_none())
         {
             providers.spawn(provider.clone().run(Listener {
                 provider: number,
@@ -247,15 +293,28 @@ impl Keeper {
 
     fn wanted(&self) -> Wanted {
         let is_complete = self.lists.iter().all(Option::is_some);
-        let mut wanted = Wanted { targets: self.listed.clone(), is_complete, ..Wanted::default() };
-        let mut known: std::collections::HashSet<Labels> =
-            wanted.targets.iter().map(|target| target.labels.clone()).collect();
+        let mut wanted = Wanted {
+            targets: self.listed.clone(),
+            is_complete,
+            ..Wanted::default()
+        };
+        let mut known: std::collections::HashSet<Labels> = wanted
+            .targets
+            .iter()
+            .map(|target| target.labels.clone())
+            .collect();
         let job = self.job.config.job_name.as_str();
         for found in self.lists.iter().flatten().flatten() {
             match Target::discovered(found, &self.job, &self.shared.cluster) {
-                Ok(Some(target)) if known.insert(target.labels.clone()) => wanted.targets.push(target),
+                Ok(Some(target)) if known.insert(target.labels.clone()) => {
+                    wanted.targets.push(target)
+                }
                 // As in Prometheus, the same target found twice is one.
-                Ok(Some(target)) if wanted.targets.iter().any(|one| one.is_scraped_like(&target)) => {}
+                Ok(Some(target))
+                    if wanted
+                        .targets
+                        .iter()
+                        .any(|one| one.is_scraped_like(&target)) => {}
                 Ok(Some(target)) => {
                     let (url, labels) = (target.url, target.labels);
                     tracing::warn!(job, %url, %labels, "a target has the labels of another and is not scraped");
@@ -274,8 +333,11 @@ impl Keeper {
     /// Ends what is not wanted, or not in this way, and waits until it has: its series are free then.
     async fn end_unwanted(&mut self, wanted: &Wanted) {
         let is_over_limit = self.is_over_limit(wanted);
-        let by_labels: HashMap<&Labels, &Target> =
-            wanted.targets.iter().map(|target| (&target.labels, target)).collect();
+        let by_labels: HashMap<&Labels, &Target> = wanted
+            .targets
+            .iter()
+            .map(|target| (&target.labels, target))
+            .collect();
         let job = &self.job;
         let is_over = |labels: &Labels, running: &Running| match by_labels.get(labels) {
             Some(target) => {
@@ -293,7 +355,11 @@ impl Keeper {
             .collect();
         let mut ended = Vec::new();
         for labels in over {
-            let how = if by_labels.contains_key(&labels) { End::Replaced } else { End::Gone };
+            let how = if by_labels.contains_key(&labels) {
+                End::Replaced
+            } else {
+                End::Gone
+            };
             ended.extend(self.running.remove(&labels).map(|running| running.end(how)));
         }
         futures_util::future::join_all(ended).await;
@@ -328,33 +394,64 @@ impl Keeper {
                 }
                 Err(error) => {
                     let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
-                    (status.health, status.error) = (TargetHealth::Down, Some(crate::error_chain(&error)));
+                    (status.health, status.error) =
+                        (TargetHealth::Down, Some(crate::error_chain(&error)));
                 }
             }
         }
         // Those whose provider has not spoken yet since the configuration changed.
         let shown = targets.len();
-        let kept = self
-            .running
-            .values()
-            .filter(|running| !targets[..shown].iter().any(|one| Arc::ptr_eq(one, &running.status)));
+        let kept = self.running.values().filter(|running| {
+            !targets[..shown]
+                .iter()
+                .any(|one| Arc::ptr_eq(one, &running.status))
+        });
         let kept: Vec<_> = kept.map(|running| Arc::clone(&running.status)).collect();
         targets.extend(kept);
-        self.show(View { targets, dropped: wanted.dropped });
+        self.show(View {
+            targets,
+            dropped: wanted.dropped,
+        });
     }
 
-    fn scrape(&self, target: Target, fetcher: Fetcher, status: Arc<Mutex<TargetStatus>>, is_refused: bool) -> Running {
+    fn scrape(
+        &self,
+        target: Target,
+        fetcher: Fetcher,
+        status: Arc<Mutex<TargetStatus>>,
+        is_refused: bool,
+    ) -> Running {
         // So that each of them has an `up` that is 0.
-        let fetcher = if is_refused { fetcher.refusing() } else { fetcher };
+        let fetcher = if is_refused {
+            fetcher.refusing()
+        } else {
+            fetcher
+        };
         let (end, ended) = oneshot::channel();
         let (shared, job) = (Arc::clone(&self.shared), Arc::clone(&self.job));
-        let scraper = Scraper::new(shared, Arc::clone(&job), target.clone(), fetcher, Arc::clone(&status));
-        Running { target, job, status, is_refused, end: Some(end), task: tokio::spawn(scraper.run(ended)) }
+        let scraper = Scraper::new(
+            shared,
+            Arc::clone(&job),
+            target.clone(),
+            fetcher,
+            Arc::clone(&status),
+        );
+        Running {
+            target,
+            job,
+            status,
+            is_refused,
+            end: Some(end),
+            task: tokio::spawn(scraper.run(ended)),
+        }
     }
 
     fn show(&self, view: View) {
         let mut shown = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        self.shared.metrics.targets.inc_by(view.targets.len() as i64 - shown.targets.len() as i64);
+        self.shared
+            .metrics
+            .targets
+            .inc_by(view.targets.len() as i64 - shown.targets.len() as i64);
         *shown = view;
     }
 }

@@ -41,7 +41,11 @@ const WITHOUT_EFFECT: [&str; 9] = [
 pub(super) fn scrape_configs(path: &Path) -> Result<Vec<JobConfig>, ConfigError> {
     let wrong = |why: String| {
         let found = format!("{}: {why}", path.display());
-        ConfigError::new("prometheus_config", "a Prometheus configuration with scrape_configs", found)
+        ConfigError::new(
+            "prometheus_config",
+            "a Prometheus configuration with scrape_configs",
+            found,
+        )
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let mut jobs = parse(&text).map_err(wrong)?;
@@ -53,11 +57,16 @@ pub(super) fn scrape_configs(path: &Path) -> Result<Vec<JobConfig>, ConfigError>
 fn parse(text: &str) -> Result<Vec<JobConfig>, String> {
     let root = Node::read(text).map_err(|error| error.to_string())?;
     if let Some(files) = root.get("scrape_config_files") {
-        return Err(format!("line {}: scrape_config_files are not read; name their scrape_configs here", files.line()));
+        return Err(format!(
+            "line {}: scrape_config_files are not read; name their scrape_configs here",
+            files.line()
+        ));
     }
     let jobs = root.get("scrape_configs").ok_or("no scrape_configs")?;
     let jobs = jobs.list().map_err(|error| error.to_string())?;
-    jobs.iter().map(|job| one(job.clone(), root.get("global"))).collect()
+    jobs.iter()
+        .map(|job| one(job.clone(), root.get("global")))
+        .collect()
 }
 
 fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
@@ -70,11 +79,16 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
     let has_own_timeout = job.get("scrape_timeout").is_some();
     job.remove(&WITHOUT_EFFECT);
     for key in GLOBAL {
-        if let Some(node) = global.and_then(|global| global.get(key)).filter(|node| !is_zero(node)) {
+        if let Some(node) = global
+            .and_then(|global| global.get(key))
+            .filter(|node| !is_zero(node))
+        {
             job.set_default(key, node);
         }
     }
-    let name = job.get("job_name").map(|name| name.clone().parse::<String>());
+    let name = job
+        .get("job_name")
+        .map(|name| name.clone().parse::<String>());
     let mut job: JobConfig = job.parse().map_err(|error| match name {
         Some(Ok(name)) => format!("job {name:?}, {error}"),
         _ => error.to_string(),
@@ -88,8 +102,13 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
 }
 
 fn is_zero(node: &Node) -> bool {
-    let digits = |text: &str| text.trim_end_matches(|c: char| c.is_ascii_lowercase()).to_owned();
-    node.text().is_ok_and(|text| !digits(text).is_empty() && digits(text).bytes().all(|digit| digit == b'0'))
+    let digits = |text: &str| {
+        text.trim_end_matches(|c: char| c.is_ascii_lowercase())
+            .to_owned()
+    };
+    node.text().is_ok_and(|text| {
+        !digits(text).is_empty() && digits(text).bytes().all(|digit| digit == b'0')
+    })
 }
 
 #[cfg(test)]
@@ -108,10 +127,28 @@ mod tests {
         )
         .unwrap();
         let seconds = |duration: Option<PromDuration>| duration.unwrap().0.as_secs();
-        assert_eq!((seconds(jobs[0].scrape_interval), seconds(jobs[0].scrape_timeout)), (30, 10));
-        assert_eq!((seconds(jobs[1].scrape_interval), seconds(jobs[1].scrape_timeout)), (5, 5));
+        assert_eq!(
+            (
+                seconds(jobs[0].scrape_interval),
+                seconds(jobs[0].scrape_timeout)
+            ),
+            (30, 10)
+        );
+        assert_eq!(
+            (
+                seconds(jobs[1].scrape_interval),
+                seconds(jobs[1].scrape_timeout)
+            ),
+            (5, 5)
+        );
         assert_eq!(jobs[0].static_configs[0].labels["rack"], "1");
-        assert_eq!((jobs[1].sample_limit, jobs[1].relabel_configs[0].replacement.as_str()), (10, "${1}"));
+        assert_eq!(
+            (
+                jobs[1].sample_limit,
+                jobs[1].relabel_configs[0].replacement.as_str()
+            ),
+            (10, "${1}")
+        );
     }
 
     #[test]
@@ -122,7 +159,13 @@ mod tests {
         )
         .unwrap();
         let seconds = |duration: Option<PromDuration>| duration.unwrap().0.as_secs();
-        assert_eq!((seconds(jobs[0].scrape_interval), seconds(jobs[0].scrape_timeout)), (30, 10));
+        assert_eq!(
+            (
+                seconds(jobs[0].scrape_interval),
+                seconds(jobs[0].scrape_timeout)
+            ),
+            (30, 10)
+        );
     }
 
     #[test]

@@ -87,15 +87,27 @@ impl RelabelConfig {
     /// Prometheus' own rules on which field goes with which action. `key` is the rule's place in the configuration.
     fn compile(&self, key: &str) -> Result<Rule, ConfigError> {
         use RelabelAction::{
-            DropEqual, HashMod, KeepEqual, LabelDrop, LabelKeep, LabelMap, Lowercase, Replace, Uppercase,
+            DropEqual, HashMod, KeepEqual, LabelDrop, LabelKeep, LabelMap, Lowercase, Replace,
+            Uppercase,
         };
         let wrong = |field: &str, expected: &str, found: &dyn ToString| {
-            Err(ConfigError::new(format!("{key}.{field}"), expected, found.to_string()))
+            Err(ConfigError::new(
+                format!("{key}.{field}"),
+                expected,
+                found.to_string(),
+            ))
         };
         let of = |only: &str| format!("only {only}, as that is all that {} looks at", self.word());
-        let needs_target = matches!(self.action, Replace | HashMod | KeepEqual | DropEqual | Lowercase | Uppercase);
+        let needs_target = matches!(
+            self.action,
+            Replace | HashMod | KeepEqual | DropEqual | Lowercase | Uppercase
+        );
         if needs_target && self.target_label.is_empty() {
-            return wrong("target_label", &format!("a label, which {} needs", self.word()), &"nothing");
+            return wrong(
+                "target_label",
+                &format!("a label, which {} needs", self.word()),
+                &"nothing",
+            );
         }
         if self.action == HashMod && self.modulus == 0 {
             return wrong("modulus", "at least 1", &0);
@@ -124,13 +136,24 @@ impl RelabelConfig {
                 return wrong("action", &of("regex"), &"others");
             }
             Lowercase | Uppercase if self.replacement != plain.replacement => {
-                return wrong("replacement", "none, as the action sets the value", &self.replacement);
+                return wrong(
+                    "replacement",
+                    "none, as the action sets the value",
+                    &self.replacement,
+                );
             }
-            LabelMap if self.replacement.is_empty() => return wrong("replacement", "a label name", &"nothing"),
+            LabelMap if self.replacement.is_empty() => {
+                return wrong("replacement", "a label name", &"nothing");
+            }
             _ => {}
         }
-        let Ok(regex) = whole(&self.regex) else { return wrong("regex", "a regular expression", &self.regex) };
-        Ok(Rule { config: self.clone(), regex })
+        let Ok(regex) = whole(&self.regex) else {
+            return wrong("regex", "a regular expression", &self.regex);
+        };
+        Ok(Rule {
+            config: self.clone(),
+            regex,
+        })
     }
 
     fn word(&self) -> String {
@@ -152,7 +175,10 @@ pub(super) struct Rules(Vec<Rule>);
 impl Rules {
     /// `key` is the list's place in the configuration.
     pub fn compile(configs: &[RelabelConfig], key: &str) -> Result<Self, ConfigError> {
-        let compiled = configs.iter().enumerate().map(|(index, config)| config.compile(&format!("{key}[{index}]")));
+        let compiled = configs
+            .iter()
+            .enumerate()
+            .map(|(index, config)| config.compile(&format!("{key}[{index}]")));
         Ok(Self(compiled.collect::<Result<_, _>>()?))
     }
 
@@ -164,8 +190,19 @@ impl Rules {
 
 impl Rule {
     fn apply(&self, labels: &mut Labels) -> bool {
-        let RelabelConfig { source_labels, separator, target_label, modulus, replacement, action, .. } = &self.config;
-        let values: Vec<&str> = source_labels.iter().map(|name| labels.get(name).unwrap_or_default()).collect();
+        let RelabelConfig {
+            source_labels,
+            separator,
+            target_label,
+            modulus,
+            replacement,
+            action,
+            ..
+        } = &self.config;
+        let values: Vec<&str> = source_labels
+            .iter()
+            .map(|name| labels.get(name).unwrap_or_default())
+            .collect();
         let value = values.join(separator);
         let is_equal = |labels: &Labels| labels.get(target_label).unwrap_or_default() == value;
         match action {
@@ -174,9 +211,15 @@ impl Rule {
             RelabelAction::Drop => return !self.regex.is_match(&value),
             RelabelAction::KeepEqual => return is_equal(labels),
             RelabelAction::DropEqual => return !is_equal(labels),
-            RelabelAction::HashMod => labels.set(target_label, &(hash(&value) % modulus).to_string()),
-            RelabelAction::Lowercase => labels.set(target_label, &mapped(&value, char::to_lowercase)),
-            RelabelAction::Uppercase => labels.set(target_label, &mapped(&value, char::to_uppercase)),
+            RelabelAction::HashMod => {
+                labels.set(target_label, &(hash(&value) % modulus).to_string())
+            }
+            RelabelAction::Lowercase => {
+                labels.set(target_label, &mapped(&value, char::to_lowercase))
+            }
+            RelabelAction::Uppercase => {
+                labels.set(target_label, &mapped(&value, char::to_uppercase))
+            }
             RelabelAction::LabelMap => {
                 for (name, value) in &self.named(labels, true) {
                     if let Some(groups) = self.regex.captures(name) {
@@ -191,8 +234,14 @@ impl Rule {
     }
 
     fn replace(&self, value: &str, labels: &mut Labels) {
-        let RelabelConfig { target_label, replacement, .. } = &self.config;
-        let Some(groups) = self.regex.captures(value) else { return };
+        let RelabelConfig {
+            target_label,
+            replacement,
+            ..
+        } = &self.config;
+        let Some(groups) = self.regex.captures(value) else {
+            return;
+        };
         let target = expand(&groups, target_label);
         if !target.is_empty() {
             labels.set(&target, &expand(&groups, replacement));
@@ -201,8 +250,12 @@ impl Rule {
 
     /// The labels whose names the expression matches, or does not.
     fn named(&self, labels: &Labels, matches: bool) -> Vec<(String, String)> {
-        let chosen = labels.iter().filter(|(name, _)| self.regex.is_match(name) == matches);
-        chosen.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        let chosen = labels
+            .iter()
+            .filter(|(name, _)| self.regex.is_match(name) == matches);
+        chosen
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
     }
 
     fn remove(&self, labels: &mut Labels, matches: bool) {
@@ -255,41 +308,92 @@ mod tests {
         use serde_json::json;
         const SAME: &str = r#"{a="x1", b="Y", c="Y"}"#;
         for (config, expected) in [
-            (json!({"source_labels": ["a"], "target_label": "d"}), Some(r#"{a="x1", b="Y", c="Y", d="x1"}"#)),
+            (
+                json!({"source_labels": ["a"], "target_label": "d"}),
+                Some(r#"{a="x1", b="Y", c="Y", d="x1"}"#),
+            ),
             (
                 json!({"source_labels": ["a", "b"], "target_label": "d", "regex": "x(.);(.+)", "replacement": "$2-${1}z"}),
                 Some(r#"{a="x1", b="Y", c="Y", d="Y-1z"}"#),
             ),
             // `$1z` is the group of that name, and there is none.
-            (json!({"source_labels": ["a"], "target_label": "b", "replacement": "$1z"}), Some(r#"{a="x1", c="Y"}"#)),
-            (json!({"source_labels": ["a"], "target_label": "b", "regex": "x"}), Some(SAME)),
+            (
+                json!({"source_labels": ["a"], "target_label": "b", "replacement": "$1z"}),
+                Some(r#"{a="x1", c="Y"}"#),
+            ),
+            (
+                json!({"source_labels": ["a"], "target_label": "b", "regex": "x"}),
+                Some(SAME),
+            ),
             (
                 json!({"source_labels": ["a"], "target_label": "${1}_b", "regex": "(x).*", "replacement": "$$"}),
                 Some(r#"{a="x1", b="Y", c="Y", x_b="$"}"#),
             ),
-            (json!({"target_label": "b", "replacement": ""}), Some(r#"{a="x1", c="Y"}"#)),
-            (json!({"target_label": "d", "replacement": "fixed"}), Some(r#"{a="x1", b="Y", c="Y", d="fixed"}"#)),
-            (json!({"source_labels": ["a"], "regex": "x.", "action": "keep"}), Some(SAME)),
-            (json!({"source_labels": ["a"], "regex": "x", "action": "keep"}), None),
-            (json!({"source_labels": ["a"], "regex": "x|x1", "action": "drop"}), None),
-            (json!({"source_labels": ["a", "none"], "separator": "", "regex": "x", "action": "drop"}), Some(SAME)),
-            (json!({"source_labels": ["b"], "target_label": "c", "action": "keepequal"}), Some(SAME)),
-            (json!({"source_labels": ["a"], "target_label": "c", "action": "keepequal"}), None),
-            (json!({"source_labels": ["b"], "target_label": "c", "action": "dropequal"}), None),
-            (json!({"source_labels": ["a"], "target_label": "c", "action": "dropequal"}), Some(SAME)),
+            (
+                json!({"target_label": "b", "replacement": ""}),
+                Some(r#"{a="x1", c="Y"}"#),
+            ),
+            (
+                json!({"target_label": "d", "replacement": "fixed"}),
+                Some(r#"{a="x1", b="Y", c="Y", d="fixed"}"#),
+            ),
+            (
+                json!({"source_labels": ["a"], "regex": "x.", "action": "keep"}),
+                Some(SAME),
+            ),
+            (
+                json!({"source_labels": ["a"], "regex": "x", "action": "keep"}),
+                None,
+            ),
+            (
+                json!({"source_labels": ["a"], "regex": "x|x1", "action": "drop"}),
+                None,
+            ),
+            (
+                json!({"source_labels": ["a", "none"], "separator": "", "regex": "x", "action": "drop"}),
+                Some(SAME),
+            ),
+            (
+                json!({"source_labels": ["b"], "target_label": "c", "action": "keepequal"}),
+                Some(SAME),
+            ),
+            (
+                json!({"source_labels": ["a"], "target_label": "c", "action": "keepequal"}),
+                None,
+            ),
+            (
+                json!({"source_labels": ["b"], "target_label": "c", "action": "dropequal"}),
+                None,
+            ),
+            (
+                json!({"source_labels": ["a"], "target_label": "c", "action": "dropequal"}),
+                Some(SAME),
+            ),
             (
                 json!({"regex": "(a|b)", "replacement": "n_$1", "action": "labelmap"}),
                 Some(r#"{a="x1", b="Y", c="Y", n_a="x1", n_b="Y"}"#),
             ),
-            (json!({"regex": "a|b", "action": "labelDrop"}), Some(r#"{c="Y"}"#)),
+            (
+                json!({"regex": "a|b", "action": "labelDrop"}),
+                Some(r#"{c="Y"}"#),
+            ),
             // Go's dialect: `\d` is ASCII, `\Q` quotes, `$01` is no group.
-            (json!({"source_labels": ["a"], "regex": "x\\d", "action": "drop"}), None),
-            (json!({"source_labels": ["a"], "regex": "\\Qx\\E.", "action": "drop"}), None),
+            (
+                json!({"source_labels": ["a"], "regex": "x\\d", "action": "drop"}),
+                None,
+            ),
+            (
+                json!({"source_labels": ["a"], "regex": "\\Qx\\E.", "action": "drop"}),
+                None,
+            ),
             (
                 json!({"source_labels": ["a"], "target_label": "b", "regex": "(.*)", "replacement": "$01${1-}"}),
                 Some(r#"{a="x1", b="${1-}", c="Y"}"#),
             ),
-            (json!({"regex": "a|b", "action": "labelkeep"}), Some(r#"{a="x1", b="Y"}"#)),
+            (
+                json!({"regex": "a|b", "action": "labelkeep"}),
+                Some(r#"{a="x1", b="Y"}"#),
+            ),
             (
                 json!({"source_labels": ["b"], "target_label": "b", "action": "lowercase"}),
                 Some(r#"{a="x1", b="y", c="Y"}"#),
@@ -308,9 +412,11 @@ mod tests {
         // md5("") is d41d8cd98f00b204 e9800998ecf8427e.
         assert_eq!(hash(""), 0xe980_0998_ecf8_427e);
         assert_eq!(hash("foo"), 0xedef_654f_ccc4_a4d8);
-        let config =
-            serde_json::json!({"source_labels": ["a"], "target_label": "h", "modulus": 1, "action": "hashmod"});
-        assert_eq!(applied(config).as_deref(), Some(r#"{a="x1", b="Y", c="Y", h="0"}"#));
+        let config = serde_json::json!({"source_labels": ["a"], "target_label": "h", "modulus": 1, "action": "hashmod"});
+        assert_eq!(
+            applied(config).as_deref(),
+            Some(r#"{a="x1", b="Y", c="Y", h="0"}"#)
+        );
     }
 
     #[test]
@@ -343,13 +449,21 @@ mod tests {
                 json!({"source_labels": ["b"], "target_label": "c", "regex": "x", "action": "keepequal"}),
                 "r[0].action: expected only source_labels and target_label, as that is all that keepequal looks at, found others",
             ),
-            (json!({"regex": "a(", "action": "labelkeep"}), "r[0].regex: expected a regular expression, found a("),
+            (
+                json!({"regex": "a(", "action": "labelkeep"}),
+                "r[0].regex: expected a regular expression, found a(",
+            ),
             (
                 json!({"source_labels": ["b"], "target_label": "c", "replacement": "x", "action": "uppercase"}),
                 "r[0].replacement: expected none, as the action sets the value, found x",
             ),
         ] {
-            assert_eq!(Rules::compile(&[rule(config)], "r").unwrap_err().to_string(), message);
+            assert_eq!(
+                Rules::compile(&[rule(config)], "r")
+                    .unwrap_err()
+                    .to_string(),
+                message
+            );
         }
     }
 }

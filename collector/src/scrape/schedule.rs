@@ -17,12 +17,17 @@ pub(super) struct Schedule {
 
 impl Schedule {
     pub fn new(target: &Target) -> Self {
-        let interval_ms = i64::try_from(target.interval.as_millis()).unwrap_or(i64::MAX).max(1);
+        let interval_ms = i64::try_from(target.interval.as_millis())
+            .unwrap_or(i64::MAX)
+            .max(1);
         // Not keyed: the same target must come out alike in every process.
         let mut hasher = DefaultHasher::new();
         (target.url.as_str(), &target.labels).hash(&mut hasher);
         let offset_ms = (hasher.finish() % interval_ms.unsigned_abs()).cast_signed();
-        Self { interval_ms, offset_ms }
+        Self {
+            interval_ms,
+            offset_ms,
+        }
     }
 
     /// The first planned instant after `now`.
@@ -49,10 +54,19 @@ mod tests {
     use std::time::Duration;
 
     fn schedule(address: &str, interval: Duration) -> Schedule {
-        let target = TargetConfig { address: address.to_owned(), ..TargetConfig::default() };
-        let config = ScrapeConfig { targets: vec![target], ..ScrapeConfig::default() };
+        let target = TargetConfig {
+            address: address.to_owned(),
+            ..TargetConfig::default()
+        };
+        let config = ScrapeConfig {
+            targets: vec![target],
+            ..ScrapeConfig::default()
+        };
         let (_, mut targets) = config.listed("lab").unwrap();
-        Schedule::new(&Target { interval, ..targets.remove(0) })
+        Schedule::new(&Target {
+            interval,
+            ..targets.remove(0)
+        })
     }
 
     #[test]
@@ -60,16 +74,28 @@ mod tests {
         let schedule = schedule("g01:1", Duration::from_secs(15));
         let planned = schedule.next(Timestamp(1_000_000));
         for (late, expected) in [(-1, 0), (0, 0), (2, 0), (3, 3), (500, 500)] {
-            assert_eq!(schedule.timestamp(planned, Timestamp(planned.0 + late)).0 - planned.0, expected);
+            assert_eq!(
+                schedule.timestamp(planned, Timestamp(planned.0 + late)).0 - planned.0,
+                expected
+            );
         }
-        let fast = Schedule { interval_ms: 100, offset_ms: 0 };
-        assert_eq!(fast.timestamp(Timestamp(0), Timestamp(2)), Timestamp(2), "more than 1 % of the interval");
+        let fast = Schedule {
+            interval_ms: 100,
+            offset_ms: 0,
+        };
+        assert_eq!(
+            fast.timestamp(Timestamp(0), Timestamp(2)),
+            Timestamp(2),
+            "more than 1 % of the interval"
+        );
     }
 
     #[test]
     fn targets_are_spread() {
         let quarters: std::collections::BTreeSet<_> = (0..40)
-            .map(|node| schedule(&format!("g{node:02}:9855"), Duration::from_secs(15)).offset_ms / 3750)
+            .map(|node| {
+                schedule(&format!("g{node:02}:9855"), Duration::from_secs(15)).offset_ms / 3750
+            })
             .collect();
         assert_eq!(quarters.into_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
     }

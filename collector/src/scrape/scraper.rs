@@ -76,7 +76,16 @@ impl Report {
 
     /// A page cannot set these: ours are written first, and the first of two samples stays.
     fn reserve(&self, row: &mut PageRow) {
-        for column in [self.up, self.duration, self.scraped, self.stored, self.added].into_iter().flatten() {
+        for column in [
+            self.up,
+            self.duration,
+            self.scraped,
+            self.stored,
+            self.added,
+        ]
+        .into_iter()
+        .flatten()
+        {
             row.set(column, 0.0);
         }
     }
@@ -108,7 +117,19 @@ impl Scraper {
         let group = shared.store.group();
         let report = Report::new(&group, &target);
         let (shape, newest) = (Shape::default(), Timestamp(i64::MIN));
-        Self { shared, job, target, fetcher, schedule, group, shape, report, status, page_bytes: 0, newest }
+        Self {
+            shared,
+            job,
+            target,
+            fetcher,
+            schedule,
+            group,
+            shape,
+            report,
+            status,
+            page_bytes: 0,
+            newest,
+        }
     }
 
     /// Scrapes until it is told to end, or the task is aborted.
@@ -132,15 +153,22 @@ impl Scraper {
     fn end_series(&self) -> Result<(), ClockWentBack> {
         // A scrape's timestamp may have been snapped to a moment that is still to come.
         let at = now().max(self.newest.plus(Duration::from_millis(1)));
-        self.group.commit(self.group.ticket(at)?, &[], &[]).map(drop)
+        self.group
+            .commit(self.group.ticket(at)?, &[], &[])
+            .map(drop)
     }
 
     async fn scrape_once(&mut self) {
         let planned = self.schedule.next(now());
         self.sleep_until(planned).await;
         let started = now();
-        let failed = self.scrape(self.schedule.timestamp(planned, started)).await.err();
-        self.shared.metrics.scrape(failed.as_ref().map(ScrapeError::reason));
+        let failed = self
+            .scrape(self.schedule.timestamp(planned, started))
+            .await
+            .err();
+        self.shared
+            .metrics
+            .scrape(failed.as_ref().map(ScrapeError::reason));
         self.note(started, failed);
     }
 
@@ -164,14 +192,27 @@ impl Scraper {
         self.report.reserve(&mut row);
         let result = fetched.and_then(|fetched| self.read(&fetched, &mut row));
         if result.is_err() {
-            let PageRow { samples, kept, added, duplicates, .. } = row;
-            row = PageRow { samples, kept, added, duplicates, ..PageRow::default() };
+            let PageRow {
+                samples,
+                kept,
+                added,
+                duplicates,
+                ..
+            } = row;
+            row = PageRow {
+                samples,
+                kept,
+                added,
+                duplicates,
+                ..PageRow::default()
+            };
             self.report.reserve(&mut row);
         }
         if result.as_ref().is_err_and(ScrapeError::is_refusal) {
             self.note_refusal(&mut row);
         }
-        self.report.fill(&mut row, result.is_ok(), started.elapsed());
+        self.report
+            .fill(&mut row, result.is_ok(), started.elapsed());
         self.shared.metrics.samples.inc_by(row.samples as u64);
         self.shared.metrics.duplicates.inc_by(row.duplicates as u64);
         self.status().take(&row, started.elapsed());
@@ -192,21 +233,35 @@ impl Scraper {
 
     fn read(&mut self, fetched: &Fetched, row: &mut PageRow) -> Result<(), ScrapeError> {
         self.page_bytes = fetched.body.len() + fetched.body.len() / 16;
-        let rules =
-            ReadRules { sample_limit: self.job.limits.samples, honor_timestamps: self.job.config.honor_timestamps };
-        let mut newcomers = ToStore { shared: &self.shared, job: &self.job, target: &self.target, group: &self.group };
-        self.shape.read(fetched.format, &fetched.body, rules, row, &mut newcomers)
+        let rules = ReadRules {
+            sample_limit: self.job.limits.samples,
+            honor_timestamps: self.job.config.honor_timestamps,
+        };
+        let mut newcomers = ToStore {
+            shared: &self.shared,
+            job: &self.job,
+            target: &self.target,
+            group: &self.group,
+        };
+        self.shape
+            .read(fetched.format, &fetched.body, rules, row, &mut newcomers)
     }
 
     fn note(&self, started: Timestamp, failed: Option<ScrapeError>) {
         let mut status = self.status();
         let was_up = status.health == TargetHealth::Up;
         status.last_scrape = Some(started);
-        status.health = if failed.is_some() { TargetHealth::Down } else { TargetHealth::Up };
+        status.health = if failed.is_some() {
+            TargetHealth::Down
+        } else {
+            TargetHealth::Up
+        };
         status.reason = failed.as_ref().map(ScrapeError::reason);
         status.error = failed.as_ref().map(ScrapeError::in_full);
         match (was_up, &status.error) {
-            (true, Some(error)) => tracing::warn!(target_url = %self.target.url, %error, "a target went down"),
+            (true, Some(error)) => {
+                tracing::warn!(target_url = %self.target.url, %error, "a target went down")
+            }
             (false, None) => tracing::info!(target_url = %self.target.url, "a target is up"),
             _ => {}
         }
@@ -232,12 +287,17 @@ struct ToStore<'a> {
 impl Newcomers for ToStore<'_> {
     fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError> {
         let line = sample.line;
-        let Some(labels) = self.labels(sample)? else { return Ok(Place::Dropped) };
+        let Some(labels) = self.labels(sample)? else {
+            return Ok(Place::Dropped);
+        };
         if labels.metric().is_empty() {
             return Err(ScrapeError::Nameless { line });
         }
         self.check(&labels, line)?;
-        Ok(self.group.column(&labels).map_or(Place::Elsewhere, Place::Column))
+        Ok(self
+            .group
+            .column(&labels)
+            .map_or(Place::Elsewhere, Place::Column))
     }
 
     fn is_kept(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError> {
@@ -253,8 +313,14 @@ impl ToStore<'_> {
     /// What the series is called in the store; `None` if relabelling drops it.
     fn labels(&self, sample: &exposition::Sample<'_>) -> Result<Option<Labels>, ScrapeError> {
         let honor_labels = self.job.config.honor_labels;
-        let emptied = if honor_labels { sample.emptied_labels()? } else { Vec::new() };
-        let mut labels = self.target.series_labels(sample.labels()?, honor_labels, &emptied);
+        let emptied = if honor_labels {
+            sample.emptied_labels()?
+        } else {
+            Vec::new()
+        };
+        let mut labels = self
+            .target
+            .series_labels(sample.labels()?, honor_labels, &emptied);
         let is_kept = self.job.metric_relabel.apply(&mut labels) && !labels.is_empty();
         Ok(is_kept.then_some(labels))
     }
@@ -265,7 +331,10 @@ impl ToStore<'_> {
         if self.group.series_count() >= limit {
             return Err(ScrapeError::TooManySeries { line, limit });
         }
-        let (found, limit) = (labels.len().saturating_sub(self.target.added_labels), limits.labels);
+        let (found, limit) = (
+            labels.len().saturating_sub(self.target.added_labels),
+            limits.labels,
+        );
         if found > limit {
             return Err(ScrapeError::TooManyLabels { line, found, limit });
         }

@@ -44,7 +44,8 @@ impl Lead {
     }
 
     fn begins(&self, format: Format, rest: &[u8]) -> bool {
-        rest.get(..self.bytes as usize).is_some_and(|text| Self::hash(format, text) == self.hash)
+        rest.get(..self.bytes as usize)
+            .is_some_and(|text| Self::hash(format, text) == self.hash)
     }
 }
 
@@ -145,8 +146,15 @@ impl Shape {
         let result = self.read_lines(format, body, rules, row, newcomers, &mut order);
         if result.is_err() {
             // The next page goes on from the last whole one, and what this one brought is new no longer.
-            let was_there = |entry: u32| self.order.get(self.entries[entry as usize].position as usize) == Some(&entry);
-            let new: Vec<u32> = order.into_iter().filter(|&entry| !was_there(entry)).collect();
+            let was_there = |entry: u32| {
+                self.order
+                    .get(self.entries[entry as usize].position as usize)
+                    == Some(&entry)
+            };
+            let new: Vec<u32> = order
+                .into_iter()
+                .filter(|&entry| !was_there(entry))
+                .collect();
             order = std::mem::take(&mut self.order);
             order.extend(new);
         }
@@ -195,12 +203,20 @@ impl Shape {
             row.samples += 1;
             if too_many.is_some() {
                 // Counted to the end, so that people learn what the limit would have to be.
-                let known = self.find(sample.series).map(|entry| self.entries[entry as usize].column != DROPPED);
+                let known = self
+                    .find(sample.series)
+                    .map(|entry| self.entries[entry as usize].column != DROPPED);
                 row.kept += usize::from(known.map_or_else(|| newcomers.is_kept(&sample), Ok)?);
                 continue;
             }
-            let over_limit = ScrapeError::TooManySamples { line: sample.line, limit: rules.sample_limit };
-            let comments = Comments { text: lead.0, lines: sample.line - 1 - lead.1 };
+            let over_limit = ScrapeError::TooManySamples {
+                line: sample.line,
+                limit: rules.sample_limit,
+            };
+            let comments = Comments {
+                text: lead.0,
+                lines: sample.line - 1 - lead.1,
+            };
             lead = (page.rest(), page.lines());
             let entry = if sample.as_expected {
                 next += 1;
@@ -208,7 +224,9 @@ impl Shape {
             } else if let Some(known) = self.find(sample.series) {
                 known
             } else {
-                described.drain(..).for_each(|metadata| newcomers.describe(&metadata));
+                described
+                    .drain(..)
+                    .for_each(|metadata| newcomers.describe(&metadata));
                 match newcomers.place(&sample)? {
                     Place::Column(column) => self.insert(sample.series, column),
                     Place::Dropped => self.insert(sample.series, DROPPED),
@@ -222,7 +240,9 @@ impl Shape {
             if comments.lines > 0 {
                 self.keep_lead(entry, comments.of(format, sample.series));
             }
-            let Entry { column, position, .. } = self.entries[entry as usize];
+            let Entry {
+                column, position, ..
+            } = self.entries[entry as usize];
             let is_dropped = column == DROPPED;
             let was_there = self.order.get(position as usize) == Some(&entry);
             if was_there && !sample.as_expected {
@@ -238,7 +258,13 @@ impl Shape {
             }
             let is_first = match sample.at.filter(|_| rules.honor_timestamps) {
                 Some(at) => {
-                    row.own_time.push((column, Sample { at, value: sample.value }));
+                    row.own_time.push((
+                        column,
+                        Sample {
+                            at,
+                            value: sample.value,
+                        },
+                    ));
                     true
                 }
                 None => row.set(column, sample.value),
@@ -255,12 +281,26 @@ impl Shape {
             return;
         }
         let gone: HashSet<Column> = gone.iter().copied().collect();
-        let Self { entries, texts, order, .. } = std::mem::take(self);
+        let Self {
+            entries,
+            texts,
+            order,
+            ..
+        } = std::mem::take(self);
         let mut moved_to = vec![None; entries.len()];
-        for (number, entry) in (0..).zip(&entries).filter(|(_, entry)| !gone.contains(&entry.column)) {
-            moved_to[number as usize] = Some(self.insert(text(&entries, &texts, number), entry.column));
+        for (number, entry) in (0..)
+            .zip(&entries)
+            .filter(|(_, entry)| !gone.contains(&entry.column))
+        {
+            moved_to[number as usize] =
+                Some(self.insert(text(&entries, &texts, number), entry.column));
         }
-        self.keep_order(order.into_iter().filter_map(|entry| moved_to[entry as usize]).collect());
+        self.keep_order(
+            order
+                .into_iter()
+                .filter_map(|entry| moved_to[entry as usize])
+                .collect(),
+        );
     }
 
     fn keep_lead(&mut self, entry: u32, lead: Lead) {
@@ -283,17 +323,33 @@ impl Shape {
 
     fn find(&self, series: &[u8]) -> Option<u32> {
         let is_same = |&entry: &u32| text(&self.entries, &self.texts, entry) == series;
-        self.by_text.find(self.hasher.hash_one(series), is_same).copied()
+        self.by_text
+            .find(self.hasher.hash_one(series), is_same)
+            .copied()
     }
 
     fn insert(&mut self, series: &[u8], column: Column) -> u32 {
-        let Self { entries, texts, by_text, hasher, .. } = self;
-        let offset = |length| u32::try_from(length).expect("the limits of a page keep its texts far below 4 GiB");
+        let Self {
+            entries,
+            texts,
+            by_text,
+            hasher,
+            ..
+        } = self;
+        let offset = |length| {
+            u32::try_from(length).expect("the limits of a page keep its texts far below 4 GiB")
+        };
         let number = offset(entries.len());
         let begin = offset(texts.len());
         texts.extend_from_slice(series);
         // No page has a line of this number.
-        entries.push(Entry { begin, end: offset(texts.len()), column, position: u32::MAX, lead: Lead::NONE });
+        entries.push(Entry {
+            begin,
+            end: offset(texts.len()),
+            column,
+            position: u32::MAX,
+            lead: Lead::NONE,
+        });
         let hash_of = |&entry: &u32| hasher.hash_one(text(entries, texts, entry));
         by_text.insert_unique(hasher.hash_one(series), number, hash_of);
         number
@@ -312,8 +368,13 @@ impl Comments<'_> {
     /// `series` is that of the sample, a part of the same text: the comments end where it begins.
     fn of(self, format: Format, series: &[u8]) -> Lead {
         let bytes = series.as_ptr().addr() - self.text.as_ptr().addr();
-        let number = |count| u32::try_from(count).expect("the limits of a page keep it far below 4 GiB");
-        Lead { hash: Lead::hash(format, &self.text[..bytes]), bytes: number(bytes), lines: number(self.lines) }
+        let number =
+            |count| u32::try_from(count).expect("the limits of a page keep it far below 4 GiB");
+        Lead {
+            hash: Lead::hash(format, &self.text[..bytes]),
+            bytes: number(bytes),
+            lines: number(self.lines),
+        }
     }
 }
 
@@ -344,7 +405,9 @@ mod tests {
                 return Ok(Place::Dropped);
             }
             let next = self.by_series.len() as u32;
-            Ok(Place::Column(Column(*self.by_series.entry(series).or_insert(next))))
+            Ok(Place::Column(Column(
+                *self.by_series.entry(series).or_insert(next),
+            )))
         }
 
         fn is_kept(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError> {
@@ -356,23 +419,37 @@ mod tests {
         }
     }
 
-    const RULES: ReadRules = ReadRules { sample_limit: 1000, honor_timestamps: true };
+    const RULES: ReadRules = ReadRules {
+        sample_limit: 1000,
+        honor_timestamps: true,
+    };
 
     fn read(shape: &mut Shape, columns: &mut Columns, page: &str) -> PageRow {
         let mut row = PageRow::default();
-        shape.read(Format::Text, page.as_bytes(), RULES, &mut row, columns).unwrap();
+        shape
+            .read(Format::Text, page.as_bytes(), RULES, &mut row, columns)
+            .unwrap();
         row
     }
 
     #[test]
     fn what_is_dropped_is_taken_apart_once_and_counts_for_no_limit() {
         let (mut shape, mut columns) = (Shape::default(), Columns::default());
-        let rules = ReadRules { sample_limit: 2, ..RULES };
+        let rules = ReadRules {
+            sample_limit: 2,
+            ..RULES
+        };
         for (scrape, added) in [2, 0].into_iter().enumerate() {
             let mut row = PageRow::default();
             let page = b"a 1\ndropped 2\ndropped{x=\"1\"} 3\nb 4\n";
-            shape.read(Format::Text, page, rules, &mut row, &mut columns).unwrap();
-            assert_eq!((row.values, row.samples, row.kept, row.added), (vec![1.0, 4.0], 4, 2, added), "{scrape}");
+            shape
+                .read(Format::Text, page, rules, &mut row, &mut columns)
+                .unwrap();
+            assert_eq!(
+                (row.values, row.samples, row.kept, row.added),
+                (vec![1.0, 4.0], 4, 2, added),
+                "{scrape}"
+            );
         }
         assert_eq!(columns.parsed, 4);
         shape.forget(&[Column(0)]);
@@ -383,9 +460,15 @@ mod tests {
     #[test]
     fn timestamps_count_only_where_they_are_honoured() {
         for (honor_timestamps, values, own_time) in [(true, 0, 1), (false, 1, 0)] {
-            let (mut shape, mut columns, mut row) = (Shape::default(), Columns::default(), PageRow::default());
-            let rules = ReadRules { honor_timestamps, ..RULES };
-            shape.read(Format::Text, b"a 1 1000\n", rules, &mut row, &mut columns).unwrap();
+            let (mut shape, mut columns, mut row) =
+                (Shape::default(), Columns::default(), PageRow::default());
+            let rules = ReadRules {
+                honor_timestamps,
+                ..RULES
+            };
+            shape
+                .read(Format::Text, b"a 1 1000\n", rules, &mut row, &mut columns)
+                .unwrap();
             assert_eq!((row.values.len(), row.own_time.len()), (values, own_time));
         }
     }
@@ -393,10 +476,24 @@ mod tests {
     #[test]
     fn a_series_is_taken_apart_once() {
         let (mut shape, mut columns) = (Shape::default(), Columns::default());
-        let first = read(&mut shape, &mut columns, "# TYPE a gauge\na 1\nb 2\nc{x=\"1\"} 3\n");
-        assert_eq!((first.values, first.added, columns.parsed), (vec![1.0, 2.0, 3.0], 3, 3));
-        let second = read(&mut shape, &mut columns, "# TYPE a gauge\nc{x=\"1\"} 4\na 1\nnew 5\nb 2\n");
-        assert_eq!((second.values, second.added, columns.parsed), (vec![1.0, 2.0, 4.0, 5.0], 1, 4));
+        let first = read(
+            &mut shape,
+            &mut columns,
+            "# TYPE a gauge\na 1\nb 2\nc{x=\"1\"} 3\n",
+        );
+        assert_eq!(
+            (first.values, first.added, columns.parsed),
+            (vec![1.0, 2.0, 3.0], 3, 3)
+        );
+        let second = read(
+            &mut shape,
+            &mut columns,
+            "# TYPE a gauge\nc{x=\"1\"} 4\na 1\nnew 5\nb 2\n",
+        );
+        assert_eq!(
+            (second.values, second.added, columns.parsed),
+            (vec![1.0, 2.0, 4.0, 5.0], 1, 4)
+        );
         assert_eq!(columns.described, ["a"]);
     }
 
@@ -404,9 +501,20 @@ mod tests {
     fn the_first_of_two_equal_series_wins() {
         let (mut shape, mut columns) = (Shape::default(), Columns::default());
         for scrape in 0..2 {
-            let row = read(&mut shape, &mut columns, "a{x=\"1\"} 1\na{x=\"1\"} 2\na{ x=\"1\" } 3\nb 4\n");
-            assert_eq!((row.values, row.samples, row.duplicates), (vec![1.0, 4.0], 4, 2));
-            assert_eq!(row.added, if scrape == 0 { 2 } else { 0 }, "a series that a page has twice is added once");
+            let row = read(
+                &mut shape,
+                &mut columns,
+                "a{x=\"1\"} 1\na{x=\"1\"} 2\na{ x=\"1\" } 3\nb 4\n",
+            );
+            assert_eq!(
+                (row.values, row.samples, row.duplicates),
+                (vec![1.0, 4.0], 4, 2)
+            );
+            assert_eq!(
+                row.added,
+                if scrape == 0 { 2 } else { 0 },
+                "a series that a page has twice is added once"
+            );
         }
     }
 
@@ -419,26 +527,60 @@ mod tests {
         }
         assert_eq!((shape.leads.len(), columns.described.len()), (2, 3));
         // Other comments, fewer, more, and a sample where a comment was.
-        for page in ["# HELP a y\n# TYPE a gauge\n\na 1\nb 2\n", "a 1\nb 2\n", "# x\na 1\n# TYPE b gauge\n\n b 2\n"] {
+        for page in [
+            "# HELP a y\n# TYPE a gauge\n\na 1\nb 2\n",
+            "a 1\nb 2\n",
+            "# x\na 1\n# TYPE b gauge\n\n b 2\n",
+        ] {
             assert_eq!(read(&mut shape, &mut columns, page).values, [1.0, 2.0]);
         }
-        assert_eq!(read(&mut shape, &mut columns, "# x\nc 3\na 1\n# TYPE b gauge\n\n b 2\n").values, [1.0, 2.0, 3.0]);
+        assert_eq!(
+            read(
+                &mut shape,
+                &mut columns,
+                "# x\nc 3\na 1\n# TYPE b gauge\n\n b 2\n"
+            )
+            .values,
+            [1.0, 2.0, 3.0]
+        );
         // What is wrong is still found, on its line.
         for (page, message) in [
-            ("# x\na 1\n# TYPE b gauge\n\n b x\n", "line 5: expected a number, found \"x\""),
-            ("# x\na 1\n# TYPE b gaug\n b 2\n", "line 3: expected a metric type, found \"gaug\""),
+            (
+                "# x\na 1\n# TYPE b gauge\n\n b x\n",
+                "line 5: expected a number, found \"x\"",
+            ),
+            (
+                "# x\na 1\n# TYPE b gaug\n b 2\n",
+                "line 3: expected a metric type, found \"gaug\"",
+            ),
         ] {
-            let error =
-                shape.read(Format::Text, page.as_bytes(), RULES, &mut PageRow::default(), &mut columns).unwrap_err();
+            let error = shape
+                .read(
+                    Format::Text,
+                    page.as_bytes(),
+                    RULES,
+                    &mut PageRow::default(),
+                    &mut columns,
+                )
+                .unwrap_err();
             assert!(
-                error.to_string().contains("cannot understand") && error.in_full().contains(message),
+                error.to_string().contains("cannot understand")
+                    && error.in_full().contains(message),
                 "{}",
                 error.in_full()
             );
         }
         // What is a comment in one format is none in the other.
         let mut row = PageRow::default();
-        shape.read(Format::OpenMetrics, b"# x\na 1\n# EOF\n", RULES, &mut row, &mut columns).unwrap_err();
+        shape
+            .read(
+                Format::OpenMetrics,
+                b"# x\na 1\n# EOF\n",
+                RULES,
+                &mut row,
+                &mut columns,
+            )
+            .unwrap_err();
     }
 
     #[test]
@@ -447,23 +589,47 @@ mod tests {
         read(&mut shape, &mut columns, "a 1\nb 2\nc 3\n");
         shape.forget(&[Column(1)]);
         let row = read(&mut shape, &mut columns, "a 1\nb 2\nc 3\n");
-        assert_eq!((row.values, row.added, columns.parsed), (vec![1.0, 2.0, 3.0], 1, 4));
+        assert_eq!(
+            (row.values, row.added, columns.parsed),
+            (vec![1.0, 2.0, 3.0], 1, 4)
+        );
     }
 
     #[test]
     fn one_sample_too_many_is_an_error_and_the_rest_is_counted() {
         let (mut shape, mut columns) = (Shape::default(), Columns::default());
-        let rules = ReadRules { sample_limit: 1, ..RULES };
+        let rules = ReadRules {
+            sample_limit: 1,
+            ..RULES
+        };
         let page = b"a 1\nb 2\na 3\ndropped 4\nc{x=\"1\"} 5\n";
         for added in [1, 0] {
             let mut row = PageRow::default();
-            let error = shape.read(Format::Text, page, rules, &mut row, &mut columns).unwrap_err();
-            assert_eq!(error.to_string(), "line 2: the page has more samples than sample_limit = 1");
+            let error = shape
+                .read(Format::Text, page, rules, &mut row, &mut columns)
+                .unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "line 2: the page has more samples than sample_limit = 1"
+            );
             assert_eq!((row.samples, row.kept, row.added), (5, 4, added));
         }
-        assert_eq!(columns.by_series.len(), 2, "nothing beyond the limit gets a column");
-        let error = shape.read(Format::Text, b"a 1\nb 2\n<html>\n", rules, &mut PageRow::default(), &mut columns);
-        assert!(error.unwrap_err().in_full().contains("line 3"), "what cannot be read is worse than what is too much");
+        assert_eq!(
+            columns.by_series.len(),
+            2,
+            "nothing beyond the limit gets a column"
+        );
+        let error = shape.read(
+            Format::Text,
+            b"a 1\nb 2\n<html>\n",
+            rules,
+            &mut PageRow::default(),
+            &mut columns,
+        );
+        assert!(
+            error.unwrap_err().in_full().contains("line 3"),
+            "what cannot be read is worse than what is too much"
+        );
     }
 
     #[test]

@@ -93,7 +93,10 @@ pub(super) struct MetadataTable(RwLock<BTreeMap<String, MetricMetadata>>);
 
 impl MetadataTable {
     pub fn all(&self) -> BTreeMap<String, MetricMetadata> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub fn note(&self, metadata: &Metadata<'_>) {

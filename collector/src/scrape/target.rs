@@ -47,25 +47,39 @@ pub(super) struct TargetError {
 
 impl Target {
     /// One of `[[scrape.targets]]`; `index` is its place in the list, for the messages.
-    pub fn listed(config: &TargetConfig, job: &Job, cluster: &str, index: usize) -> Result<Self, ConfigError> {
+    pub fn listed(
+        config: &TargetConfig,
+        job: &Job,
+        cluster: &str,
+        index: usize,
+    ) -> Result<Self, ConfigError> {
         let key = |name: &str| format!("targets[{index}].{name}");
         let url = match (config.address.as_str(), config.url.as_str()) {
             ("", "") => return Err(ConfigError::new(key("address"), "host:port", "nothing")),
-            (address, "") => {
-                url_of_address(address).ok_or_else(|| ConfigError::new(key("address"), "host:port", address))?
-            }
+            (address, "") => url_of_address(address)
+                .ok_or_else(|| ConfigError::new(key("address"), "host:port", address))?,
             ("", url) => Url::parse(url)
                 .ok()
                 .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
                 .ok_or_else(|| ConfigError::new(key("url"), "an http or https address", url))?,
-            _ => return Err(ConfigError::new(format!("targets[{index}]"), "address or url", "both")),
+            _ => {
+                return Err(ConfigError::new(
+                    format!("targets[{index}]"),
+                    "address or url",
+                    "both",
+                ));
+            }
         };
         let host = url.host_str().unwrap_or_default();
         let port = url.port_or_known_default().unwrap_or_default();
         let mut labels = Labels::new();
         for (name, value) in &config.labels {
             if [CLUSTER, NODE, JOB, INSTANCE].contains(&name.as_str()) {
-                return Err(ConfigError::new(key("labels"), "a label that takt does not set itself", name));
+                return Err(ConfigError::new(
+                    key("labels"),
+                    "a label that takt does not set itself",
+                    name,
+                ));
             }
             if !is_label_name(name) {
                 return Err(ConfigError::new(key("labels"), "a label name", name));
@@ -74,14 +88,32 @@ impl Target {
         }
         labels.set(JOB, &config.job);
         labels.set(INSTANCE, &format!("{host}:{port}"));
-        labels.set(NODE, if config.node.is_empty() { bare_host(host) } else { &config.node });
+        labels.set(
+            NODE,
+            if config.node.is_empty() {
+                bare_host(host)
+            } else {
+                &config.node
+            },
+        );
         labels.set(CLUSTER, cluster);
         let discovered = labels.clone();
-        Ok(Self { url, labels, added_labels: 0, discovered, interval: job.interval, timeout: job.timeout })
+        Ok(Self {
+            url,
+            labels,
+            added_labels: 0,
+            discovered,
+            interval: job.interval,
+            timeout: job.timeout,
+        })
     }
 
     /// What a provider found, after the job's relabelling; `None` if that dropped it. Each step is Prometheus'.
-    pub fn discovered(found: &Labels, job: &Job, cluster: &str) -> Result<Option<Self>, TargetError> {
+    pub fn discovered(
+        found: &Labels,
+        job: &Job,
+        cluster: &str,
+    ) -> Result<Option<Self>, TargetError> {
         let discovered = with_defaults(found, job);
         let mut labels = discovered.clone();
         if !job.relabel.apply(&mut labels) {
@@ -90,19 +122,40 @@ impl Target {
         let (interval, timeout) = (duration(&labels, INTERVAL)?, duration(&labels, TIMEOUT)?);
         if timeout > interval {
             let found = labels.get(TIMEOUT).unwrap_or_default().to_owned();
-            return Err(TargetError { label: TIMEOUT, expected: "at most __scrape_interval__", found });
+            return Err(TargetError {
+                label: TIMEOUT,
+                expected: "at most __scrape_interval__",
+                found,
+            });
         }
         let url = url(&labels, job)?;
         let address = labels.get(ADDRESS).unwrap_or_default().to_owned();
-        let mut own: Labels = labels.iter().filter(|(name, _)| !name.starts_with("__")).collect();
+        let mut own: Labels = labels
+            .iter()
+            .filter(|(name, _)| !name.starts_with("__"))
+            .collect();
         let host = url.host_str().unwrap_or_default();
-        let added_labels = [NODE, CLUSTER].into_iter().filter(|name| own.get(name).is_none()).count();
-        for (name, value) in [(INSTANCE, address.as_str()), (NODE, bare_host(host)), (CLUSTER, cluster)] {
+        let added_labels = [NODE, CLUSTER]
+            .into_iter()
+            .filter(|name| own.get(name).is_none())
+            .count();
+        for (name, value) in [
+            (INSTANCE, address.as_str()),
+            (NODE, bare_host(host)),
+            (CLUSTER, cluster),
+        ] {
             if own.get(name).is_none() {
                 own.set(name, value);
             }
         }
-        Ok(Some(Self { url, labels: own, added_labels, discovered, interval, timeout }))
+        Ok(Some(Self {
+            url,
+            labels: own,
+            added_labels,
+            discovered,
+            interval,
+            timeout,
+        }))
     }
 
     /// Whether the scrapes of both are the same. How a target was found may change (a node's state does) without
@@ -146,7 +199,10 @@ impl Target {
 /// A found target's labels with what the scrape configuration says about all of its targets.
 fn with_defaults(found: &Labels, job: &Job) -> Labels {
     let config = &job.config;
-    let (interval, timeout) = (PromDuration(job.interval).to_string(), PromDuration(job.timeout).to_string());
+    let (interval, timeout) = (
+        PromDuration(job.interval).to_string(),
+        PromDuration(job.timeout).to_string(),
+    );
     let mut labels = found.clone();
     let of_job = [
         (JOB, config.job_name.as_str()),
@@ -155,9 +211,16 @@ fn with_defaults(found: &Labels, job: &Job) -> Labels {
         (METRICS_PATH, &config.metrics_path),
         (SCHEME, &config.scheme),
     ];
-    let params = config.params.iter().filter_map(|(name, values)| Some((format!("{PARAM}{name}"), values.first()?)));
+    let params = config
+        .params
+        .iter()
+        .filter_map(|(name, values)| Some((format!("{PARAM}{name}"), values.first()?)));
     let params: Vec<(String, &String)> = params.collect();
-    for (name, value) in of_job.into_iter().chain(params.iter().map(|(name, value)| (name.as_str(), value.as_str()))) {
+    for (name, value) in of_job.into_iter().chain(
+        params
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    ) {
         if labels.get(name).is_none() {
             labels.set(name, value);
         }
@@ -168,22 +231,36 @@ fn with_defaults(found: &Labels, job: &Job) -> Labels {
 fn duration(labels: &Labels, label: &'static str) -> Result<Duration, TargetError> {
     let found = labels.get(label).unwrap_or_default().to_owned();
     let parsed = PromDuration::try_from(found.clone());
-    parsed.map(|duration| duration.0).map_err(|_| TargetError { label, expected: "a duration such as 15s", found })
+    parsed.map(|duration| duration.0).map_err(|_| TargetError {
+        label,
+        expected: "a duration such as 15s",
+        found,
+    })
 }
 
 fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
     let get = |label: &'static str| labels.get(label).unwrap_or_default();
     let (scheme, address) = (get(SCHEME), get(ADDRESS));
-    let wrong = |label, expected, found: &str| Err(TargetError { label, expected, found: found.to_owned() });
+    let wrong = |label, expected, found: &str| {
+        Err(TargetError {
+            label,
+            expected,
+            found: found.to_owned(),
+        })
+    };
     if !matches!(scheme, "http" | "https") {
         return wrong(SCHEME, "http or https", scheme);
     }
     let parsed = Url::parse(&format!("{scheme}://{address}")).ok();
     // What is more than a host and a port would show up elsewhere.
     let is_address = |url: &Url| {
-        !address.contains(['/', '?', '#', '@', '\\']) && url.has_host() && address.len() >= url.authority().len()
+        !address.contains(['/', '?', '#', '@', '\\'])
+            && url.has_host()
+            && address.len() >= url.authority().len()
     };
-    let Some(mut url) = parsed.filter(is_address) else { return wrong(ADDRESS, "host:port", address) };
+    let Some(mut url) = parsed.filter(is_address) else {
+        return wrong(ADDRESS, "host:port", address);
+    };
     // As Go has it, nothing in the path is encoded yet.
     url.set_path(&get(METRICS_PATH).replace('%', "%25"));
     let mut params = job.config.params.clone();
@@ -194,7 +271,9 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
         }
     }
     if params.values().any(|values| !values.is_empty()) {
-        let pairs = params.iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
+        let pairs = params
+            .iter()
+            .flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
         url.query_pairs_mut().extend_pairs(pairs);
     }
     Ok(url)
@@ -205,7 +284,9 @@ fn url_of_address(address: &str) -> Option<Url> {
     port.parse::<u16>().ok().filter(|&port| port > 0)?;
     let url = Url::parse(&format!("http://{address}/metrics")).ok()?;
     // What is more than a host and a port would show up elsewhere in the address.
-    let is_plain = url.host_str().is_some_and(|parsed| parsed.eq_ignore_ascii_case(host));
+    let is_plain = url
+        .host_str()
+        .is_some_and(|parsed| parsed.eq_ignore_ascii_case(host));
     is_plain.then_some(url)
 }
 
@@ -227,17 +308,32 @@ mod tests {
 
     fn job(config: serde_json::Value) -> Job {
         let config: JobConfig = serde_json::from_value(config).unwrap();
-        Job::new(JobConfig { job_name: "j".to_owned(), ..config }, &ScrapeConfig::default(), "c").unwrap()
+        Job::new(
+            JobConfig {
+                job_name: "j".to_owned(),
+                ..config
+            },
+            &ScrapeConfig::default(),
+            "c",
+        )
+        .unwrap()
     }
 
     fn target(address: &str) -> Target {
-        let config = TargetConfig { address: address.to_owned(), ..TargetConfig::default() };
+        let config = TargetConfig {
+            address: address.to_owned(),
+            ..TargetConfig::default()
+        };
         Target::listed(&config, &job(serde_json::json!({})), "lab", 0).unwrap()
     }
 
-    fn found(config: serde_json::Value, labels: &[(&str, &str)]) -> Result<Option<(String, String)>, String> {
+    fn found(
+        config: serde_json::Value,
+        labels: &[(&str, &str)],
+    ) -> Result<Option<(String, String)>, String> {
         let target = Target::discovered(&labels.iter().copied().collect(), &job(config), "lab");
-        let shown = target.map(|target| target.map(|target| (target.url.to_string(), target.labels.to_string())));
+        let shown = target
+            .map(|target| target.map(|target| (target.url.to_string(), target.labels.to_string())));
         shown.map_err(|error| error.to_string())
     }
 
@@ -245,7 +341,10 @@ mod tests {
     fn the_node_is_the_host_unless_it_is_named() {
         let g01 = target("g01:9855");
         assert_eq!(g01.url.as_str(), "http://g01:9855/metrics");
-        assert_eq!(g01.labels.to_string(), r#"{cluster="lab", instance="g01:9855", job="node", node="g01"}"#);
+        assert_eq!(
+            g01.labels.to_string(),
+            r#"{cluster="lab", instance="g01:9855", job="node", node="g01"}"#
+        );
         assert_eq!(target("[::1]:80").labels.get(NODE), Some("::1"));
         assert_eq!(target("[::1]:80").labels.get(INSTANCE), Some("[::1]:80"));
         let named = TargetConfig {
@@ -256,7 +355,10 @@ mod tests {
             ..TargetConfig::default()
         };
         assert_eq!(
-            Target::listed(&named, &job(serde_json::json!({})), "lab", 0).unwrap().labels.to_string(),
+            Target::listed(&named, &job(serde_json::json!({})), "lab", 0)
+                .unwrap()
+                .labels
+                .to_string(),
             r#"{cluster="lab", instance="bmc.example:443", job="bmc", node="g02", rack="a"}"#
         );
     }
@@ -264,7 +366,10 @@ mod tests {
     #[test]
     fn relabelling_decides_where_and_as_what() {
         use serde_json::json;
-        let plain = found(json!({}), &[(ADDRESS, "g01:9100"), ("__meta_x", "y"), ("rack", "a")]);
+        let plain = found(
+            json!({}),
+            &[(ADDRESS, "g01:9100"), ("__meta_x", "y"), ("rack", "a")],
+        );
         assert_eq!(
             plain.unwrap().unwrap(),
             (
@@ -302,17 +407,28 @@ mod tests {
     #[test]
     fn what_cannot_be_scraped_says_why() {
         use serde_json::json;
-        let set =
-            |label: &str, value: &str| json!({"relabel_configs": [{"target_label": label, "replacement": value}]});
+        let set = |label: &str, value: &str| json!({"relabel_configs": [{"target_label": label, "replacement": value}]});
         for (config, labels, message) in [
-            (json!({}), &[("x", "y")][..], "__address__: expected host:port, found \"\""),
+            (
+                json!({}),
+                &[("x", "y")][..],
+                "__address__: expected host:port, found \"\"",
+            ),
             (
                 json!({}),
                 &[(ADDRESS, "http://g01:1/metrics")],
                 "__address__: expected host:port, found \"http://g01:1/metrics\"",
             ),
-            (json!({}), &[(ADDRESS, "g01:99999")], "__address__: expected host:port, found \"g01:99999\""),
-            (set(SCHEME, "ftp"), &[(ADDRESS, "g01:1")], "__scheme__: expected http or https, found \"ftp\""),
+            (
+                json!({}),
+                &[(ADDRESS, "g01:99999")],
+                "__address__: expected host:port, found \"g01:99999\"",
+            ),
+            (
+                set(SCHEME, "ftp"),
+                &[(ADDRESS, "g01:1")],
+                "__scheme__: expected http or https, found \"ftp\"",
+            ),
             (
                 set(INTERVAL, "soon"),
                 &[(ADDRESS, "g01:1")],
@@ -333,16 +449,35 @@ mod tests {
     fn labels_that_we_add_are_counted() {
         let added = |labels: &[(&str, &str)]| {
             let labels = labels.iter().copied().chain([(ADDRESS, "g01:1")]).collect();
-            Target::discovered(&labels, &job(serde_json::json!({})), "lab").unwrap().unwrap().added_labels
+            Target::discovered(&labels, &job(serde_json::json!({})), "lab")
+                .unwrap()
+                .unwrap()
+                .added_labels
         };
-        assert_eq!((added(&[]), added(&[(NODE, "x")]), added(&[(NODE, "x"), (CLUSTER, "y")])), (2, 1, 0));
+        assert_eq!(
+            (
+                added(&[]),
+                added(&[(NODE, "x")]),
+                added(&[(NODE, "x"), (CLUSTER, "y")])
+            ),
+            (2, 1, 0)
+        );
     }
 
     #[test]
     fn a_page_cannot_pass_for_another_node() {
-        let scraped = [("__name__", "up"), ("node", "g02"), ("exported_node", "g03"), ("x", "1")].into_iter().collect();
+        let scraped = [
+            ("__name__", "up"),
+            ("node", "g02"),
+            ("exported_node", "g03"),
+            ("x", "1"),
+        ]
+        .into_iter()
+        .collect();
         assert_eq!(
-            target("g01:1").series_labels(scraped, false, &[]).to_string(),
+            target("g01:1")
+                .series_labels(scraped, false, &[])
+                .to_string(),
             r#"up{cluster="lab", exported_exported_node="g02", exported_node="g03", instance="g01:1", job="node", node="g01", x="1"}"#
         );
     }
@@ -351,7 +486,9 @@ mod tests {
     fn an_honoured_label_stays_even_if_it_is_empty() {
         let scraped: Labels = [("__name__", "up"), ("node", "g02")].into_iter().collect();
         assert_eq!(
-            target("g01:1").series_labels(scraped, true, &["instance".to_owned()]).to_string(),
+            target("g01:1")
+                .series_labels(scraped, true, &["instance".to_owned()])
+                .to_string(),
             r#"up{cluster="lab", job="node", node="g02"}"#
         );
     }

@@ -7,7 +7,9 @@ use std::fmt;
 use std::time::Duration;
 
 /// A duration such as `15s` or `1h30m`, more than 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct PromDuration(pub Duration);
@@ -17,8 +19,8 @@ impl TryFrom<String> for PromDuration {
 
     fn try_from(text: String) -> Result<Self, String> {
         // What begins with a digit and ends with a unit; the function also takes bare numbers, and not all of them well.
-        let has_unit =
-            text.starts_with(|c: char| c.is_ascii_digit()) && text.ends_with(|c: char| c.is_ascii_lowercase());
+        let has_unit = text.starts_with(|c: char| c.is_ascii_digit())
+            && text.ends_with(|c: char| c.is_ascii_lowercase());
         let parsed = has_unit.then(|| parse_duration(&text).ok()).flatten();
         parsed
             .filter(|duration| !duration.is_zero())
@@ -58,8 +60,13 @@ impl TryFrom<String> for ByteSize {
             "GB" | "GiB" => Some(1 << 30),
             _ => None,
         };
-        let size = number.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
-        size.map(Self).ok_or_else(|| format!("expected a size such as 512KB or 10MB, found {text:?}"))
+        let size = number
+            .parse::<u64>()
+            .ok()
+            .zip(unit)
+            .and_then(|(number, unit)| number.checked_mul(unit));
+        size.map(Self)
+            .ok_or_else(|| format!("expected a size such as 512KB or 10MB, found {text:?}"))
     }
 }
 
@@ -75,10 +82,19 @@ mod tests {
 
     #[test]
     fn durations() {
-        for (text, ms) in
-            [("15s", Some(15_000)), ("1m30s", Some(90_000)), ("250ms", Some(250)), ("1d", Some(86_400_000))]
-        {
-            assert_eq!(PromDuration::try_from(text.to_owned()).ok().map(|found| found.0.as_millis()), ms, "{text}");
+        for (text, ms) in [
+            ("15s", Some(15_000)),
+            ("1m30s", Some(90_000)),
+            ("250ms", Some(250)),
+            ("1d", Some(86_400_000)),
+        ] {
+            assert_eq!(
+                PromDuration::try_from(text.to_owned())
+                    .ok()
+                    .map(|found| found.0.as_millis()),
+                ms,
+                "{text}"
+            );
             let again = PromDuration::try_from(text.to_owned()).unwrap().to_string();
             assert_eq!(
                 PromDuration::try_from(again.clone()).unwrap(),
@@ -92,8 +108,18 @@ mod tests {
 
     #[test]
     fn sizes() {
-        for (text, bytes) in [("0", 0), ("7B", 7), ("10MB", 10 << 20), ("2KiB", 2048), ("1GB", 1 << 30)] {
-            assert_eq!(ByteSize::try_from(text.to_owned()), Ok(ByteSize(bytes)), "{text}");
+        for (text, bytes) in [
+            ("0", 0),
+            ("7B", 7),
+            ("10MB", 10 << 20),
+            ("2KiB", 2048),
+            ("1GB", 1 << 30),
+        ] {
+            assert_eq!(
+                ByteSize::try_from(text.to_owned()),
+                Ok(ByteSize(bytes)),
+                "{text}"
+            );
         }
         for text in ["", "MB", "1.5MB", "10mb", "99999999999999GB"] {
             ByteSize::try_from(text.to_owned()).expect_err(text);

@@ -100,7 +100,10 @@ impl EndedAlert {
             let mut statement = db.prepare(sql)?;
             let ended = statement.query_map(params![since_ms, most], |row| {
                 let texts = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?];
-                Ok(Self { texts, instants_ms: [row.get(4)?, row.get(5)?] })
+                Ok(Self {
+                    texts,
+                    instants_ms: [row.get(4)?, row.get(5)?],
+                })
             })?;
             ended.collect()
         };
@@ -115,7 +118,9 @@ impl AlertRecords {
     /// When DuckDB refuses.
     pub fn open(database: &Database, now_ms: i64) -> Result<Self, StoreError> {
         let db = database.connect()?;
-        let before = now_ms.saturating_sub(HISTORY_DAYS * 86_400_000).saturating_mul(1000);
+        let before = now_ms
+            .saturating_sub(HISTORY_DAYS * 86_400_000)
+            .saturating_mul(1000);
         db.execute_batch(&format!(
             "CREATE TEMP TABLE new_state (kind VARCHAR, key VARCHAR, body VARCHAR);
              CREATE TEMP TABLE new_transitions (happened_at BIGINT, rule VARCHAR, alertname VARCHAR, severity VARCHAR, node VARCHAR,
@@ -157,9 +162,11 @@ impl AlertRecords {
     /// # Errors
     /// When DuckDB cannot answer.
     pub fn state(&self, kind: &str) -> Result<Vec<(String, String)>, StoreError> {
-        self.rows("SELECT key, body FROM records.alert_state WHERE kind = ? ORDER BY key", params![kind], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
+        self.rows(
+            "SELECT key, body FROM records.alert_state WHERE kind = ? ORDER BY key",
+            params![kind],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
     }
 
     /// The bodies of silences.
@@ -167,7 +174,9 @@ impl AlertRecords {
     /// # Errors
     /// When DuckDB cannot answer.
     pub fn silences(&self) -> Result<Vec<String>, StoreError> {
-        self.rows("SELECT body FROM records.silences ORDER BY id", [], |row| row.get(0))
+        self.rows("SELECT body FROM records.silences ORDER BY id", [], |row| {
+            row.get(0)
+        })
     }
 
     /// The bodies of messages that something may still happen to, and of those that began the last thread of their
@@ -176,7 +185,9 @@ impl AlertRecords {
     /// # Errors
     /// When DuckDB cannot answer.
     pub fn notifications(&self, now_ms: i64) -> Result<Vec<String>, StoreError> {
-        let since = now_ms.saturating_sub(THREAD_DAYS * 86_400_000).saturating_mul(1000);
+        let since = now_ms
+            .saturating_sub(THREAD_DAYS * 86_400_000)
+            .saturating_mul(1000);
         let sql = format!(
             "SELECT body FROM records.notifications WHERE is_open OR id IN (
                  SELECT max(id) FROM records.notifications
@@ -192,7 +203,9 @@ impl AlertRecords {
     /// When DuckDB cannot answer.
     pub fn next_notification(&self) -> Result<u64, StoreError> {
         let sql = "SELECT coalesce(max(id), 0) + 1 FROM records.notifications";
-        self.db.query_row(sql, [], |row| row.get(0)).map_err(StoreError::sql("read alerts"))
+        self.db
+            .query_row(sql, [], |row| row.get(0))
+            .map_err(StoreError::sql("read alerts"))
     }
 
     fn rows<T>(
@@ -201,13 +214,19 @@ impl AlertRecords {
         given: impl duckdb::Params,
         of: impl FnMut(&duckdb::Row<'_>) -> duckdb::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
-        let read = || -> duckdb::Result<Vec<T>> { self.db.prepare(sql)?.query_map(given, of)?.collect() };
+        let read =
+            || -> duckdb::Result<Vec<T>> { self.db.prepare(sql)?.query_map(given, of)?.collect() };
         read().map_err(StoreError::sql("read alerts"))
     }
 
     /// Puts rows into a temporary table, from where sets are compared, not rows.
-    fn stage<'r>(&self, table: &str, rows: impl Iterator<Item = Vec<&'r dyn ToSql>>) -> duckdb::Result<()> {
-        self.db.execute_batch(&format!("DELETE FROM temp.{table}"))?;
+    fn stage<'r>(
+        &self,
+        table: &str,
+        rows: impl Iterator<Item = Vec<&'r dyn ToSql>>,
+    ) -> duckdb::Result<()> {
+        self.db
+            .execute_batch(&format!("DELETE FROM temp.{table}"))?;
         let mut appender = self.db.appender_to_catalog_and_db(table, "temp", "main")?;
         for row in rows {
             appender.append_row(row.as_slice())?;
@@ -219,7 +238,10 @@ impl AlertRecords {
         if changes.state.is_empty() {
             return Ok(());
         }
-        let rows = changes.state.iter().map(|((kind, key), body)| vec![kind as &dyn ToSql, key, body]);
+        let rows = changes
+            .state
+            .iter()
+            .map(|((kind, key), body)| vec![kind as &dyn ToSql, key, body]);
         self.stage("new_state", rows)?;
         self.db.execute_batch(
             "DELETE FROM records.alert_state AS old USING temp.new_state AS new
@@ -274,7 +296,10 @@ impl AlertRecords {
         if changes.silences.is_empty() {
             return Ok(());
         }
-        let kept = changes.silences.iter().filter_map(|(id, one)| one.as_ref().map(|one| (id, one)));
+        let kept = changes
+            .silences
+            .iter()
+            .filter_map(|(id, one)| one.as_ref().map(|one| (id, one)));
         let rows = kept.map(|(id, one)| {
             let mut row: Vec<&dyn ToSql> = vec![id];
             row.extend(one.instants_ms.iter().map(|instant| instant as &dyn ToSql));
@@ -283,7 +308,8 @@ impl AlertRecords {
         });
         self.stage("new_silences", rows)?;
         for id in changes.silences.keys() {
-            self.db.execute("DELETE FROM records.silences WHERE id = ?", [id])?;
+            self.db
+                .execute("DELETE FROM records.silences WHERE id = ?", [id])?;
         }
         self.db.execute_batch(
             "INSERT INTO records.silences
@@ -300,9 +326,16 @@ mod tests {
     use crate::store::{DataDir, Settings};
 
     fn notification(state: &str, is_open: bool, handle: Option<&str>) -> NotificationRecord {
-        let texts = ["ops/slack/0", "{}", "first_firing", "firing", state, "body"].map(str::to_owned);
+        let texts =
+            ["ops/slack/0", "{}", "first_firing", "firing", state, "body"].map(str::to_owned);
         NotificationRecord {
-            texts: texts.map(|text| if text == "body" { format!("{state} {handle:?}") } else { text }),
+            texts: texts.map(|text| {
+                if text == "body" {
+                    format!("{state} {handle:?}")
+                } else {
+                    text
+                }
+            }),
             optional: [None, None, handle.map(str::to_owned)],
             numbers: [1, 1, 1_000, 2_000],
             is_open,
@@ -315,27 +348,47 @@ mod tests {
         let open = || {
             let dir = DataDir::claim(root.path()).unwrap();
             let database = Database::open(&dir, &Settings::default()).unwrap();
-            (AlertRecords::open(&database, 10_000).unwrap(), database, dir)
+            (
+                AlertRecords::open(&database, 10_000).unwrap(),
+                database,
+                dir,
+            )
         };
         let (records, database, dir) = open();
         let text = |text: &str| Some(text.to_owned());
         let transition = TransitionRecord {
             at_ms: 1_500,
-            texts: ["r", "Hot", "critical", "", "00ff", "{}", "pending", "firing", "breached"].map(str::to_owned),
+            texts: [
+                "r", "Hot", "critical", "", "00ff", "{}", "pending", "firing", "breached",
+            ]
+            .map(str::to_owned),
             value: 91.5,
         };
-        let silence =
-            SilenceRecord { instants_ms: [1, 2, 3], texts: ["ada", "new fan", "{}", "s1"].map(str::to_owned) };
+        let silence = SilenceRecord {
+            instants_ms: [1, 2, 3],
+            texts: ["ada", "new fan", "{}", "s1"].map(str::to_owned),
+        };
         let changes = AlertChanges {
-            state: [(("log", "a".to_owned()), text("1")), (("log", "b".to_owned()), text("2"))].into(),
+            state: [
+                (("log", "a".to_owned()), text("1")),
+                (("log", "b".to_owned()), text("2")),
+            ]
+            .into(),
             transitions: vec![transition],
-            notifications: [(7, notification("queued", true, None)), (8, notification("sent", false, Some("C1/1.2")))]
-                .into(),
+            notifications: [
+                (7, notification("queued", true, None)),
+                (8, notification("sent", false, Some("C1/1.2"))),
+            ]
+            .into(),
             silences: [("s1".to_owned(), Some(silence)), ("s0".to_owned(), None)].into(),
         };
         records.commit(&changes).unwrap();
         let again = AlertChanges {
-            state: [(("log", "a".to_owned()), None), (("log", "b".to_owned()), text("3"))].into(),
+            state: [
+                (("log", "a".to_owned()), None),
+                (("log", "b".to_owned()), text("3")),
+            ]
+            .into(),
             notifications: [(7, notification("sending", true, None))].into(),
             ..AlertChanges::default()
         };
@@ -343,15 +396,23 @@ mod tests {
         drop((records, database, dir));
 
         let (records, database, _dir) = open();
-        assert_eq!(records.state("log").unwrap(), [("b".to_owned(), "3".to_owned())]);
+        assert_eq!(
+            records.state("log").unwrap(),
+            [("b".to_owned(), "3".to_owned())]
+        );
         assert_eq!(records.silences().unwrap(), ["s1"]);
-        assert_eq!(records.notifications(10_000).unwrap(), ["sending None", "sent Some(\"C1/1.2\")"]);
+        assert_eq!(
+            records.notifications(10_000).unwrap(),
+            ["sending None", "sent Some(\"C1/1.2\")"]
+        );
         assert_eq!(records.next_notification().unwrap(), 9);
         let db = database.connect().unwrap();
         let seen: (String, Option<String>, f64) = db
-            .query_row("SELECT strftime(happened_at, '%S.%g'), node, value FROM alert_transitions", [], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-            })
+            .query_row(
+                "SELECT strftime(happened_at, '%S.%g'), node, value FROM alert_transitions",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            )
             .unwrap();
         assert_eq!(seen, ("01.500".to_owned(), None, 91.5));
     }
@@ -382,10 +443,18 @@ mod tests {
             texts: ["r", "Hot", "", "", fingerprint, "{}", from, to, "expr"].map(str::to_owned),
             value: 1.0,
         });
-        records.commit(&AlertChanges { transitions: transitions.into(), ..AlertChanges::default() }).unwrap();
+        records
+            .commit(&AlertChanges {
+                transitions: transitions.into(),
+                ..AlertChanges::default()
+            })
+            .unwrap();
         let ended = |since, most| {
             let found = EndedAlert::since(&database, since, most).unwrap();
-            found.into_iter().map(|one| (one.texts[2].clone(), one.instants_ms)).collect::<Vec<_>>()
+            found
+                .into_iter()
+                .map(|one| (one.texts[2].clone(), one.instants_ms))
+                .collect::<Vec<_>>()
         };
         let a = |instants| ("a".to_owned(), instants);
         assert_eq!(ended(50, 9), [a([60, 70]), a([20, 50])]);
@@ -400,9 +469,16 @@ mod tests {
         let database = Database::open(&dir, &Settings::default()).unwrap();
         let records = AlertRecords::open(&database, 0).unwrap();
         let mut changes = AlertChanges::default();
-        changes.state.insert(("log", "a".to_owned()), Some("1".to_owned()));
-        changes.notifications.insert(u64::MAX, notification("queued", true, None));
-        assert!(records.commit(&changes).is_err(), "the number is too large for the table");
+        changes
+            .state
+            .insert(("log", "a".to_owned()), Some("1".to_owned()));
+        changes
+            .notifications
+            .insert(u64::MAX, notification("queued", true, None));
+        assert!(
+            records.commit(&changes).is_err(),
+            "the number is too large for the table"
+        );
         assert!(records.state("log").unwrap().is_empty());
         changes.notifications.clear();
         records.commit(&changes).unwrap();

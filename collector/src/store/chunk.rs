@@ -56,7 +56,10 @@ impl Changes {
 
     fn advance(&mut self, word: usize) {
         while self.changed.len() < word {
-            self.changed.push(Changed { bits: self.current, values: self.begin });
+            self.changed.push(Changed {
+                bits: self.current,
+                values: self.begin,
+            });
             (self.current, self.begin) = (0, offset(self.values.len()));
         }
     }
@@ -76,8 +79,16 @@ impl Open {
     const MIN_ROWS: usize = 16;
 
     pub fn new(at: Timestamp, first: Vec<f64>) -> Self {
-        let row = Row { at, columns: 0, changed: Box::default(), values: Box::default() };
-        Self { first, rows: vec![row] }
+        let row = Row {
+            at,
+            columns: 0,
+            changed: Box::default(),
+            values: Box::default(),
+        };
+        Self {
+            first,
+            rows: vec![row],
+        }
     }
 
     pub fn oldest(&self) -> Timestamp {
@@ -92,7 +103,10 @@ impl Open {
     /// their own, so that not all are full at once; `longest` bounds those of rare rows.
     pub fn is_full(&self, at: Timestamp, length: Duration, phase: u32, longest: Duration) -> bool {
         let length_ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX).max(1);
-        let part = |at: Timestamp| at.0.saturating_add(i64::from(phase) % length_ms).div_euclid(length_ms);
+        let part = |at: Timestamp| {
+            at.0.saturating_add(i64::from(phase) % length_ms)
+                .div_euclid(length_ms)
+        };
         self.rows.len() >= Self::MAX_ROWS
             || at >= self.oldest().plus(longest)
             || (self.rows.len() >= Self::MIN_ROWS && part(at) != part(self.oldest()))
@@ -101,8 +115,16 @@ impl Open {
     /// Adds a row that has `columns` columns and differs from the one before by `changes`, which are empty afterwards.
     pub fn push(&mut self, at: Timestamp, columns: usize, changes: &mut Changes) {
         changes.advance(columns.div_ceil(64));
-        let (changed, values) = (changes.changed.as_slice().into(), changes.values.as_slice().into());
-        self.rows.push(Row { at, columns: offset(columns), changed, values });
+        let (changed, values) = (
+            changes.changed.as_slice().into(),
+            changes.values.as_slice().into(),
+        );
+        self.rows.push(Row {
+            at,
+            columns: offset(columns),
+            changed,
+            values,
+        });
         changes.clear();
     }
 
@@ -129,12 +151,26 @@ impl Open {
 
     /// The same rows packed; `next` is the first row of the next chunk.
     pub fn seal(&self, next: &[f64]) -> Sealed {
-        let columns = self.rows.last().map_or(0, |row| row.columns as usize).max(self.first.len());
-        let (mut words, mut lengths, mut bytes) = (Vec::with_capacity(columns.div_ceil(64)), Vec::new(), Vec::new());
+        let columns = self
+            .rows
+            .last()
+            .map_or(0, |row| row.columns as usize)
+            .max(self.first.len());
+        let (mut words, mut lengths, mut bytes) = (
+            Vec::with_capacity(columns.div_ceil(64)),
+            Vec::new(),
+            Vec::new(),
+        );
         let mut values = Vec::with_capacity(self.rows.len());
         for word in 0..columns.div_ceil(64) {
-            let mut packed = Word { bits: 0, lengths: offset(lengths.len()), bytes: offset(bytes.len()) };
-            let changed = self.rows.iter().fold(0, |all, row| all | row.changed.get(word).map_or(0, |one| one.bits));
+            let mut packed = Word {
+                bits: 0,
+                lengths: offset(lengths.len()),
+                bytes: offset(bytes.len()),
+            };
+            let changed = self.rows.iter().fold(0, |all, row| {
+                all | row.changed.get(word).map_or(0, |one| one.bits)
+            });
             for column in word * 64..columns.min(word * 64 + 64) {
                 let next = next.get(column).copied().unwrap_or(STALE);
                 let column = offset(column);
@@ -147,12 +183,16 @@ impl Open {
                 let begin = bytes.len();
                 pack(&values, &mut bytes);
                 packed.bits |= 1 << (column % 64);
-                lengths.push(u16::try_from(bytes.len() - begin).expect("512 values pack into less than 64 KiB"));
+                lengths.push(
+                    u16::try_from(bytes.len() - begin)
+                        .expect("512 values pack into less than 64 KiB"),
+                );
             }
             words.push(packed);
         }
         let begin = self.oldest();
-        let since = |row: &Row| u32::try_from(row.at.0 - begin.0).expect("a chunk is shorter than 49 days");
+        let since =
+            |row: &Row| u32::try_from(row.at.0 - begin.0).expect("a chunk is shorter than 49 days");
         Sealed {
             begin,
             since_begin: self.rows.iter().map(since).collect(),
@@ -207,13 +247,26 @@ impl Sealed {
         }
         let before = (word.bits & ((1 << bit) - 1)).count_ones() as usize;
         let lengths = &self.lengths[word.lengths as usize..];
-        let begin = word.bytes as usize + lengths[..before].iter().map(|&length| usize::from(length)).sum::<usize>();
-        unpack(&self.bytes[begin..begin + usize::from(lengths[before])], rows)
+        let begin = word.bytes as usize
+            + lengths[..before]
+                .iter()
+                .map(|&length| usize::from(length))
+                .sum::<usize>();
+        unpack(
+            &self.bytes[begin..begin + usize::from(lengths[before])],
+            rows,
+        )
     }
 
     /// `values` with their instants.
     pub fn samples(&self, values: Vec<f64>) -> impl Iterator<Item = Sample> {
-        self.since_begin.iter().zip(values).map(|(&since, value)| Sample { at: self.at(since), value })
+        self.since_begin
+            .iter()
+            .zip(values)
+            .map(|(&since, value)| Sample {
+                at: self.at(since),
+                value,
+            })
     }
 
     fn at(&self, since_begin: u32) -> Timestamp {

@@ -79,20 +79,31 @@ impl StoreConfig {
             ("retention_1h_days", self.retention_1h_days, 0..=36_500),
             ("max_disk_gib", self.max_disk_gib, 0..=1 << 20),
         ];
-        match ranges.into_iter().find(|(_, value, range)| !range.contains(value)) {
-            Some((key, value, range)) if *range.end() == u64::MAX => {
-                Err(ConfigError::new(key, format!("at least {}", range.start()), value))
-            }
-            Some((key, value, range)) => {
-                Err(ConfigError::new(key, format!("{} to {}", range.start(), range.end()), value))
-            }
+        match ranges
+            .into_iter()
+            .find(|(_, value, range)| !range.contains(value))
+        {
+            Some((key, value, range)) if *range.end() == u64::MAX => Err(ConfigError::new(
+                key,
+                format!("at least {}", range.start()),
+                value,
+            )),
+            Some((key, value, range)) => Err(ConfigError::new(
+                key,
+                format!("{} to {}", range.start(), range.end()),
+                value,
+            )),
             None => Ok(()),
         }
     }
 
     pub(crate) fn settings(&self) -> Settings {
         let (memory_limit_mib, block_cache_mib) = (self.duckdb_memory_mib, self.block_cache_mib);
-        let mut settings = Settings { memory_limit_mib, block_cache_mib, ..Settings::default() };
+        let mut settings = Settings {
+            memory_limit_mib,
+            block_cache_mib,
+            ..Settings::default()
+        };
         if self.duckdb_threads > 0 {
             settings.threads = self.duckdb_threads;
         }
@@ -152,7 +163,13 @@ mod tests {
     #[test]
     fn the_defaults_are_valid_and_a_wrong_value_is_named() {
         assert_eq!(StoreConfig::default().validate(), Ok(()));
-        let wrong = StoreConfig { head_minutes: 1, ..StoreConfig::default() };
-        assert_eq!(wrong.validate().unwrap_err().to_string(), "head_minutes: expected 6 to 1440, found 1");
+        let wrong = StoreConfig {
+            head_minutes: 1,
+            ..StoreConfig::default()
+        };
+        assert_eq!(
+            wrong.validate().unwrap_err().to_string(),
+            "head_minutes: expected 6 to 1440, found 1"
+        );
     }
 }

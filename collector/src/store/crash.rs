@@ -5,7 +5,11 @@ use std::sync::OnceLock;
 /// Ends the process as `kill -9` would, if `TAKT_CRASH_AT` names this step.
 pub(crate) fn crash_point(step: &str) {
     static AT: OnceLock<Option<String>> = OnceLock::new();
-    if AT.get_or_init(|| std::env::var("TAKT_CRASH_AT").ok()).as_deref() == Some(step) {
+    if AT
+        .get_or_init(|| std::env::var("TAKT_CRASH_AT").ok())
+        .as_deref()
+        == Some(step)
+    {
         tracing::error!(step, "ending here, as TAKT_CRASH_AT asks");
         std::process::abort();
     }

@@ -26,9 +26,14 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, |n| u32::try_from(n.get()).unwrap_or(2));
+        let cores =
+            std::thread::available_parallelism().map_or(2, |n| u32::try_from(n.get()).unwrap_or(2));
         // With a thread of its own DuckDB has a commit wait busily for what that thread does.
-        Self { memory_limit_mib: 1024, threads: cores.div_ceil(2), block_cache_mib: 64 }
+        Self {
+            memory_limit_mib: 1024,
+            threads: cores.div_ceil(2),
+            block_cache_mib: 64,
+        }
     }
 }
 
@@ -60,8 +65,13 @@ impl Database {
     /// # Errors
     /// A file that cannot be opened though it is not damaged, or one written by a newer takt.
     pub fn open(dir: &DataDir, settings: &Settings) -> Result<Self, StoreError> {
-        let open = |source| StoreError::Open { path: dir.path().to_owned(), source };
-        let root = Connection::open_in_memory_with_flags(config(settings, dir.path()).map_err(open)?).map_err(open)?;
+        let open = |source| StoreError::Open {
+            path: dir.path().to_owned(),
+            source,
+        };
+        let root =
+            Connection::open_in_memory_with_flags(config(settings, dir.path()).map_err(open)?)
+                .map_err(open)?;
         let mut damaged = Vec::new();
         let log = LogCopy::take(dir.path());
         for schema in [&RECORDS, &HOT] {
@@ -70,7 +80,12 @@ impl Database {
             attach_or_set_aside(&root, schema, &file, &mut damaged)?;
             match migrate(&root, schema, &file).and_then(|()| salvage::check(&root, schema)) {
                 Err(error) if salvage::is_unreadable(&error) => {
-                    damaged.push(salvage::salvage(&root, schema, &file, &error_chain(&error))?);
+                    damaged.push(salvage::salvage(
+                        &root,
+                        schema,
+                        &file,
+                        &error_chain(&error),
+                    )?);
                     attach_or_set_aside(&root, schema, &file, &mut damaged)?;
                     migrate(&root, schema, &file)?;
                 }
@@ -79,13 +94,18 @@ impl Database {
         }
         block::register(&root)?;
         // A block never changes, so what its footer says need not be read again.
-        root.execute_batch("SET parquet_metadata_cache = true").map_err(open)?;
+        root.execute_batch("SET parquet_metadata_cache = true")
+            .map_err(open)?;
         let layout = Layout::open(&root, dir.path(), &mut damaged)?;
-        let is_told = damaged.iter().any(|damaged| damaged.moved_to.to_string_lossy().contains("hot.duckdb"));
+        let is_told = damaged
+            .iter()
+            .any(|damaged| damaged.moved_to.to_string_lossy().contains("hot.duckdb"));
         damaged.extend(log.check(&root, dir.path(), &layout, is_told)?);
-        root.execute_batch(&layout.views()).map_err(StoreError::sql("make the views of samples"))?;
+        root.execute_batch(&layout.views())
+            .map_err(StoreError::sql("make the views of samples"))?;
         for views in [include_str!("views.sql"), include_str!("postgres.sql")] {
-            root.execute_batch(views).map_err(StoreError::sql("make the views"))?;
+            root.execute_batch(views)
+                .map_err(StoreError::sql("make the views"))?;
         }
         write_for_others(dir.path(), &layout);
         // From here on SQL that a user sends cannot leave the data directory, nor undo this. Which statements it may
@@ -99,7 +119,15 @@ impl Database {
         let (path, metric_views) = (dir.path().to_owned(), Mutex::default());
         let cache_bytes = usize::try_from(settings.block_cache_mib << 20).unwrap_or(usize::MAX);
         let (writing, pieces) = (Mutex::new(()), Pieces::new(cache_bytes));
-        Ok(Self { root: Mutex::new(root), path, layout, damaged, writing, metric_views, pieces })
+        Ok(Self {
+            root: Mutex::new(root),
+            path,
+            layout,
+            damaged,
+            writing,
+            metric_views,
+            pieces,
+        })
     }
 
     /// A new connection; unqualified names mean the views.
@@ -107,7 +135,9 @@ impl Database {
     /// # Errors
     /// When DuckDB refuses, which it does once the instance is invalid.
     pub fn connect(&self) -> Result<Connection, StoreError> {
-        self.root().try_clone().map_err(StoreError::sql("open a connection"))
+        self.root()
+            .try_clone()
+            .map_err(StoreError::sql("open a connection"))
     }
 
     /// The first connection, for statements that take no time.
@@ -149,13 +179,22 @@ fn attach_or_set_aside(
     file: &Path,
     damaged: &mut Vec<Damaged>,
 ) -> Result<(), StoreError> {
-    let attach = || db.execute_batch(&format!("ATTACH {} AS {}", quoted(&file.to_string_lossy()), schema.catalog));
+    let attach = || {
+        db.execute_batch(&format!(
+            "ATTACH {} AS {}",
+            quoted(&file.to_string_lossy()),
+            schema.catalog
+        ))
+    };
     let suspects = [with_suffix(file, ".wal"), file.to_owned()];
     let mut suspects = suspects.iter().filter(|path| path.exists());
     while let Err(source) = attach() {
         let suspect = suspects.next().filter(|_| is_damage(&source));
         let Some(path) = suspect else {
-            return Err(StoreError::Open { path: file.to_owned(), source });
+            return Err(StoreError::Open {
+                path: file.to_owned(),
+                source,
+            });
         };
         damaged.push(set_aside(path, &source.to_string())?);
     }
@@ -164,11 +203,19 @@ fn attach_or_set_aside(
 
 /// Gives a damaged file or folder another name, with the time in it, and says so.
 pub(super) fn set_aside(path: &Path, reason: &str) -> Result<Damaged, StoreError> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     let moved_to = with_suffix(path, &format!(".damaged-{seconds}"));
-    fs::rename(path, &moved_to).map_err(|source| StoreError::Directory { path: path.to_owned(), source })?;
+    fs::rename(path, &moved_to).map_err(|source| StoreError::Directory {
+        path: path.to_owned(),
+        source,
+    })?;
     tracing::error!(file = %path.display(), moved_to = %moved_to.display(), error = reason, "set a damaged file aside");
-    Ok(Damaged { moved_to, reason: reason.to_owned() })
+    Ok(Damaged {
+        moved_to,
+        reason: reason.to_owned(),
+    })
 }
 
 /// Whether DuckDB says that the bytes are wrong, rather than that it may not have them.
@@ -196,7 +243,9 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// The present for `make_timestamp`. DuckDB's own `now()` is a TIMESTAMPTZ, which needs an extension that a build from source has not.
 pub(crate) fn microseconds_now() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_micros())
 }
 
 /// A string as a SQL literal.
@@ -217,9 +266,12 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         for expected in [0_i64, 1] {
             let db = open(root.path()).unwrap().connect().unwrap();
-            let count: i64 = db.query_row("SELECT count(*) FROM hot.series", [], |row| row.get(0)).unwrap();
+            let count: i64 = db
+                .query_row("SELECT count(*) FROM hot.series", [], |row| row.get(0))
+                .unwrap();
             assert_eq!(count, expected);
-            db.execute_batch("INSERT INTO hot.series (id, metric, labels) VALUES (1, 'up', '{}')").unwrap();
+            db.execute_batch("INSERT INTO hot.series (id, metric, labels) VALUES (1, 'up', '{}')")
+                .unwrap();
         }
     }
 
@@ -229,8 +281,16 @@ mod tests {
         drop(open(root.path()).unwrap());
         fs::write(root.path().join("hot.duckdb"), vec![7; 20_000]).unwrap();
         let database = open(root.path()).unwrap();
-        let [damaged] = database.damaged() else { panic!("{:?}", database.damaged()) };
-        assert!(damaged.moved_to.exists() && damaged.moved_to.to_string_lossy().contains("hot.duckdb.damaged-"));
+        let [damaged] = database.damaged() else {
+            panic!("{:?}", database.damaged())
+        };
+        assert!(
+            damaged.moved_to.exists()
+                && damaged
+                    .moved_to
+                    .to_string_lossy()
+                    .contains("hot.duckdb.damaged-")
+        );
     }
 
     /// DuckDB attaches a file with a damaged block and says so only where it reads that.
@@ -251,7 +311,11 @@ mod tests {
         drop(db);
         let count = |database: &Database, table: &str| -> i64 {
             let sql = format!("SELECT count(*) FROM (SELECT hash(COLUMNS(*)) FROM {table})");
-            database.connect().unwrap().query_row(&sql, [], |row| row.get(0)).unwrap()
+            database
+                .connect()
+                .unwrap()
+                .query_row(&sql, [], |row| row.get(0))
+                .unwrap()
         };
         for (name, table, rows, least) in [
             ("hot.duckdb", "hot.samples", ROWS, ROWS - 2 * 122_880),
@@ -266,16 +330,28 @@ mod tests {
                 fs::write(&file, bytes).unwrap();
                 let database = open(root.path()).unwrap();
                 let (found, damaged) = (count(&database, table), database.damaged());
-                assert!(found == rows || !damaged.is_empty(), "{name}, block {block}: {found} rows and not a word");
+                assert!(
+                    found == rows || !damaged.is_empty(),
+                    "{name}, block {block}: {found} rows and not a word"
+                );
                 // Without the catalog nothing can be had.
-                assert!(found >= least || found == 0, "{name}, block {block}: {found} rows, {damaged:?}");
+                assert!(
+                    found >= least || found == 0,
+                    "{name}, block {block}: {found} rows, {damaged:?}"
+                );
                 with_losses += usize::from(found > 0 && !damaged.is_empty());
                 drop(database);
-                assert!(open(root.path()).unwrap().damaged().is_empty(), "what is damaged is set aside once");
+                assert!(
+                    open(root.path()).unwrap().damaged().is_empty(),
+                    "what is damaged is set aside once"
+                );
                 let logs = with_suffix(&file, ".wal");
                 let _ = fs::remove_file(logs);
             }
-            assert!(with_losses > 0, "no block of {name} was one that can be lost alone");
+            assert!(
+                with_losses > 0,
+                "no block of {name} was one that can be lost alone"
+            );
         }
     }
 
@@ -283,9 +359,13 @@ mod tests {
     fn a_newer_schema_is_refused_by_name() {
         let root = tempfile::tempdir().unwrap();
         let db = open(root.path()).unwrap().connect().unwrap();
-        db.execute_batch("INSERT INTO records.schema_version VALUES (99, TIMESTAMP '2026-01-01')").unwrap();
+        db.execute_batch("INSERT INTO records.schema_version VALUES (99, TIMESTAMP '2026-01-01')")
+            .unwrap();
         drop(db);
-        assert!(matches!(open(root.path()), Err(StoreError::Newer { found: 99, .. })));
+        assert!(matches!(
+            open(root.path()),
+            Err(StoreError::Newer { found: 99, .. })
+        ));
     }
 
     #[test]

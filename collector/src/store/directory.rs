@@ -50,11 +50,17 @@ impl DataDir {
     /// [`StoreError::Held`] where another process has it, [`StoreError::Network`] on a network file system,
     /// [`StoreError::Foreign`] for root where it is another user's, [`StoreError::Directory`] where it cannot be written.
     pub fn claim(path: &Path) -> Result<Self, StoreError> {
-        let failed = |source| StoreError::Directory { path: path.to_owned(), source };
+        let failed = |source| StoreError::Directory {
+            path: path.to_owned(),
+            source,
+        };
         std::fs::create_dir_all(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
         refuse_network(&path)?;
-        let failed = |source| StoreError::Directory { path: path.clone(), source };
+        let failed = |source| StoreError::Directory {
+            path: path.clone(),
+            source,
+        };
         let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
@@ -72,13 +78,18 @@ impl DataDir {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let holder = read_holder(&mut lock);
-                let (pid, address) = holder.map_or((0, None), |holder| (holder.pid, holder.address));
+                let (pid, address) =
+                    holder.map_or((0, None), |holder| (holder.pid, holder.address));
                 return Err(StoreError::Held { path, pid, address });
             }
             Err(error) => return Err(failed(error.into())),
         }
         let mut claimed = Self { path, lock };
-        claimed.publish(&Holder { pid: std::process::id(), address: None, token: None })?;
+        claimed.publish(&Holder {
+            pid: std::process::id(),
+            address: None,
+            token: None,
+        })?;
         Ok(claimed)
     }
 
@@ -93,7 +104,10 @@ impl DataDir {
             self.lock.rewind()?;
             self.lock.write_all(&text)
         })()
-        .map_err(|source| StoreError::Directory { path: self.path.clone(), source })
+        .map_err(|source| StoreError::Directory {
+            path: self.path.clone(),
+            source,
+        })
     }
 
     /// The directory, absolute.
@@ -118,11 +132,16 @@ fn read_holder(lock: &mut File) -> Option<Holder> {
 }
 
 fn refuse_network(path: &Path) -> Result<(), StoreError> {
-    let status = rustix::fs::statfs(path)
-        .map_err(|error| StoreError::Directory { path: path.to_owned(), source: io::Error::from(error) })?;
+    let status = rustix::fs::statfs(path).map_err(|error| StoreError::Directory {
+        path: path.to_owned(),
+        source: io::Error::from(error),
+    })?;
     let kind = status.f_type as i64 & 0xffff_ffff;
     match NETWORK_FILESYSTEMS.iter().find(|(magic, _)| *magic == kind) {
-        Some(&(_, filesystem)) => Err(StoreError::Network { path: path.to_owned(), filesystem }),
+        Some(&(_, filesystem)) => Err(StoreError::Network {
+            path: path.to_owned(),
+            filesystem,
+        }),
         None => Ok(()),
     }
 }
@@ -135,9 +154,16 @@ mod tests {
     fn a_second_claim_names_the_holder() {
         let root = tempfile::tempdir().unwrap();
         let mut first = DataDir::claim(root.path()).unwrap();
-        let holder = Holder { pid: 7, address: Some("127.0.0.1:1".into()), token: Some("t".into()) };
+        let holder = Holder {
+            pid: 7,
+            address: Some("127.0.0.1:1".into()),
+            token: Some("t".into()),
+        };
         first.publish(&holder).unwrap();
-        assert!(matches!(DataDir::claim(root.path()), Err(StoreError::Held { pid: 7, .. })));
+        assert!(matches!(
+            DataDir::claim(root.path()),
+            Err(StoreError::Held { pid: 7, .. })
+        ));
         assert_eq!(DataDir::holder(root.path()), Some(holder));
         drop(first);
         assert_eq!(DataDir::holder(root.path()), None);
@@ -152,7 +178,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         DataDir::claim(root.path()).unwrap();
         std::os::unix::fs::chown(root.path().join(LOCK_FILE), Some(65534), None).unwrap();
-        assert!(matches!(DataDir::claim(root.path()), Err(StoreError::Foreign { uid: 65534, .. })));
+        assert!(matches!(
+            DataDir::claim(root.path()),
+            Err(StoreError::Foreign { uid: 65534, .. })
+        ));
     }
 
     #[test]
@@ -161,6 +190,9 @@ mod tests {
         let file = root.path().join("file");
         std::fs::write(&file, "").unwrap();
         let error = DataDir::claim(&file).unwrap_err();
-        assert_eq!(error.to_string(), format!("cannot use the data directory {}", file.display()));
+        assert_eq!(
+            error.to_string(),
+            format!("cannot use the data directory {}", file.display())
+        );
     }
 }

@@ -53,7 +53,9 @@ pub enum StoreError {
         source: duckdb::Error,
     },
     /// A file was written by a newer takt.
-    #[error("{path} has schema version {found}, this takt knows {known}: it was written by a newer takt")]
+    #[error(
+        "{path} has schema version {found}, this takt knows {known}: it was written by a newer takt"
+    )]
     Newer {
         /// The database file.
         path: PathBuf,
@@ -80,7 +82,9 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The disk has too little room left.
-    #[error("{path} has {free} bytes free, less than min_free_bytes = {floor}: samples wait until there is room")]
+    #[error(
+        "{path} has {free} bytes free, less than min_free_bytes = {floor}: samples wait until there is room"
+    )]
     DiskLow {
         /// The data directory.
         path: PathBuf,

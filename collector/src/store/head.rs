@@ -82,7 +82,12 @@ pub(crate) struct Recent {
 impl Head {
     /// `began` is the instant from which on samples can only come through this head.
     pub fn new(window: Duration, began: Timestamp) -> Self {
-        Self { window, began, groups: RwLock::default(), places: RwLock::default() }
+        Self {
+            window,
+            began,
+            groups: RwLock::default(),
+            places: RwLock::default(),
+        }
     }
 
     /// A new group without series; `from` is the instant before which it cannot know anything.
@@ -92,14 +97,20 @@ impl Head {
             places.next_group += 1;
             places.next_group
         };
-        let rows = Arc::new(RwLock::new(Rows::new(from, self.window, id.wrapping_mul(PHASE_STEP_MS))));
+        let rows = Arc::new(RwLock::new(Rows::new(
+            from,
+            self.window,
+            id.wrapping_mul(PHASE_STEP_MS),
+        )));
         write(&self.groups).insert(id, Arc::clone(&rows));
         (id, rows)
     }
 
     /// Forgets a group. What it had is found in the database.
     pub fn close_group(&self, id: u32) {
-        let Some(rows) = write(&self.groups).remove(&id) else { return };
+        let Some(rows) = write(&self.groups).remove(&id) else {
+            return;
+        };
         // The places first, as everywhere.
         let mut places = write(&self.places);
         let rows = read(&rows);
@@ -162,16 +173,32 @@ impl Head {
             Place::Column { .. } => true,
             Place::Ended(end) => *end > from,
         };
-        (0_u32..).zip(&places.by_series).filter(|(_, place)| is_active(place)).map(|(id, _)| id).collect()
+        (0_u32..)
+            .zip(&places.by_series)
+            .filter(|(_, place)| is_active(place))
+            .map(|(id, _)| id)
+            .collect()
     }
 
     /// The samples of each series in `[from, to]`, in order of time; `None` where the meter gave it up.
-    pub fn range(&self, ids: &[SeriesId], from: Timestamp, to: Timestamp, meter: Meter<'_>) -> Option<Vec<Recent>> {
+    pub fn range(
+        &self,
+        ids: &[SeriesId],
+        from: Timestamp,
+        to: Timestamp,
+        meter: Meter<'_>,
+    ) -> Option<Vec<Recent>> {
         self.each(ids, meter, |rows, column| rows.range(column, from, to))
     }
 
     /// The last sample of each series in `[from, to]`, which may be [`STALE`]; `None` where the meter gave it up.
-    pub fn last(&self, ids: &[SeriesId], from: Timestamp, to: Timestamp, meter: Meter<'_>) -> Option<Vec<Recent>> {
+    pub fn last(
+        &self,
+        ids: &[SeriesId],
+        from: Timestamp,
+        to: Timestamp,
+        meter: Meter<'_>,
+    ) -> Option<Vec<Recent>> {
         self.each(ids, meter, |rows, column| rows.last(column, from, to))
     }
 
@@ -183,21 +210,43 @@ impl Head {
     ) -> Option<Vec<Recent>> {
         let places: Vec<Place> = {
             let places = read(&self.places);
-            ids.iter().map(|id| places.by_series.get(id.0 as usize).copied().unwrap_or_default()).collect()
+            ids.iter()
+                .map(|id| {
+                    places
+                        .by_series
+                        .get(id.0 as usize)
+                        .copied()
+                        .unwrap_or_default()
+                })
+                .collect()
         };
         let groups = read(&self.groups);
         let recent = |(&series, &place): (&SeriesId, &Place)| {
             let (group, column) = match place {
-                Place::Stored => return Recent { complete_from: self.began, samples: Vec::new() },
-                Place::Ended(from) => return Recent { complete_from: from, samples: Vec::new() },
+                Place::Stored => {
+                    return Recent {
+                        complete_from: self.began,
+                        samples: Vec::new(),
+                    };
+                }
+                Place::Ended(from) => {
+                    return Recent {
+                        complete_from: from,
+                        samples: Vec::new(),
+                    };
+                }
                 Place::Column { group, column } => (group, column),
             };
             match groups.get(&group).map(|rows| read(rows)) {
-                Some(rows) if rows.series(Column(column)) == Some(series) => {
-                    Recent { complete_from: rows.complete_from(column), samples: read_one(&rows, column) }
-                }
+                Some(rows) if rows.series(Column(column)) == Some(series) => Recent {
+                    complete_from: rows.complete_from(column),
+                    samples: read_one(&rows, column),
+                },
                 // The group or the column went since the place was looked up.
-                _ => Recent { complete_from: Timestamp(i64::MAX), samples: Vec::new() },
+                _ => Recent {
+                    complete_from: Timestamp(i64::MAX),
+                    samples: Vec::new(),
+                },
             }
         };
         let metered = |recent: Recent| meter(recent.samples.len()).then_some(recent);
@@ -284,13 +333,16 @@ impl Rows {
             self.since.insert(column, from);
         }
         // Should no value ever come, the column goes the way of one that ended.
-        self.ended.insert(column, self.newest().unwrap_or(self.complete_from));
+        self.ended
+            .insert(column, self.newest().unwrap_or(self.complete_from));
         column
     }
 
     /// From here on a column has every sample there is.
     fn complete_from(&self, column: u32) -> Timestamp {
-        self.since.get(&column).map_or(self.complete_from, |&since| since.max(self.complete_from))
+        self.since
+            .get(&column)
+            .map_or(self.complete_from, |&since| since.max(self.complete_from))
     }
 
     /// When the newest row was taken.
@@ -310,10 +362,18 @@ impl Rows {
 
     /// Adds a row, one value a column, [`STALE`] where a series is not in it; columns beyond its end are not in it.
     /// `written` is told what the database must get: every value, and [`STALE`] once for a series that ended.
-    pub fn push(&mut self, at: Timestamp, row: &[f64], mut written: impl FnMut(SeriesId, f64)) -> RowOutcome {
+    pub fn push(
+        &mut self,
+        at: Timestamp,
+        row: &[f64],
+        mut written: impl FnMut(SeriesId, f64),
+    ) -> RowOutcome {
         let mut outcome = RowOutcome::default();
         let (length, longest) = (self.window / CHUNKS_PER_WINDOW, self.window / LONGEST_CHUNK);
-        let is_full = self.open.as_ref().is_none_or(|open| open.is_full(at, length, self.phase, longest));
+        let is_full = self
+            .open
+            .as_ref()
+            .is_none_or(|open| open.is_full(at, length, self.phase, longest));
         self.changes.clear();
         for (column, latest) in self.latest.iter_mut().enumerate() {
             let value = row.get(column).copied().unwrap_or(STALE);
@@ -372,13 +432,19 @@ impl Rows {
         let full = self.open.replace(Open::new(at, self.latest.clone()));
         self.sealed.extend(full.map(|full| full.seal(&self.latest)));
         let held = self.sealed.len();
-        while self.sealed.front().is_some_and(|chunk| chunk.newest() < begin) {
+        while self
+            .sealed
+            .front()
+            .is_some_and(|chunk| chunk.newest() < begin)
+        {
             self.sealed.pop_front();
         }
         if self.sealed.len() < held {
             // Of the oldest row it is no longer known which series ended with it; the database has their markers.
             let oldest = self.sealed.front().map_or(at, Sealed::oldest);
-            self.complete_from = self.complete_from.max(oldest.plus(Duration::from_millis(1)));
+            self.complete_from = self
+                .complete_from
+                .max(oldest.plus(Duration::from_millis(1)));
         }
     }
 
@@ -388,18 +454,33 @@ impl Rows {
         self.since.retain(|_, since| *since > begin);
         for samples in self.own_time.values_mut() {
             // The last one stays: it tells a repetition from news.
-            let old = samples.partition_point(|sample| sample.at < begin).min(samples.len() - 1);
+            let old = samples
+                .partition_point(|sample| sample.at < begin)
+                .min(samples.len() - 1);
             samples.drain(..old);
         }
-        let gone: Vec<u32> = self.ended.extract_if(|_, &mut last| last < begin).map(|(column, _)| column).collect();
+        let gone: Vec<u32> = self
+            .ended
+            .extract_if(|_, &mut last| last < begin)
+            .map(|(column, _)| column)
+            .collect();
         let mut dropped = Vec::new();
         for column in gone {
-            let last = self.own_time.remove(&column).and_then(|samples| samples.last().copied());
-            let from = last.map_or(begin, |last| begin.max(last.at.plus(Duration::from_millis(1))));
+            let last = self
+                .own_time
+                .remove(&column)
+                .and_then(|samples| samples.last().copied());
+            let from = last.map_or(begin, |last| {
+                begin.max(last.at.plus(Duration::from_millis(1)))
+            });
             self.free.push(column);
             self.since.remove(&column);
             let series = self.columns[column as usize].take();
-            dropped.extend(series.map(|series| Dropped { series, column: Column(column), from }));
+            dropped.extend(series.map(|series| Dropped {
+                series,
+                column: Column(column),
+                from,
+            }));
         }
         // Every series has been in it before its first value.
         self.ended.shrink_to_fit();
@@ -409,23 +490,40 @@ impl Rows {
 
     /// The first instant after every sample of a column.
     fn after_last(&self, column: u32) -> Timestamp {
-        let own = self.own_time.get(&column).and_then(|samples| samples.last()).map(|sample| sample.at);
+        let own = self
+            .own_time
+            .get(&column)
+            .and_then(|samples| samples.last())
+            .map(|sample| sample.at);
         let last = self.newest().max(own);
-        last.map_or(self.complete_from, |last| self.complete_from.max(last.plus(Duration::from_millis(1))))
+        last.map_or(self.complete_from, |last| {
+            self.complete_from.max(last.plus(Duration::from_millis(1)))
+        })
     }
 
     fn range(&self, column: u32, from: Timestamp, to: Timestamp) -> Vec<Sample> {
         // Backwards, as a sealed chunk may have to be told what comes after it.
         let mut next = self.open.as_ref().map_or(STALE, |open| open.first(column));
         let mut older = Vec::new();
-        for chunk in self.sealed.iter().rev().take_while(|chunk| chunk.newest() >= from) {
+        for chunk in self
+            .sealed
+            .iter()
+            .rev()
+            .take_while(|chunk| chunk.newest() >= from)
+        {
             let values = chunk.values(column, next);
             next = values.first().copied().unwrap_or(next);
             older.push((chunk, values));
         }
-        let older = older.into_iter().rev().filter(|(chunk, _)| chunk.oldest() <= to);
+        let older = older
+            .into_iter()
+            .rev()
+            .filter(|(chunk, _)| chunk.oldest() <= to);
         let older = older.flat_map(|(chunk, values)| chunk.samples(values));
-        let newest = self.open.as_ref().filter(|open| open.newest() >= from && open.oldest() <= to);
+        let newest = self
+            .open
+            .as_ref()
+            .filter(|open| open.newest() >= from && open.oldest() <= to);
         let newest = newest.map(|open| open.samples(column));
         let mut samples = Vec::new();
         let mut was_stale = true;
@@ -437,7 +535,9 @@ impl Rows {
             was_stale = is_stale;
         }
         let own = self.own_time.get(&column).into_iter().flatten();
-        let own = own.filter(|sample| sample.at >= from && sample.at <= to).copied();
+        let own = own
+            .filter(|sample| sample.at >= from && sample.at <= to)
+            .copied();
         merge(samples, own.collect())
     }
 
@@ -445,7 +545,10 @@ impl Rows {
         if let Some(at) = self.newest().filter(|&at| from <= at && at <= to)
             && !self.own_time.contains_key(&column)
         {
-            return vec![Sample { at, value: self.latest[column as usize] }];
+            return vec![Sample {
+                at,
+                value: self.latest[column as usize],
+            }];
         }
         // Mostly it is in the last part of the range; only what has ended before makes us look further back.
         let near = from.max(to.minus(self.window / CHUNKS_PER_WINDOW));
@@ -483,18 +586,35 @@ mod tests {
     fn group(head: &Head, series: u32) -> (u32, Arc<RwLock<Rows>>) {
         let (id, rows) = head.open_group(at(0));
         for number in 0..series {
-            assert_eq!(head.column(id, &rows, SeriesId(number)), Some(Column(number)));
+            assert_eq!(
+                head.column(id, &rows, SeriesId(number)),
+                Some(Column(number))
+            );
         }
         (id, rows)
     }
 
     fn show(samples: &[Sample]) -> Vec<(i64, String)> {
-        let show = |value: f64| if is_stale(value) { "stale".to_owned() } else { value.to_string() };
-        samples.iter().map(|sample| (sample.at.whole_seconds() - 1_000_000, show(sample.value))).collect()
+        let show = |value: f64| {
+            if is_stale(value) {
+                "stale".to_owned()
+            } else {
+                value.to_string()
+            }
+        };
+        samples
+            .iter()
+            .map(|sample| (sample.at.whole_seconds() - 1_000_000, show(sample.value)))
+            .collect()
     }
 
     fn range(head: &Head, series: u32, from: i64, to: i64) -> Vec<(i64, String)> {
-        show(&head.range(&[SeriesId(series)], at(from), at(to), &mut |_| true).unwrap()[0].samples)
+        show(
+            &head
+                .range(&[SeriesId(series)], at(from), at(to), &mut |_| true)
+                .unwrap()[0]
+                .samples,
+        )
     }
 
     #[test]
@@ -502,14 +622,35 @@ mod tests {
         let head = Head::new(WINDOW, at(0));
         let (_, rows) = group(&head, 2);
         let mut written = Vec::new();
-        for (second, row) in [(0, [1.0, 5.0]), (1, [1.0, STALE]), (2, [2.0, STALE]), (3, [2.0, f64::NAN])] {
-            write(&rows).push(at(second), &row, |id, value| written.push((second, id.0, value.to_string())));
+        for (second, row) in [
+            (0, [1.0, 5.0]),
+            (1, [1.0, STALE]),
+            (2, [2.0, STALE]),
+            (3, [2.0, f64::NAN]),
+        ] {
+            write(&rows).push(at(second), &row, |id, value| {
+                written.push((second, id.0, value.to_string()))
+            });
         }
-        let expected = [(0, "5".to_owned()), (1, "stale".to_owned()), (3, "NaN".to_owned())];
+        let expected = [
+            (0, "5".to_owned()),
+            (1, "stale".to_owned()),
+            (3, "NaN".to_owned()),
+        ];
         assert_eq!(range(&head, 1, 0, 9), expected);
-        assert_eq!(range(&head, 0, 1, 2), [(1, "1".to_owned()), (2, "2".to_owned())]);
+        assert_eq!(
+            range(&head, 0, 1, 2),
+            [(1, "1".to_owned()), (2, "2".to_owned())]
+        );
         assert_eq!(written.iter().filter(|(_, id, _)| *id == 1).count(), 3);
-        let last = |series, to| show(&head.last(&[SeriesId(series)], at(0), at(to), &mut |_| true).unwrap()[0].samples);
+        let last = |series, to| {
+            show(
+                &head
+                    .last(&[SeriesId(series)], at(0), at(to), &mut |_| true)
+                    .unwrap()[0]
+                    .samples,
+            )
+        };
         assert_eq!(last(0, 9), [(3, "2".to_owned())]);
         assert_eq!(last(1, 2), [(1, "stale".to_owned())]);
         assert_eq!(last(1, 0), [(0, "5".to_owned())]);
@@ -524,12 +665,19 @@ mod tests {
             let row = [if second < 3 { 7.0 } else { STALE }];
             dropped.extend(write(&rows).push(at(second), &row, |_, _| {}).dropped);
         }
-        let [gone] = dropped[..] else { panic!("{dropped:?}") };
+        let [gone] = dropped[..] else {
+            panic!("{dropped:?}")
+        };
         assert_eq!((gone.series, gone.column), (SeriesId(0), Column(0)));
         // The marker of its end is the last that the database has.
         assert!(gone.from > at(3) && gone.from < at(13), "{gone:?}");
         head.forget(&dropped);
-        assert_eq!(head.last(&[SeriesId(0)], at(0), at(99), &mut |_| true).unwrap()[0].complete_from, gone.from);
+        assert_eq!(
+            head.last(&[SeriesId(0)], at(0), at(99), &mut |_| true)
+                .unwrap()[0]
+                .complete_from,
+            gone.from
+        );
         assert_eq!(head.column(group, &rows, SeriesId(9)), Some(Column(0)));
         write(&rows).push(at(30), &[1.0], |_, _| {});
         assert_eq!(range(&head, 9, 0, 99), [(30, "1".to_owned())]);
@@ -550,11 +698,31 @@ mod tests {
     fn own_timestamps_are_kept_once() {
         let head = Head::new(WINDOW, at(0));
         let (_, rows) = group(&head, 1);
-        let push = |second, value| write(&rows).push_own_time(Column(0), at(9), Sample { at: at(second), value });
-        assert_eq!([push(1, 1.0), push(1, 2.0), push(0, 3.0), push(2, 4.0)], [true, false, false, true]);
-        assert_eq!(range(&head, 0, 0, 9), [(1, "1".to_owned()), (2, "4".to_owned())]);
+        let push = |second, value| {
+            write(&rows).push_own_time(
+                Column(0),
+                at(9),
+                Sample {
+                    at: at(second),
+                    value,
+                },
+            )
+        };
         assert_eq!(
-            show(&head.last(&[SeriesId(0)], at(0), at(1), &mut |_| true).unwrap()[0].samples),
+            [push(1, 1.0), push(1, 2.0), push(0, 3.0), push(2, 4.0)],
+            [true, false, false, true]
+        );
+        assert_eq!(
+            range(&head, 0, 0, 9),
+            [(1, "1".to_owned()), (2, "4".to_owned())]
+        );
+        assert_eq!(
+            show(
+                &head
+                    .last(&[SeriesId(0)], at(0), at(1), &mut |_| true)
+                    .unwrap()[0]
+                    .samples
+            ),
             [(1, "1".to_owned())]
         );
     }

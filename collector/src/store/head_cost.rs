@@ -1,6 +1,10 @@
 //! What the head costs, by pages captured one second apart. `bench/head.sh` captures them and runs this.
 
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement, run by hand")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a measurement, run by hand"
+)]
 
 use super::head::{Column, Head, STALE};
 use super::{Sample, SeriesId};
@@ -14,9 +18,16 @@ const WINDOW: Duration = Duration::from_secs(900);
 
 /// The captured pages as rows: a column for each series in the order of first sight.
 fn captured() -> Vec<Vec<f64>> {
-    let folder = std::env::var_os("TAKT_CAPTURED_PAGES").expect("TAKT_CAPTURED_PAGES names a folder of captured pages");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "prom"));
+    let folder = std::env::var_os("TAKT_CAPTURED_PAGES")
+        .expect("TAKT_CAPTURED_PAGES names a folder of captured pages");
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "prom")
+    });
     files.sort();
     let mut columns: HashMap<Vec<u8>, usize> = HashMap::new();
     let row = |path| {
@@ -56,7 +67,10 @@ fn what_the_head_costs() {
             let (id, rows) = head.open_group(Timestamp(0));
             for column in 0..width {
                 let series = SeriesId(u32::try_from(group * width + column).unwrap());
-                assert_eq!(head.column(id, &rows, series), Some(Column(u32::try_from(column).unwrap())));
+                assert_eq!(
+                    head.column(id, &rows, series),
+                    Some(Column(u32::try_from(column).unwrap()))
+                );
             }
             all.push(rows);
         }
@@ -67,7 +81,11 @@ fn what_the_head_costs() {
         for second in 0..seconds {
             for (group, rows) in all.iter().enumerate() {
                 let at = Timestamp(second as i64 * 1000 + group as i64 % 1000);
-                rows.write().unwrap_or_else(PoisonError::into_inner).push(at, page(group, second), |_, _| {});
+                rows.write().unwrap_or_else(PoisonError::into_inner).push(
+                    at,
+                    page(group, second),
+                    |_, _| {},
+                );
             }
         }
         let (bytes, elapsed) = (resident_bytes() - before, began.elapsed());
@@ -79,18 +97,43 @@ fn what_the_head_costs() {
         );
         measured.push((series as f64, bytes));
         let began = Instant::now();
-        let (from, to) = (Timestamp((seconds as i64 - 900) * 1000), Timestamp(seconds as i64 * 1000));
+        let (from, to) = (
+            Timestamp((seconds as i64 - 900) * 1000),
+            Timestamp(seconds as i64 * 1000),
+        );
         for column in 0..width {
             let found = head
-                .range(&[SeriesId(u32::try_from(column).unwrap())], from, to, &mut |_| true)
+                .range(
+                    &[SeriesId(u32::try_from(column).unwrap())],
+                    from,
+                    to,
+                    &mut |_| true,
+                )
                 .unwrap()
                 .remove(0)
                 .samples;
-            let found: Vec<_> = found.iter().map(|Sample { at, value }| (at.0 / 1000, value.to_bits())).collect();
-            let value = |second: usize| page(0, second).get(column).copied().unwrap_or(STALE).to_bits();
-            assert!(found.iter().all(|&(second, bits)| value(second as usize) == bits), "column {column}");
+            let found: Vec<_> = found
+                .iter()
+                .map(|Sample { at, value }| (at.0 / 1000, value.to_bits()))
+                .collect();
+            let value = |second: usize| {
+                page(0, second)
+                    .get(column)
+                    .copied()
+                    .unwrap_or(STALE)
+                    .to_bits()
+            };
+            assert!(
+                found
+                    .iter()
+                    .all(|&(second, bits)| value(second as usize) == bits),
+                "column {column}"
+            );
         }
-        println!("{:.1} µs for 15 minutes of a series", began.elapsed().as_secs_f64() * 1e6 / width as f64);
+        println!(
+            "{:.1} µs for 15 minutes of a series",
+            began.elapsed().as_secs_f64() * 1e6 / width as f64
+        );
         heads.push((head, all));
     }
     let slope = (measured[1].1 - measured[0].1) / (measured[1].0 - measured[0].0);

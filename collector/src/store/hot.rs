@@ -4,7 +4,9 @@
 //! one before. A commit costs one fsync whatever it holds, so all targets' samples of about a second go into one transaction, new
 //! series before the samples that carry their numbers. What a commit cannot write stays in the queue.
 
-use super::block::{Block, Reading, Resolution, Wanted, collect, list_of, metric_hash, read_blocks, read_rows};
+use super::block::{
+    Block, Reading, Resolution, Wanted, collect, list_of, metric_hash, read_blocks, read_rows,
+};
 use super::intake::Shared;
 use super::keeper::Bell;
 use super::layout::Layout;
@@ -16,8 +18,12 @@ use super::series::{SeriesTable, from_columns};
 use super::tally::Tally;
 use super::{Clock, Database, Meter, Sample, SeriesId, StoreConfig, StoreError, is_stale};
 use crate::error_chain;
-use duckdb::arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, RecordBatch, TimestampMillisecondArray};
-use duckdb::arrow::datatypes::{DataType, Field, Int32Type, Schema, TimeUnit, TimestampMillisecondType};
+use duckdb::arrow::array::{
+    ArrayRef, AsArray, Float64Array, Int32Array, RecordBatch, TimestampMillisecondArray,
+};
+use duckdb::arrow::datatypes::{
+    DataType, Field, Int32Type, Schema, TimeUnit, TimestampMillisecondType,
+};
 use duckdb::{Connection, params};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
@@ -92,7 +98,11 @@ impl Writer {
     pub fn run(mut self) {
         let mut next = Instant::now() + self.config.commit_interval();
         loop {
-            let Work { batches, flush, is_closing } = self.shared.queue.wait(next);
+            let Work {
+                batches,
+                flush,
+                is_closing,
+            } = self.shared.queue.wait(next);
             let began = Instant::now();
             let left = self.commit_or_keep(batches);
             let is_failing = !left.is_empty();
@@ -111,12 +121,18 @@ impl Writer {
                 }
             }
             let dropped = self.shared.queue.done(flush, left);
-            self.shared.metrics.drop_samples(Dropped::QueueFull, dropped);
-            self.shared.metrics.watermark_seconds.set(self.shared.watermark.get().as_seconds());
+            self.shared
+                .metrics
+                .drop_samples(Dropped::QueueFull, dropped);
+            self.shared
+                .metrics
+                .watermark_seconds
+                .set(self.shared.watermark.get().as_seconds());
             if is_closing {
                 return;
             }
-            next = began + self.config.commit_interval() * if is_failing { RETRY_INTERVALS } else { 1 };
+            next = began
+                + self.config.commit_interval() * if is_failing { RETRY_INTERVALS } else { 1 };
         }
     }
 
@@ -126,14 +142,21 @@ impl Writer {
             return batches;
         }
         let began = Instant::now();
-        let room = check_room(&self.directory, self.config.min_free_bytes).and_then(|()| self.check_file());
+        let room = check_room(&self.directory, self.config.min_free_bytes)
+            .and_then(|()| self.check_file());
         let result = room.and_then(|()| self.commit(&batches));
         self.shared.metrics.commit(result.is_ok());
         match result {
             Ok(samples) => {
-                self.shared.metrics.commit_seconds.observe(began.elapsed().as_secs_f64());
+                self.shared
+                    .metrics
+                    .commit_seconds
+                    .observe(began.elapsed().as_secs_f64());
                 self.shared.metrics.samples.inc_by(samples as u64);
-                if self.health.send_if_modified(|health| std::mem::take(health) != Health::Writing) {
+                if self
+                    .health
+                    .send_if_modified(|health| std::mem::take(health) != Health::Writing)
+                {
                     tracing::warn!("samples are written again");
                 }
                 Vec::new()
@@ -148,10 +171,15 @@ impl Writer {
     /// Whether the file in the data directory is still the one that is written to: where somebody put another directory in its
     /// place, samples would go to a file that nobody can open any more.
     fn check_file(&self) -> Result<(), StoreError> {
-        let failed = |source| StoreError::Directory { path: self.directory.clone(), source };
+        let failed = |source| StoreError::Directory {
+            path: self.directory.clone(),
+            source,
+        };
         match Self::file(&self.directory).map_err(failed)? == self.file {
             true => Ok(()),
-            false => Err(StoreError::Replaced { path: self.directory.clone() }),
+            false => Err(StoreError::Replaced {
+                path: self.directory.clone(),
+            }),
         }
     }
 
@@ -169,7 +197,9 @@ impl Writer {
     fn report(&self, error: &StoreError) {
         let reason = error_chain(error);
         let health = match error {
-            StoreError::Invalidated { .. } | StoreError::Replaced { .. } => Health::Invalidated(reason.clone()),
+            StoreError::Invalidated { .. } | StoreError::Replaced { .. } => {
+                Health::Invalidated(reason.clone())
+            }
             _ => Health::Waiting(reason.clone()),
         };
         let is_news = self.health.send_if_modified(|now| {
@@ -210,21 +240,39 @@ impl Writer {
     /// Writes the series that the database does not have and returns how many there are then.
     fn write_series(&self) -> Result<u32, duckdb::Error> {
         let new: Vec<(u32, (String, String))> = {
-            let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
+            let table = self
+                .shared
+                .series
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
             let end = u32::try_from(table.len()).expect("the table checks its numbers");
-            (self.state.series..end).map(|id| (id, table.columns(SeriesId(id)))).collect()
+            (self.state.series..end)
+                .map(|id| (id, table.columns(SeriesId(id))))
+                .collect()
         };
-        let Some(&(newest, _)) = new.last() else { return Ok(self.state.series) };
-        let mut appender = self.db.appender_to_catalog_and_db("series", "hot", "main")?;
+        let Some(&(newest, _)) = new.last() else {
+            return Ok(self.state.series);
+        };
+        let mut appender = self
+            .db
+            .appender_to_catalog_and_db("series", "hot", "main")?;
         for (id, (metric, labels)) in &new {
-            appender.append_row(params![id.cast_signed(), metric, labels, metric_hash(metric)])?;
+            appender.append_row(params![
+                id.cast_signed(),
+                metric,
+                labels,
+                metric_hash(metric)
+            ])?;
         }
         appender.flush()?;
         Ok(newest + 1)
     }
 
     /// Returns how many samples were written, and the newest of those series that may be given once more.
-    fn write_samples(&self, batches: &[Batch]) -> Result<(usize, HashMap<u32, Timestamp>), duckdb::Error> {
+    fn write_samples(
+        &self,
+        batches: &[Batch],
+    ) -> Result<(usize, HashMap<u32, Timestamp>), duckdb::Error> {
         let mut columns = Columns::with_capacity(batches.iter().map(Batch::samples).sum());
         let mut repeated = 0;
         for batch in batches {
@@ -238,7 +286,9 @@ impl Writer {
                 }
             }
         }
-        self.shared.metrics.drop_samples(Dropped::OutOfOrder, repeated);
+        self.shared
+            .metrics
+            .drop_samples(Dropped::OutOfOrder, repeated);
         let mut newest: HashMap<u32, Timestamp> = HashMap::new();
         for &(SeriesId(series), sample) in batches.iter().flat_map(|batch| &batch.own_time) {
             let last = newest.get(&series).or_else(|| self.state.last.get(&series));
@@ -260,10 +310,16 @@ impl Writer {
     /// met yet the database is asked what it has.
     fn look_up_last(&mut self, batches: &[Batch]) -> Result<(), duckdb::Error> {
         let last = &mut self.state.last;
-        let unknown =
-            batches.iter().flat_map(|batch| &batch.own_time).filter(|(series, _)| !last.contains_key(&series.0));
-        let unknown: Vec<(SeriesId, Timestamp)> = unknown.map(|&(series, sample)| (series, sample.at)).collect();
-        let Some(oldest) = unknown.iter().map(|&(_, at)| at).min() else { return Ok(()) };
+        let unknown = batches
+            .iter()
+            .flat_map(|batch| &batch.own_time)
+            .filter(|(series, _)| !last.contains_key(&series.0));
+        let unknown: Vec<(SeriesId, Timestamp)> = unknown
+            .map(|&(series, sample)| (series, sample.at))
+            .collect();
+        let Some(oldest) = unknown.iter().map(|&(_, at)| at).min() else {
+            return Ok(());
+        };
         let ids: Vec<SeriesId> = unknown.iter().map(|&(series, _)| series).collect();
         let only = format!(" AND series IN ({})", list(&ids));
         for sql in newest_since(&self.database.layout(), oldest, &only) {
@@ -278,14 +334,18 @@ impl Writer {
     /// Whether the segment is old or large enough.
     fn is_complete(&self) -> bool {
         let Open { samples, since, .. } = self.segment;
-        let is_old = since.is_some_and(|since| self.clock.now() >= since.plus(self.config.seal_interval()));
+        let is_old =
+            since.is_some_and(|since| self.clock.now() >= since.plus(self.config.seal_interval()));
         is_old || samples >= self.config.segment_samples()
     }
 
     /// What was committed so far is complete; what comes goes into the next segment.
     fn begin_segment(&mut self) {
         let next = Segment(self.segment.segment.0 + 1);
-        let made = self.db.execute_batch(&next.create()).map_err(StoreError::sql("begin a table of samples"));
+        let made = self
+            .db
+            .execute_batch(&next.create())
+            .map_err(StoreError::sql("begin a table of samples"));
         let made = made.and_then(|()| {
             self.database.set_layout(|layout| {
                 let mut layout = layout.clone();
@@ -298,7 +358,11 @@ impl Writer {
             tracing::warn!(error = %error_chain(&error), "cannot begin a segment");
             return;
         }
-        self.segment = Open { segment: next, samples: 0, since: None };
+        self.segment = Open {
+            segment: next,
+            samples: 0,
+            since: None,
+        };
         self.tally.note(next, 0);
         // A new table in the log is what DuckDB is worst at reading back. Where a reader is in the way there is no harm.
         if let Err(error) = self.db.execute_batch("CHECKPOINT hot") {
@@ -336,11 +400,19 @@ impl Columns {
     fn into_record_batch(self) -> RecordBatch {
         let schema = Schema::new(vec![
             Field::new("series", DataType::Int32, false),
-            Field::new("ts", DataType::Timestamp(TimeUnit::Millisecond, None), false),
+            Field::new(
+                "ts",
+                DataType::Timestamp(TimeUnit::Millisecond, None),
+                false,
+            ),
             Field::new("value", DataType::Float64, true),
         ]);
         let values = match self.has_stale {
-            true => self.values.iter().map(|&value| Some(value).filter(|&value| !is_stale(value))).collect(),
+            true => self
+                .values
+                .iter()
+                .map(|&value| Some(value).filter(|&value| !is_stale(value)))
+                .collect(),
             false => Float64Array::from(self.values),
         };
         let columns: Vec<ArrayRef> = vec![
@@ -348,34 +420,53 @@ impl Columns {
             Arc::new(TimestampMillisecondArray::from(self.at)),
             Arc::new(values),
         ];
-        RecordBatch::try_new(Arc::new(schema), columns).expect("three columns of one length and of the schema's types")
+        RecordBatch::try_new(Arc::new(schema), columns)
+            .expect("three columns of one length and of the schema's types")
     }
 }
 
 /// Whether the disk has more free than the floor.
 pub(crate) fn check_room(directory: &Path, floor: u64) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Directory { path: directory.to_owned(), source };
+    let failed = |source| StoreError::Directory {
+        path: directory.to_owned(),
+        source,
+    };
     let disk = rustix::fs::statvfs(directory).map_err(|error| failed(error.into()))?;
     match disk.f_bavail * disk.f_frsize {
-        free if free < floor => Err(StoreError::DiskLow { path: directory.to_owned(), free, floor }),
+        free if free < floor => Err(StoreError::DiskLow {
+            path: directory.to_owned(),
+            free,
+            floor,
+        }),
         _ => Ok(()),
     }
 }
 
 /// Reads the series table, and up to where samples go.
-pub(crate) fn load(db: &Connection, layout: &Layout, now: Timestamp) -> Result<(SeriesTable, Written), StoreError> {
+pub(crate) fn load(
+    db: &Connection,
+    layout: &Layout,
+    now: Timestamp,
+) -> Result<(SeriesTable, Written), StoreError> {
     let failed = || StoreError::sql("read the stored series");
     let mut table = SeriesTable::default();
-    let mut statement = db.prepare("SELECT id, metric, labels FROM hot.series ORDER BY id").map_err(failed())?;
+    let mut statement = db
+        .prepare("SELECT id, metric, labels FROM hot.series ORDER BY id")
+        .map_err(failed())?;
     let mut rows = statement.query([]).map_err(failed())?;
     while let Some(row) = rows.next().map_err(failed())? {
         let columns = (|| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))();
         let (id, metric, labels): (u32, String, String) = columns.map_err(failed())?;
-        let labels =
-            from_columns(&metric, &labels).map_err(|source| StoreError::SeriesLabels { id: i64::from(id), source })?;
+        let labels = from_columns(&metric, &labels).map_err(|source| StoreError::SeriesLabels {
+            id: i64::from(id),
+            source,
+        })?;
         table.restore(SeriesId(id), &labels);
     }
-    let mut newest = layout.of(Resolution::Raw).map(|block| Timestamp(block.facts.to_ms)).max();
+    let mut newest = layout
+        .of(Resolution::Raw)
+        .map(|block| Timestamp(block.facts.to_ms))
+        .max();
     for segment in &layout.segments {
         let sql = format!("SELECT epoch_ms(max(ts)) FROM hot.{}", segment.table());
         let found: Option<i64> = db.query_row(&sql, [], |row| row.get(0)).map_err(failed())?;
@@ -391,15 +482,31 @@ pub(crate) fn load(db: &Connection, layout: &Layout, now: Timestamp) -> Result<(
         }
     }
     let series = u32::try_from(table.len()).expect("the table checks its numbers");
-    Ok((table, Written { series, newest, last: HashMap::new(), ahead }))
+    Ok((
+        table,
+        Written {
+            series,
+            newest,
+            last: HashMap::new(),
+            ahead,
+        },
+    ))
 }
 
 /// The segment that is written to, as it was left.
 pub(crate) fn open_segment(db: &Connection, segment: Segment) -> Result<Open, StoreError> {
-    let sql = format!("SELECT count(*), epoch_ms(min(ts)) FROM hot.{}", segment.table());
-    let (samples, oldest): (i64, Option<i64>) =
-        db.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(StoreError::sql("count samples"))?;
-    Ok(Open { segment, samples: samples.cast_unsigned(), since: oldest.map(Timestamp) })
+    let sql = format!(
+        "SELECT count(*), epoch_ms(min(ts)) FROM hot.{}",
+        segment.table()
+    );
+    let (samples, oldest): (i64, Option<i64>) = db
+        .query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .map_err(StoreError::sql("count samples"))?;
+    Ok(Open {
+        segment,
+        samples: samples.cast_unsigned(),
+        since: oldest.map(Timestamp),
+    })
 }
 
 /// Statements that give the newest sample of each series that has one since `from`, wherever it is.
@@ -422,10 +529,20 @@ fn newest_since(layout: &Layout, from: Timestamp, only: &str) -> Vec<String> {
 
 /// Statements that give the series and the instant of every sample after `now`.
 fn all_after(layout: &Layout, now: Timestamp) -> Vec<String> {
-    let tables = layout.segments.iter().map(|segment| format!("hot.{}", segment.table()));
-    let blocks = layout.of(Resolution::Raw).filter(|block| block.facts.to_ms > now.0);
+    let tables = layout
+        .segments
+        .iter()
+        .map(|segment| format!("hot.{}", segment.table()));
+    let blocks = layout
+        .of(Resolution::Raw)
+        .filter(|block| block.facts.to_ms > now.0);
     let files = blocks.map(|block| format!("read_parquet({})", block.samples()));
-    let select = |rows| format!("SELECT series, ts::TIMESTAMP_MS FROM {rows} WHERE ts > {}", instant(now));
+    let select = |rows| {
+        format!(
+            "SELECT series, ts::TIMESTAMP_MS FROM {rows} WHERE ts > {}",
+            instant(now)
+        )
+    };
     tables.chain(files).map(select).collect()
 }
 
@@ -441,14 +558,30 @@ pub(crate) fn read_range(
     if wanted.series.is_empty() || wanted.from > wanted.to {
         return Ok(found);
     }
-    let is_asked =
-        |block: &&Arc<Block>| block.overlaps(wanted.from, wanted.to) && !block.series.is_disjoint(&wanted.series);
-    let asked = |resolution| layout.answering(resolution).filter(is_asked).collect::<Vec<_>>();
-    read_rows(db, &[Resolution::Hour, Resolution::FiveMinutes].map(asked), wanted, &mut found, meter)?;
+    let is_asked = |block: &&Arc<Block>| {
+        block.overlaps(wanted.from, wanted.to) && !block.series.is_disjoint(&wanted.series)
+    };
+    let asked = |resolution| {
+        layout
+            .answering(resolution)
+            .filter(is_asked)
+            .collect::<Vec<_>>()
+    };
+    read_rows(
+        db,
+        &[Resolution::Hour, Resolution::FiveMinutes].map(asked),
+        wanted,
+        &mut found,
+        meter,
+    )?;
     let unknown = pieces.read(db, asked(Resolution::Raw), wanted, &mut found, meter)?;
     read_blocks(db, &unknown, wanted, &mut found, meter)?;
     for segment in &layout.segments {
-        let sql = format!("SELECT series, ts, value FROM hot.{} WHERE {}", segment.table(), wanted.hot_condition());
+        let sql = format!(
+            "SELECT series, ts, value FROM hot.{} WHERE {}",
+            segment.table(),
+            wanted.hot_condition()
+        );
         let complete = collect(db, &sql, &wanted.series, &mut found, meter);
         if !complete.map_err(StoreError::sql("read samples"))? {
             return Err(StoreError::GivenUp);
@@ -480,8 +613,16 @@ fn read_pairs(db: &Connection, sql: &str) -> Result<Vec<(u32, Timestamp)>, duckd
     let mut newest = Vec::new();
     for batch in db.prepare(sql)?.query_arrow([])? {
         let series = batch.column(0).as_primitive::<Int32Type>().values();
-        let at = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
-        newest.extend(series.iter().zip(at).map(|(&series, &at)| (series.cast_unsigned(), Timestamp(at))));
+        let at = batch
+            .column(1)
+            .as_primitive::<TimestampMillisecondType>()
+            .values();
+        newest.extend(
+            series
+                .iter()
+                .zip(at)
+                .map(|(&series, &at)| (series.cast_unsigned(), Timestamp(at))),
+        );
     }
     Ok(newest)
 }

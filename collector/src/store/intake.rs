@@ -58,7 +58,11 @@ impl Group {
     /// The column of the series with these labels, or `None` where another group writes that series.
     pub fn column(&self, labels: &Labels) -> Option<Column> {
         let series = {
-            let mut table = self.shared.series.write().unwrap_or_else(PoisonError::into_inner);
+            let mut table = self
+                .shared
+                .series
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
             let series = table.intern(labels);
             self.shared.metrics.series.set(table.len() as i64);
             series
@@ -72,12 +76,18 @@ impl Group {
 
     /// How many columns a row has now.
     pub fn width(&self) -> usize {
-        self.rows.read().unwrap_or_else(PoisonError::into_inner).width()
+        self.rows
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .width()
     }
 
     /// How many series have a column, those that ended lately included.
     pub fn series_count(&self) -> usize {
-        self.rows.read().unwrap_or_else(PoisonError::into_inner).series_count()
+        self.rows
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .series_count()
     }
 
     /// Writes a row: one value a column, [`STALE`](super::STALE) for a series that is not in it; `own_time` has the
@@ -95,7 +105,10 @@ impl Group {
         let metrics = &self.shared.metrics;
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(watermark) = rows.newest().filter(|&newest| newest >= at) {
-            metrics.drop_samples(Dropped::OutOfOrder, row.iter().filter(|&&value| !is_stale(value)).count());
+            metrics.drop_samples(
+                Dropped::OutOfOrder,
+                row.iter().filter(|&&value| !is_stale(value)).count(),
+            );
             return Err(ClockWentBack { at, watermark });
         }
         let mut series = Vec::with_capacity(row.len());
@@ -107,20 +120,41 @@ impl Group {
         let own_time = self.keep_own_time(&mut rows, at, own_time);
         drop(rows);
         self.shared.head.forget(&outcome.dropped);
-        let dropped = self.shared.queue.push(Batch { ticket, series, values, own_time });
+        let dropped = self.shared.queue.push(Batch {
+            ticket,
+            series,
+            values,
+            own_time,
+        });
         metrics.drop_samples(Dropped::QueueFull, dropped);
         metrics.queue_bytes.set(self.shared.queue.bytes() as i64);
-        Ok(Committed { added: outcome.added, dropped: outcome.dropped.iter().map(|gone| gone.column).collect() })
+        Ok(Committed {
+            added: outcome.added,
+            dropped: outcome.dropped.iter().map(|gone| gone.column).collect(),
+        })
     }
 
     /// A page repeats such samples until there are newer ones; that is no loss, so it is not counted as one.
-    fn keep_own_time(&self, rows: &mut Rows, now: Timestamp, given: &[(Column, Sample)]) -> Vec<(SeriesId, Sample)> {
+    fn keep_own_time(
+        &self,
+        rows: &mut Rows,
+        now: Timestamp,
+        given: &[(Column, Sample)],
+    ) -> Vec<(SeriesId, Sample)> {
         let bounds = now.minus(self.shared.retention)..=now.plus(OWN_TIME_AHEAD);
-        let (inside, outside): (Vec<_>, Vec<_>) = given.iter().partition(|(_, sample)| bounds.contains(&sample.at));
-        self.shared.metrics.drop_samples(Dropped::OutOfBounds, outside.len());
-        let news = inside.into_iter().filter(|&&(column, sample)| rows.push_own_time(column, now, sample));
+        let (inside, outside): (Vec<_>, Vec<_>) = given
+            .iter()
+            .partition(|(_, sample)| bounds.contains(&sample.at));
+        self.shared
+            .metrics
+            .drop_samples(Dropped::OutOfBounds, outside.len());
+        let news = inside
+            .into_iter()
+            .filter(|&&(column, sample)| rows.push_own_time(column, now, sample));
         let news: Vec<(Column, Sample)> = news.copied().collect();
-        news.into_iter().filter_map(|(column, sample)| Some((rows.series(column)?, sample))).collect()
+        news.into_iter()
+            .filter_map(|(column, sample)| Some((rows.series(column)?, sample)))
+            .collect()
     }
 }
 

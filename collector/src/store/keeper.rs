@@ -34,7 +34,11 @@ const DAY_IS_OVER: i64 = 600_000;
 const DAY: i64 = 86_400_000;
 
 /// What a round consists of; what goes makes room for what comes.
-const TASKS: [(&str, Chore); 3] = [("expire", Keeper::expire), ("seal", Keeper::seal), ("merge", Keeper::merge)];
+const TASKS: [(&str, Chore); 3] = [
+    ("expire", Keeper::expire),
+    ("seal", Keeper::seal),
+    ("merge", Keeper::merge),
+];
 
 type Chore = fn(&mut Keeper) -> Result<Kept, StoreError>;
 
@@ -136,7 +140,11 @@ impl Bell {
             if std::mem::take(&mut state.is_rung) || left.is_zero() {
                 return Some(None);
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -214,10 +222,16 @@ impl Keeper {
         // A stream of rows tells its errors by panics.
         let done = catch_unwind(AssertUnwindSafe(|| task(&mut *self)));
         let done = done.unwrap_or_else(|_| {
-            Err(StoreError::Unsealed { what: name.to_owned(), reason: "reading samples broke off; see the log" })
+            Err(StoreError::Unsealed {
+                what: name.to_owned(),
+                reason: "reading samples broke off; see the log",
+            })
         });
         if done.is_err() {
-            self.metrics.keeper_failures.get_or_create(&Task { task: name }).inc();
+            self.metrics
+                .keeper_failures
+                .get_or_create(&Task { task: name })
+                .inc();
             // What was half written takes room.
             drop(remove_if_there(&self.database.path().join(block::SEALING)));
         }
@@ -236,7 +250,9 @@ impl Keeper {
                 slice_samples: self.config.slice_samples(),
             };
             let blocks = block::write(&self.database, &Source::Segment(segment), &output)?;
-            self.metrics.seal_seconds.observe(began.elapsed().as_secs_f64());
+            self.metrics
+                .seal_seconds
+                .observe(began.elapsed().as_secs_f64());
             for block in &blocks {
                 self.metrics.sealed_samples.inc_by(block.facts.rows);
                 tracing::info!(
@@ -286,36 +302,53 @@ impl Keeper {
     /// What is to be made of a day's raw blocks; nothing while it lasts, or where all is there.
     fn due(&self, day: &[Arc<Block>], now: Timestamp) -> Vec<Resolution> {
         let (first, last) = (&day[0], &day[day.len() - 1]);
-        let newest = day.iter().map(|block| block.facts.to_ms).max().unwrap_or(i64::MAX);
+        let newest = day
+            .iter()
+            .map(|block| block.facts.to_ms)
+            .max()
+            .unwrap_or(i64::MAX);
         if now.0 < (newest.div_euclid(DAY) + 1) * DAY + DAY_IS_OVER {
             return Vec::new();
         }
         let layout = self.database.layout();
         let is_missing = |resolution: &Resolution| {
-            let is_kept = self.config.retention_of(*resolution).is_some_and(|kept| newest >= now.minus(kept).0);
+            let is_kept = self
+                .config
+                .retention_of(*resolution)
+                .is_some_and(|kept| newest >= now.minus(kept).0);
             let mut there = layout.of(*resolution);
-            is_kept && !there.any(|b| b.name.first == first.name.first && b.name.last == last.name.last)
+            is_kept
+                && !there.any(|b| b.name.first == first.name.first && b.name.last == last.name.last)
         };
-        [Resolution::Hour, Resolution::FiveMinutes, Resolution::Raw].into_iter().filter(is_missing).collect()
+        [Resolution::Hour, Resolution::FiveMinutes, Resolution::Raw]
+            .into_iter()
+            .filter(is_missing)
+            .collect()
     }
 
     /// Removes blocks past their retention, then the oldest until the rest fits the limit of bytes.
     fn expire(&mut self) -> Result<Kept, StoreError> {
         let (now, layout) = (self.clock.now(), self.database.layout());
         let is_past = |block: &Arc<Block>, resolution| {
-            self.config.retention_of(resolution).is_none_or(|kept| block.facts.to_ms < now.minus(kept).0)
+            self.config
+                .retention_of(resolution)
+                .is_none_or(|kept| block.facts.to_ms < now.minus(kept).0)
         };
         // Samples of a day that is not merged yet wait for it, or the day would lack them at the lower resolutions.
         let is_awaited = |block: &Arc<Block>| {
-            [Resolution::FiveMinutes, Resolution::Hour].into_iter().any(|coarse| {
-                let is_made = layout.of(coarse).any(|row| row.name.covers(&block.name));
-                !is_made && !is_past(block, coarse)
-            })
+            [Resolution::FiveMinutes, Resolution::Hour]
+                .into_iter()
+                .any(|coarse| {
+                    let is_made = layout.of(coarse).any(|row| row.name.covers(&block.name));
+                    !is_made && !is_past(block, coarse)
+                })
         };
         let is_old = |block: &Arc<Block>| {
-            is_past(block, block.resolution) && (block.resolution != Resolution::Raw || !is_awaited(block))
+            is_past(block, block.resolution)
+                && (block.resolution != Resolution::Raw || !is_awaited(block))
         };
-        let (mut gone, mut left): (Vec<_>, Vec<_>) = layout.blocks.iter().cloned().partition(is_old);
+        let (mut gone, mut left): (Vec<_>, Vec<_>) =
+            layout.blocks.iter().cloned().partition(is_old);
         if let Some(limit) = self.config.max_disk_bytes() {
             left.sort_by_key(|block| (block.resolution, block.facts.to_ms));
             let mut bytes: u64 = left.iter().map(|block| block.bytes()).sum();
@@ -337,9 +370,15 @@ impl Keeper {
         }
         for block in gone {
             tracing::info!(block = %block.title(), bytes = block.bytes(), "removing a block");
-            self.replaced.push(Replaced { what: Thing::Block(Arc::clone(block)), since: self.clock.now() });
+            self.replaced.push(Replaced {
+                what: Thing::Block(Arc::clone(block)),
+                since: self.clock.now(),
+            });
         }
-        Ok(Kept { removed: gone.iter().map(|block| block.title()).collect(), ..Kept::default() })
+        Ok(Kept {
+            removed: gone.iter().map(|block| block.title()).collect(),
+            ..Kept::default()
+        })
     }
 
     /// Lets queries see new blocks in place of what they were made from.
@@ -349,7 +388,8 @@ impl Keeper {
         let new: Vec<Arc<Block>> = blocks.into_iter().map(Arc::new).collect();
         let layout = self.database.layout();
         let is_replaced = |block: &&Arc<Block>| {
-            new.iter().any(|new| new.resolution == block.resolution && new.name.replaces(&block.name))
+            new.iter()
+                .any(|new| new.resolution == block.resolution && new.name.replaces(&block.name))
         };
         let gone: Vec<_> = layout.blocks.iter().filter(is_replaced).cloned().collect();
         self.database.set_layout(|layout| {
@@ -358,28 +398,53 @@ impl Keeper {
             layout
         })?;
         crash_point("published");
-        let things = gone.iter().cloned().map(Thing::Block).chain(sealed.map(Thing::Segment));
+        let things = gone
+            .iter()
+            .cloned()
+            .map(Thing::Block)
+            .chain(sealed.map(Thing::Segment));
         let since = self.clock.now();
-        self.replaced.extend(things.map(|what| Replaced { what, since }));
-        Ok(Kept { written, rows, removed: gone.iter().map(|block| block.title()).collect() })
+        self.replaced
+            .extend(things.map(|what| Replaced { what, since }));
+        Ok(Kept {
+            written,
+            rows,
+            removed: gone.iter().map(|block| block.title()).collect(),
+        })
     }
 
     /// Takes series out of all blocks and segments.
     fn delete(&mut self, series: &RoaringBitmap) -> Result<Kept, StoreError> {
         let mut kept = Kept::default();
         let db = self.database.connect()?;
-        let list = series.iter().map(|id| id.to_string()).collect::<Vec<_>>().join(",");
+        let list = series
+            .iter()
+            .map(|id| id.to_string())
+            .collect::<Vec<_>>()
+            .join(",");
         for segment in self.database.layout().frozen() {
-            let sql = format!("DELETE FROM hot.{} WHERE series IN ({list})", segment.table());
-            kept.rows += db.execute(&sql, []).map_err(StoreError::sql("delete samples"))? as u64;
+            let sql = format!(
+                "DELETE FROM hot.{} WHERE series IN ({list})",
+                segment.table()
+            );
+            kept.rows += db
+                .execute(&sql, [])
+                .map_err(StoreError::sql("delete samples"))? as u64;
         }
         let layout = self.database.layout();
-        for block in layout.blocks.iter().filter(|block| !block.series.is_disjoint(series)) {
+        for block in layout
+            .blocks
+            .iter()
+            .filter(|block| !block.series.is_disjoint(series))
+        {
             let rewritten = without(&self.database, block, series)?;
             let rows_left = rewritten.as_ref().map_or(0, |new| new.facts.rows);
             kept.rows += block.facts.rows - rows_left;
             match rewritten {
-                Some(new) => kept.add(Kept { rows: 0, ..self.publish(vec![new], None)? }),
+                Some(new) => kept.add(Kept {
+                    rows: 0,
+                    ..self.publish(vec![new], None)?
+                }),
                 None => kept.add(self.remove(&[Arc::clone(block)])?),
             }
         }
@@ -412,12 +477,22 @@ impl Keeper {
 
     fn count(&self) {
         let layout = self.database.layout();
-        self.metrics.unsealed_segments.set(layout.frozen().len() as i64);
+        self.metrics
+            .unsealed_segments
+            .set(layout.frozen().len() as i64);
         for resolution in Resolution::ALL {
-            let label = ByResolution { resolution: resolution.name() };
+            let label = ByResolution {
+                resolution: resolution.name(),
+            };
             let bytes: u64 = layout.of(resolution).map(|block| block.bytes()).sum();
-            self.metrics.blocks.get_or_create(&label).set(layout.of(resolution).count() as i64);
-            self.metrics.block_bytes.get_or_create(&label).set(bytes as i64);
+            self.metrics
+                .blocks
+                .get_or_create(&label)
+                .set(layout.of(resolution).count() as i64);
+            self.metrics
+                .block_bytes
+                .get_or_create(&label)
+                .set(bytes as i64);
         }
     }
 }
@@ -428,10 +503,15 @@ impl Thing {
             Self::Segment(segment) => {
                 let sql = format!("DROP TABLE IF EXISTS hot.{}", segment.table());
                 let db: Connection = database.connect()?;
-                db.execute_batch(&sql).map_err(StoreError::sql("drop a sealed table"))
+                db.execute_batch(&sql)
+                    .map_err(StoreError::sql("drop a sealed table"))
             }
-            Self::Block(block) => remove_block(database.path(), block)
-                .map_err(|source| StoreError::Directory { path: block.path.clone(), source }),
+            Self::Block(block) => {
+                remove_block(database.path(), block).map_err(|source| StoreError::Directory {
+                    path: block.path.clone(),
+                    source,
+                })
+            }
         }
     }
 }
@@ -448,18 +528,28 @@ impl Kept {
 fn days(layout: &Layout) -> Vec<Vec<Arc<Block>>> {
     let blocks: Vec<_> = layout.of(Resolution::Raw).cloned().collect();
     let day = |block: &Arc<Block>| block.facts.to_ms.div_euclid(DAY);
-    blocks.chunk_by(|one, next| day(one) == day(next)).map(<[_]>::to_vec).collect()
+    blocks
+        .chunk_by(|one, next| day(one) == day(next))
+        .map(<[_]>::to_vec)
+        .collect()
 }
 
 /// Verifies blocks and sets those aside that are damaged. Whether there were any.
-pub(crate) fn set_damaged_aside(database: &Database, metrics: &StoreMetrics, blocks: &[Arc<Block>]) -> bool {
-    let Ok(db) = database.connect() else { return false };
+pub(crate) fn set_damaged_aside(
+    database: &Database,
+    metrics: &StoreMetrics,
+    blocks: &[Arc<Block>],
+) -> bool {
+    let Ok(db) = database.connect() else {
+        return false;
+    };
     let mut damaged = Vec::new();
     for block in blocks {
         if let Err(StoreError::DamagedBlock { path, reason }) = block::verify(&db, block) {
             let reason = format!("{}: {reason}", path.display());
             // Another reader may have met it first.
-            if let Ok(()) = database.set_layout(|layout| layout.with(std::slice::from_ref(block), []))
+            if let Ok(()) =
+                database.set_layout(|layout| layout.with(std::slice::from_ref(block), []))
                 && set_aside(&block.path, &reason).is_ok()
             {
                 metrics.damaged_files.inc();
@@ -509,13 +599,18 @@ impl Database {
     /// When the hot samples cannot be counted.
     pub fn stat(&self) -> Result<Stat, StoreError> {
         let (db, layout) = (self.connect()?, self.layout());
-        let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned);
+        let count = |sql: &str| {
+            db.query_row(sql, [], |row| row.get::<_, i64>(0))
+                .map(i64::cast_unsigned)
+        };
         let failed = || StoreError::sql("count samples");
         let mut hot_samples = 0;
         for segment in &layout.segments {
-            hot_samples += count(&format!("SELECT count(*) FROM hot.{}", segment.table())).map_err(failed())?;
+            hot_samples +=
+                count(&format!("SELECT count(*) FROM hot.{}", segment.table())).map_err(failed())?;
         }
-        let bytes = |name: &str| std::fs::metadata(self.path().join(name)).map_or(0, |file| file.len());
+        let bytes =
+            |name: &str| std::fs::metadata(self.path().join(name)).map_or(0, |file| file.len());
         let blocks = layout.blocks.iter().map(|block| StatBlock {
             resolution: block.resolution.name().to_owned(),
             name: block.name.to_string(),
@@ -541,6 +636,9 @@ impl Database {
         let db = self.connect()?;
         let layout = self.layout();
         let verdicts = layout.blocks.iter().map(|block| block::verify(&db, block));
-        Ok(verdicts.filter_map(Result::err).map(|error| error_chain(&error)).collect())
+        Ok(verdicts
+            .filter_map(Result::err)
+            .map(|error| error_chain(&error))
+            .collect())
     }
 }

@@ -1,6 +1,8 @@
 //! Where all samples are now: the blocks and the segments, and the views over them.
 
-use super::block::{self, BLOCKS, Block, Name, Resolution, SEALING, folder, list_of, metric_hash, sync_directory};
+use super::block::{
+    self, BLOCKS, Block, Name, Resolution, SEALING, folder, list_of, metric_hash, sync_directory,
+};
 use super::database::{Damaged, quoted, set_aside};
 use super::segment::Segment;
 use super::{Database, StoreError};
@@ -26,12 +28,21 @@ pub(crate) struct Layout {
 impl Layout {
     /// Finds what there is. What a crash left behind is cleared away, what is damaged is set aside, and the tables are
     /// made to fit the blocks.
-    pub fn open(db: &Connection, data: &Path, damaged: &mut Vec<Damaged>) -> Result<Self, StoreError> {
-        let failed = |source| StoreError::Directory { path: data.to_owned(), source };
+    pub fn open(
+        db: &Connection,
+        data: &Path,
+        damaged: &mut Vec<Damaged>,
+    ) -> Result<Self, StoreError> {
+        let failed = |source| StoreError::Directory {
+            path: data.to_owned(),
+            source,
+        };
         remove_if_there(&data.join(SEALING)).map_err(failed)?;
         let mut layout = Self::default();
         for resolution in Resolution::ALL {
-            layout.blocks.extend(load_blocks(db, data, resolution, damaged)?);
+            layout
+                .blocks
+                .extend(load_blocks(db, data, resolution, damaged)?);
         }
         layout.fit_segments(db)?;
         layout.fit_series(db)?;
@@ -40,7 +51,10 @@ impl Layout {
 
     /// The segment that is written to.
     pub fn current(&self) -> Segment {
-        *self.segments.last().expect("there is a segment to write to from the start")
+        *self
+            .segments
+            .last()
+            .expect("there is a segment to write to from the start")
     }
 
     /// The segments that wait to be sealed.
@@ -50,14 +64,21 @@ impl Layout {
 
     /// The blocks of a resolution, in the order of their segments.
     pub fn of(&self, resolution: Resolution) -> impl Iterator<Item = &Arc<Block>> {
-        self.blocks.iter().filter(move |block| block.resolution == resolution)
+        self.blocks
+            .iter()
+            .filter(move |block| block.resolution == resolution)
     }
 
     /// The blocks that answer for samples, each with the finest resolution that is still there.
     pub fn answering(&self, resolution: Resolution) -> impl Iterator<Item = &Arc<Block>> {
         let has_finer = move |block: &Block| {
-            let finer = self.blocks.iter().filter(|other| other.resolution < resolution);
-            finer.into_iter().any(|other| other.name.first <= block.name.last && block.name.first <= other.name.last)
+            let finer = self
+                .blocks
+                .iter()
+                .filter(|other| other.resolution < resolution);
+            finer.into_iter().any(|other| {
+                other.name.first <= block.name.last && block.name.first <= other.name.last
+            })
         };
         self.of(resolution).filter(move |block| !has_finer(block))
     }
@@ -65,28 +86,46 @@ impl Layout {
     /// The layout with other blocks.
     pub fn with(&self, gone: &[Arc<Block>], new: impl IntoIterator<Item = Arc<Block>>) -> Self {
         let stays = |block: &&Arc<Block>| !gone.iter().any(|gone| Arc::ptr_eq(gone, block));
-        let mut blocks: Vec<_> = self.blocks.iter().filter(stays).cloned().chain(new).collect();
+        let mut blocks: Vec<_> = self
+            .blocks
+            .iter()
+            .filter(stays)
+            .cloned()
+            .chain(new)
+            .collect();
         blocks.sort_by_key(|block| (block.resolution, block.name.first));
-        Self { segments: self.segments.clone(), blocks }
+        Self {
+            segments: self.segments.clone(),
+            blocks,
+        }
     }
 
     /// Drops the tables that are sealed already and makes one to write to.
     fn fit_segments(&mut self, db: &Connection) -> Result<(), StoreError> {
         let tables = || -> Result<Vec<Segment>, duckdb::Error> {
-            let mut statement = db.prepare("SELECT table_name FROM duckdb_tables() WHERE database_name = 'hot'")?;
-            let names = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+            let mut statement =
+                db.prepare("SELECT table_name FROM duckdb_tables() WHERE database_name = 'hot'")?;
+            let names = statement
+                .query_map([], |row| row.get::<_, String>(0))?
+                .collect::<Result<Vec<_>, _>>()?;
             Ok(names.iter().filter_map(|name| Segment::of(name)).collect())
         };
         let is_sealed = |segment: &Segment| {
-            self.of(Resolution::Raw).any(|block| (block.name.first..=block.name.last).contains(&segment.0))
+            self.of(Resolution::Raw)
+                .any(|block| (block.name.first..=block.name.last).contains(&segment.0))
         };
         let found = tables().map_err(StoreError::sql("list the tables of samples"))?;
         let (sealed, mut left): (Vec<_>, Vec<_>) = found.into_iter().partition(is_sealed);
         left.sort_unstable();
         let newest_sealed = self.blocks.iter().map(|block| block.name.last).max();
-        let mut statements: Vec<String> =
-            sealed.iter().map(|segment| format!("DROP TABLE hot.{}", segment.table())).collect();
-        if left.last().is_none_or(|last| newest_sealed.is_some_and(|sealed| last.0 < sealed)) {
+        let mut statements: Vec<String> = sealed
+            .iter()
+            .map(|segment| format!("DROP TABLE hot.{}", segment.table()))
+            .collect();
+        if left
+            .last()
+            .is_none_or(|last| newest_sealed.is_some_and(|sealed| last.0 < sealed))
+        {
             let used = left.last().map(|segment| segment.0).max(newest_sealed);
             let next = Segment(used.map_or(1, |used| used + 1));
             statements.push(next.create());
@@ -103,16 +142,24 @@ impl Layout {
     /// A block tells its series, so those that the database lost (or never had) come back with it.
     fn fit_series(&self, db: &Connection) -> Result<(), StoreError> {
         let fit = || -> Result<u64, duckdb::Error> {
-            let mut statement = db.prepare("SELECT DISTINCT metric FROM hot.series WHERE metric_hash IS NULL")?;
-            let metrics = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+            let mut statement =
+                db.prepare("SELECT DISTINCT metric FROM hot.series WHERE metric_hash IS NULL")?;
+            let metrics = statement
+                .query_map([], |row| row.get::<_, String>(0))?
+                .collect::<Result<Vec<_>, _>>()?;
             for metric in metrics {
                 let sql = "UPDATE hot.series SET metric_hash = ? WHERE metric = ?";
                 db.execute(sql, params![metric_hash(&metric), metric])?;
             }
             let mut statement = db.prepare("SELECT id FROM hot.series")?;
-            let known: RoaringBitmap =
-                statement.query_map([], |row| row.get::<_, u32>(0))?.collect::<Result<_, _>>()?;
-            let telling: Vec<_> = self.blocks.iter().filter(|block| !block.series.is_subset(&known)).collect();
+            let known: RoaringBitmap = statement
+                .query_map([], |row| row.get::<_, u32>(0))?
+                .collect::<Result<_, _>>()?;
+            let telling: Vec<_> = self
+                .blocks
+                .iter()
+                .filter(|block| !block.series.is_subset(&known))
+                .collect();
             if telling.is_empty() {
                 return Ok(0);
             }
@@ -126,7 +173,10 @@ impl Layout {
         };
         let restored = fit().map_err(StoreError::sql("complete the series"))?;
         if restored > 0 {
-            tracing::warn!(series = restored, "took series from the blocks that the database did not have");
+            tracing::warn!(
+                series = restored,
+                "took series from the blocks that the database did not have"
+            );
         }
         Ok(())
     }
@@ -143,12 +193,20 @@ impl Layout {
         let path = |block: &Block, file: &str| quoted(&block.path.join(file).to_string_lossy());
         let raw: Vec<_> = self.of(Resolution::Raw).collect();
         let newest = raw.iter().map(|block| block.facts.to_ms).max().unwrap_or(0);
-        let last: Vec<_> = raw.iter().copied().filter(|block| block.facts.to_ms > newest - RECENT).collect();
+        let last: Vec<_> = raw
+            .iter()
+            .copied()
+            .filter(|block| block.facts.to_ms > newest - RECENT)
+            .collect();
         let mut sql = String::new();
         for (view, blocks) in [("samples", raw), ("recent", last)] {
-            let sealed = (!blocks.is_empty()).then(|| rows("hot.series", &blocks, RAW_VALUES, &path));
+            let sealed =
+                (!blocks.is_empty()).then(|| rows("hot.series", &blocks, RAW_VALUES, &path));
             let all: Vec<String> = self.segments.iter().map(hot).chain(sealed).collect();
-            sql += &format!("CREATE OR REPLACE VIEW memory.{view} AS\n{};\n", all.join("\nUNION ALL\n"));
+            sql += &format!(
+                "CREATE OR REPLACE VIEW memory.{view} AS\n{};\n",
+                all.join("\nUNION ALL\n")
+            );
         }
         self.write_rollups(&mut sql, "memory.", "hot.series", &path);
         sql += &self.points(&path);
@@ -158,23 +216,33 @@ impl Layout {
     /// The samples of one metric, by its hash, with the numbers of their series (hot ones of all metrics): what joins these with
     /// the labels of a few series reads no more than the rows of these.
     fn points(&self, path: &dyn Fn(&Block, &str) -> String) -> String {
-        let hot = self
-            .segments
-            .iter()
-            .map(|segment| format!("SELECT series, ts::TIMESTAMP AS ts, value FROM hot.{}", segment.table()));
+        let hot = self.segments.iter().map(|segment| {
+            format!(
+                "SELECT series, ts::TIMESTAMP AS ts, value FROM hot.{}",
+                segment.table()
+            )
+        });
         let raw: Vec<_> = self.of(Resolution::Raw).collect();
         let sealed = (!raw.is_empty()).then(|| {
             let files = list_of(raw.iter().map(|block| path(block, block::SAMPLES)));
             format!("SELECT b.series, b.ts, {RAW_VALUES} FROM read_parquet({files}) AS b WHERE b.metric_hash = hash")
         });
         let all: Vec<String> = hot.chain(sealed).collect();
-        format!("CREATE OR REPLACE MACRO memory.{POINTS}(hash) AS TABLE\n{};\n", all.join("\nUNION ALL\n"))
+        format!(
+            "CREATE OR REPLACE MACRO memory.{POINTS}(hash) AS TABLE\n{};\n",
+            all.join("\nUNION ALL\n")
+        )
     }
 
     /// The views for anybody's `duckdb`, over the blocks alone.
     fn views_for_others(&self) -> String {
-        let path =
-            |block: &Block, file: &str| quoted(&format!("{BLOCKS}/{}/{}/{file}", block.resolution.name(), block.name));
+        let path = |block: &Block, file: &str| {
+            quoted(&format!(
+                "{BLOCKS}/{}/{}/{file}",
+                block.resolution.name(),
+                block.name
+            ))
+        };
         let mut sql = String::from(
             "-- Views over takt's blocks, for DuckDB 1.2 or newer; written anew whenever the blocks change.\n\
              -- In this directory: duckdb -init blocks.sql\n\
@@ -198,14 +266,23 @@ impl Layout {
         sql
     }
 
-    fn write_rollups(&self, sql: &mut String, catalog: &str, series: &str, path: &dyn Fn(&Block, &str) -> String) {
+    fn write_rollups(
+        &self,
+        sql: &mut String,
+        catalog: &str,
+        series: &str,
+        path: &dyn Fn(&Block, &str) -> String,
+    ) {
         for resolution in [Resolution::FiveMinutes, Resolution::Hour] {
             let blocks: Vec<_> = self.of(resolution).collect();
             let rows = match blocks.is_empty() {
                 false => rows(series, &blocks, ROLLUP_VALUES, path),
                 true => NO_ROLLUPS.to_owned(),
             };
-            *sql += &format!("CREATE OR REPLACE VIEW {catalog}samples_{} AS\n{rows};\n", resolution.name());
+            *sql += &format!(
+                "CREATE OR REPLACE VIEW {catalog}samples_{} AS\n{rows};\n",
+                resolution.name()
+            );
         }
     }
 }
@@ -226,7 +303,12 @@ const NO_ROLLUPS: &str = "SELECT ''::VARCHAR AS metric, ''::VARCHAR AS labels, N
 
 /// The rows of some blocks with their labels. The metric's hash is in the join because files are sorted by it: what is
 /// asked of one metric then skips nearly every row group.
-fn rows(series: &str, blocks: &[&Arc<Block>], values: &str, path: &dyn Fn(&Block, &str) -> String) -> String {
+fn rows(
+    series: &str,
+    blocks: &[&Arc<Block>],
+    values: &str,
+    path: &dyn Fn(&Block, &str) -> String,
+) -> String {
     let files = list_of(blocks.iter().map(|block| path(block, block::SAMPLES)));
     format!(
         "SELECT s.metric, s.labels, b.ts, {values}\nFROM read_parquet({files}) AS b\n\
@@ -237,17 +319,34 @@ fn rows(series: &str, blocks: &[&Arc<Block>], values: &str, path: &dyn Fn(&Block
 impl Database {
     /// What has samples now.
     pub(crate) fn layout(&self) -> Arc<Layout> {
-        Arc::clone(&self.layout.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+        Arc::clone(
+            &self
+                .layout
+                .read()
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        )
     }
 
     /// Lets queries see another layout from now on. What it no longer names must still be there for those that began
     /// before.
-    pub(crate) fn set_layout(&self, change: impl FnOnce(&Layout) -> Layout) -> Result<(), StoreError> {
-        let mut current = self.layout.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+    pub(crate) fn set_layout(
+        &self,
+        change: impl FnOnce(&Layout) -> Layout,
+    ) -> Result<(), StoreError> {
+        let mut current = self
+            .layout
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let layout = change(&current);
-        self.root().execute_batch(&layout.views()).map_err(StoreError::sql("renew the views of samples"))?;
+        self.root()
+            .execute_batch(&layout.views())
+            .map_err(StoreError::sql("renew the views of samples"))?;
         let has_new_blocks = current.blocks.len() != layout.blocks.len()
-            || !current.blocks.iter().zip(&layout.blocks).all(|(one, other)| Arc::ptr_eq(one, other));
+            || !current
+                .blocks
+                .iter()
+                .zip(&layout.blocks)
+                .all(|(one, other)| Arc::ptr_eq(one, other));
         if has_new_blocks {
             write_for_others(self.path(), &layout);
         }
@@ -258,8 +357,12 @@ impl Database {
 
 /// Writes `blocks.sql`, whole or not at all. That a full disk does not take it must not keep a server from starting.
 pub(crate) fn write_for_others(data: &Path, layout: &Layout) {
-    let (aside, path) = (data.join(format!("{BLOCKS_SQL}.new")), data.join(BLOCKS_SQL));
-    let written = fs::write(&aside, layout.views_for_others()).and_then(|()| fs::rename(aside, &path));
+    let (aside, path) = (
+        data.join(format!("{BLOCKS_SQL}.new")),
+        data.join(BLOCKS_SQL),
+    );
+    let written =
+        fs::write(&aside, layout.views_for_others()).and_then(|()| fs::rename(aside, &path));
     if let Err(error) = written {
         tracing::warn!(file = %path.display(), %error, "cannot write the views for others");
     }
@@ -294,17 +397,31 @@ fn load_blocks(
     damaged: &mut Vec<Damaged>,
 ) -> Result<Vec<Arc<Block>>, StoreError> {
     let path = folder(data, resolution);
-    let failed = |source| StoreError::Directory { path: path.clone(), source };
+    let failed = |source| StoreError::Directory {
+        path: path.clone(),
+        source,
+    };
     let entries = match fs::read_dir(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?,
+        entries => entries
+            .map_err(failed)?
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(failed)?,
     };
     let mut blocks: Vec<Block> = Vec::new();
     for entry in entries {
-        let Some(name) = entry.file_name().to_str().and_then(|name| name.parse::<Name>().ok()) else { continue };
+        let Some(name) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<Name>().ok())
+        else {
+            continue;
+        };
         match Block::load(db, &entry.path(), name, resolution) {
             Ok(block) => blocks.push(block),
-            Err(StoreError::DamagedBlock { reason, .. }) => damaged.push(set_aside(&entry.path(), &reason)?),
+            Err(StoreError::DamagedBlock { reason, .. }) => {
+                damaged.push(set_aside(&entry.path(), &reason)?)
+            }
             Err(other) => return Err(other),
         }
     }

@@ -25,7 +25,11 @@ pub struct Listed<'a> {
 impl<'a> Listed<'a> {
     /// Whenever they had samples.
     pub fn ever(matchers: &'a [Matcher]) -> Self {
-        Self { matchers, from: Timestamp(i64::MIN), to: Timestamp(i64::MAX) }
+        Self {
+            matchers,
+            from: Timestamp(i64::MIN),
+            to: Timestamp(i64::MAX),
+        }
     }
 }
 
@@ -43,7 +47,9 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub fn series(&self, listed: Listed<'_>) -> Result<Vec<Labels>, StoreError> {
-        self.listing(listed, |table, found| found.iter().map(|id| table.labels(SeriesId(id))).collect())
+        self.listing(listed, |table, found| {
+            found.iter().map(|id| table.labels(SeriesId(id))).collect()
+        })
     }
 
     /// The names of the labels that these series have, in byte order.
@@ -72,7 +78,11 @@ impl Store {
             (Timestamp(i64::MIN), Timestamp(i64::MAX)) => None,
             _ => Some(self.active(from, to)?),
         };
-        let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self
+            .shared
+            .series
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut found = table.matching(matchers);
         if let Some(active) = active {
             found &= active;
@@ -84,7 +94,11 @@ impl Store {
     fn active(&self, from: Timestamp, to: Timestamp) -> Result<RoaringBitmap, StoreError> {
         let layout = self.database().layout();
         let mut active = RoaringBitmap::new();
-        for block in layout.blocks.iter().filter(|block| block.overlaps(from, to)) {
+        for block in layout
+            .blocks
+            .iter()
+            .filter(|block| block.overlaps(from, to))
+        {
             active |= &block.series;
         }
         let sealed = layout.blocks.iter().map(|block| block.facts.to_ms).max();
@@ -115,12 +129,24 @@ impl Store {
         let scan = || {
             let mut found = Unsealed::default();
             for segment in &self.database().layout().segments {
-                let sql = format!("SELECT series, min(ts) FROM hot.{} GROUP BY series", segment.table());
+                let sql = format!(
+                    "SELECT series, min(ts) FROM hot.{} GROUP BY series",
+                    segment.table()
+                );
                 for batch in db.prepare(&sql)?.query_arrow([])? {
                     let series = batch.column(0).as_primitive::<Int32Type>().values();
-                    found.series.extend(series.iter().map(|id| id.cast_unsigned()));
-                    let first = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
-                    found.since = first.iter().map(|&at| Timestamp(at)).chain(found.since).min();
+                    found
+                        .series
+                        .extend(series.iter().map(|id| id.cast_unsigned()));
+                    let first = batch
+                        .column(1)
+                        .as_primitive::<TimestampMillisecondType>()
+                        .values();
+                    found.since = first
+                        .iter()
+                        .map(|&at| Timestamp(at))
+                        .chain(found.since)
+                        .min();
                 }
             }
             Ok(found)

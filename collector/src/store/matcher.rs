@@ -33,7 +33,10 @@ pub enum RegexError {
 /// # Errors
 /// What Go does not read.
 pub fn whole(pattern: &str) -> Result<Regex, RegexError> {
-    Ok(Regex::new(&format!("^(?s:{})$", go_regex::translate(pattern)?))?)
+    Ok(Regex::new(&format!(
+        "^(?s:{})$",
+        go_regex::translate(pattern)?
+    ))?)
 }
 
 /// One condition on one label. A label that a series lacks counts as empty.
@@ -52,15 +55,28 @@ impl Matcher {
     /// Where `value` should be a regular expression and is none.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
         let regex = match op.is_regex() {
-            true => Some(whole(value).map_err(|source| MatcherError { value: value.to_owned(), source })?),
+            true => Some(whole(value).map_err(|source| MatcherError {
+                value: value.to_owned(),
+                source,
+            })?),
             false => None,
         };
-        Ok(Self { name: name.to_owned(), op, value: value.to_owned(), regex })
+        Ok(Self {
+            name: name.to_owned(),
+            op,
+            value: value.to_owned(),
+            regex,
+        })
     }
 
     /// The condition that the label `name` is `value`.
     pub fn equal(name: &str, value: &str) -> Self {
-        Self { name: name.to_owned(), op: MatchOp::Equal, value: value.to_owned(), regex: None }
+        Self {
+            name: name.to_owned(),
+            op: MatchOp::Equal,
+            value: value.to_owned(),
+            regex: None,
+        }
     }
 
     /// The condition that the metric is called `name`.
@@ -85,7 +101,11 @@ impl Matcher {
 
     /// Whether a label with this value passes.
     pub fn accepts(&self, value: &str) -> bool {
-        self.op.accepts(self.regex.as_ref().map_or_else(|| self.value == value, |regex| regex.is_match(value)))
+        self.op.accepts(
+            self.regex
+                .as_ref()
+                .map_or_else(|| self.value == value, |regex| regex.is_match(value)),
+        )
     }
 
     /// Whether a series with these labels passes.

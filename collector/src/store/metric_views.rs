@@ -21,7 +21,10 @@ pub(super) struct MetricViews {
 
 impl Default for MetricViews {
     fn default() -> Self {
-        Self { newest: -1, labels: HashMap::new() }
+        Self {
+            newest: -1,
+            labels: HashMap::new(),
+        }
     }
 }
 
@@ -33,9 +36,15 @@ impl Database {
     pub fn follow_metrics(&self) -> Result<bool, StoreError> {
         let failed = || StoreError::sql("make the views of metrics");
         let db = self.connect()?;
-        let mut known = self.metric_views.lock().unwrap_or_else(PoisonError::into_inner);
-        let newest: i64 =
-            db.query_row("SELECT coalesce(max(id), -1) FROM series", [], |row| row.get(0)).map_err(failed())?;
+        let mut known = self
+            .metric_views
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let newest: i64 = db
+            .query_row("SELECT coalesce(max(id), -1) FROM series", [], |row| {
+                row.get(0)
+            })
+            .map_err(failed())?;
         if newest <= known.newest {
             return Ok(false);
         }
@@ -46,7 +55,9 @@ impl Database {
             )
             .map_err(failed())?;
         let found = statement
-            .query_map([known.newest, newest], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
+            .query_map([known.newest, newest], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+            })
             .map_err(failed())?;
         let mut changed = BTreeSet::new();
         for pair in found {
@@ -59,7 +70,10 @@ impl Database {
                 changed.insert(metric);
             }
         }
-        let views: String = changed.iter().map(|metric| view(metric, &known.labels[metric])).collect();
+        let views: String = changed
+            .iter()
+            .map(|metric| view(metric, &known.labels[metric]))
+            .collect();
         db.execute_batch(&views).map_err(failed())?;
         known.newest = newest;
         Ok(!changed.is_empty())
@@ -78,7 +92,11 @@ fn view(metric: &str, labels: &BTreeSet<String>) -> String {
         };
         let name = identifier(&name);
         let _ = write!(columns, ", s.{name}");
-        let _ = write!(paths, ", labels ->> {} AS {name}", super::quoted(&format!("$.\"{label}\"")));
+        let _ = write!(
+            paths,
+            ", labels ->> {} AS {name}",
+            super::quoted(&format!("$.\"{label}\""))
+        );
     }
     format!(
         "CREATE OR REPLACE VIEW metrics.{name} AS SELECT h.ts, h.value{columns} FROM memory.main.{POINTS}({hash}) AS h JOIN \

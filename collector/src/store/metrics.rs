@@ -78,11 +78,32 @@ impl StoreMetrics {
             keeper_failures: Family::default(),
             damaged_files: Gauge::default(),
         };
-        let Self { samples, dropped, commits, commit_seconds, watermark_seconds, series, queue_bytes, .. } = &metrics;
+        let Self {
+            samples,
+            dropped,
+            commits,
+            commit_seconds,
+            watermark_seconds,
+            series,
+            queue_bytes,
+            ..
+        } = &metrics;
         let registry = registry.sub_registry_with_prefix("takt_store");
-        registry.register("samples", "Samples committed to the database", samples.clone());
-        registry.register("dropped_samples", "Samples that were not stored, by reason", dropped.clone());
-        registry.register("commits", "Transactions of samples, by success", commits.clone());
+        registry.register(
+            "samples",
+            "Samples committed to the database",
+            samples.clone(),
+        );
+        registry.register(
+            "dropped_samples",
+            "Samples that were not stored, by reason",
+            dropped.clone(),
+        );
+        registry.register(
+            "commits",
+            "Transactions of samples, by success",
+            commits.clone(),
+        );
         registry.register(
             "commit_duration_seconds",
             "Time from the start of a transaction of samples until it was durable",
@@ -94,21 +115,41 @@ impl StoreMetrics {
             watermark_seconds.clone(),
         );
         registry.register("series", "Series that were ever stored", series.clone());
-        registry.register("queue_bytes", "Bytes of samples that wait for the next transaction", queue_bytes.clone());
+        registry.register(
+            "queue_bytes",
+            "Bytes of samples that wait for the next transaction",
+            queue_bytes.clone(),
+        );
         metrics.register_blocks(registry);
         metrics
     }
 
     fn register_blocks(&self, registry: &mut Registry) {
-        registry.register("blocks", "Sealed blocks, by resolution", self.blocks.clone());
-        registry.register("block_bytes", "Bytes of the sealed blocks, by resolution", self.block_bytes.clone());
+        registry.register(
+            "blocks",
+            "Sealed blocks, by resolution",
+            self.blocks.clone(),
+        );
+        registry.register(
+            "block_bytes",
+            "Bytes of the sealed blocks, by resolution",
+            self.block_bytes.clone(),
+        );
         registry.register(
             "unsealed_segments",
             "Tables of hot samples that are complete and wait to be sealed",
             self.unsealed_segments.clone(),
         );
-        registry.register("sealed_samples", "Samples that were sealed into blocks", self.sealed_samples.clone());
-        registry.register("seal_duration_seconds", "Time to seal a segment into a block", self.seal_seconds.clone());
+        registry.register(
+            "sealed_samples",
+            "Samples that were sealed into blocks",
+            self.sealed_samples.clone(),
+        );
+        registry.register(
+            "seal_duration_seconds",
+            "Time to seal a segment into a block",
+            self.seal_seconds.clone(),
+        );
         registry.register(
             "keeper_failures",
             "Times that sealing, merging or removing blocks failed; each is tried again",
@@ -129,11 +170,17 @@ impl StoreMetrics {
             Dropped::OtherTarget => "other_target",
         };
         if count > 0 {
-            self.dropped.get_or_create(&Reason { reason }).inc_by(count as u64);
+            self.dropped
+                .get_or_create(&Reason { reason })
+                .inc_by(count as u64);
         }
     }
 
     pub fn commit(&self, success: bool) {
-        self.commits.get_or_create(&Outcome { success: if success { "true" } else { "false" } }).inc();
+        self.commits
+            .get_or_create(&Outcome {
+                success: if success { "true" } else { "false" },
+            })
+            .inc();
     }
 }

@@ -32,7 +32,10 @@ pub(crate) const RECORDS: Schema = Schema {
 
 pub(crate) const HOT: Schema = Schema {
     catalog: "hot",
-    migrations: &[include_str!("migrations/hot/0001_samples.sql"), include_str!("migrations/hot/0002_blocks.sql")],
+    migrations: &[
+        include_str!("migrations/hot/0001_samples.sql"),
+        include_str!("migrations/hot/0002_blocks.sql"),
+    ],
 };
 
 /// Runs what is missing. The connection's current catalog is changed.

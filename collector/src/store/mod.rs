@@ -38,7 +38,9 @@ mod series;
 mod tally;
 mod watermark;
 
-pub use alerts::{AlertChanges, AlertRecords, EndedAlert, NotificationRecord, SilenceRecord, TransitionRecord};
+pub use alerts::{
+    AlertChanges, AlertRecords, EndedAlert, NotificationRecord, SilenceRecord, TransitionRecord,
+};
 pub use block::{Reading, Resolution};
 pub use clock::Clock;
 pub use config::StoreConfig;
@@ -54,9 +56,9 @@ pub use listing::Listed;
 pub use matcher::{MatchOp, Matcher, MatcherError, RegexError, whole};
 pub use open::Store;
 pub use records::{
-    ChargedRun, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError, ImportSummary, JobFilter, KnownCluster,
-    KnownReason, LostJob, Names, OpenRun, Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted,
-    WaitingRun,
+    ChargedRun, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError, ImportSummary, JobFilter,
+    KnownCluster, KnownReason, LostJob, Names, OpenRun, Origin, Records, SchedulerNow, SentReport,
+    ShareSettingsRecord, Shifted, WaitingRun,
 };
 pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;

@@ -9,7 +9,9 @@ use super::metrics::StoreMetrics;
 use super::queue::Queue;
 use super::tally::Tally;
 use super::watermark::Watermark;
-use super::{Clock, DataDir, Database, Group, Health, Holder, Kept, Matcher, StoreConfig, StoreError};
+use super::{
+    Clock, DataDir, Database, Group, Health, Holder, Kept, Matcher, StoreConfig, StoreError,
+};
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -38,7 +40,11 @@ impl Store {
     ///
     /// # Errors
     /// What [`Database::open`] refuses, and series that cannot be read.
-    pub fn open(directory: DataDir, config: &StoreConfig, registry: &mut Registry) -> Result<Self, StoreError> {
+    pub fn open(
+        directory: DataDir,
+        config: &StoreConfig,
+        registry: &mut Registry,
+    ) -> Result<Self, StoreError> {
         Self::open_at(directory, config, registry, Clock::default())
     }
 
@@ -57,14 +63,19 @@ impl Store {
         let db = database.connect()?;
         let layout = database.layout();
         let (series, state) = hot::load(&db, &layout, now)?;
-        let watermark = state.newest.map_or(Timestamp(i64::MIN), |newest| newest.min(now));
+        let watermark = state
+            .newest
+            .map_or(Timestamp(i64::MIN), |newest| newest.min(now));
         let metrics = StoreMetrics::register(registry);
         metrics.series.set(series.len() as i64);
         metrics.damaged_files.set(database.damaged().len() as i64);
         let queue_limit = usize::try_from(config.queue_limit_mib << 20).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             series: RwLock::new(series),
-            head: Head::new(config.head_window(), state.newest.unwrap_or(now).plus(Duration::from_millis(1))),
+            head: Head::new(
+                config.head_window(),
+                state.newest.unwrap_or(now).plus(Duration::from_millis(1)),
+            ),
             watermark: Arc::new(Watermark::new(watermark)),
             queue: Queue::new(queue_limit),
             metrics: metrics.clone(),
@@ -78,8 +89,10 @@ impl Store {
             db,
             database: Arc::clone(&database),
             directory: directory.path().to_owned(),
-            file: Writer::file(directory.path())
-                .map_err(|source| StoreError::Directory { path: directory.path().to_owned(), source })?,
+            file: Writer::file(directory.path()).map_err(|source| StoreError::Directory {
+                path: directory.path().to_owned(),
+                source,
+            })?,
             config: config.clone(),
             shared: Arc::clone(&shared),
             health: health_sender,
@@ -95,9 +108,15 @@ impl Store {
             bell: Arc::clone(&bell),
             replaced: Vec::new(),
         };
-        let failed = |source| StoreError::Directory { path: directory.path().to_owned(), source };
+        let failed = |source| StoreError::Directory {
+            path: directory.path().to_owned(),
+            source,
+        };
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(failed)
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(run)
+                .map_err(failed)
         };
         let writer = Some(spawn("takt-samples", Box::new(move || writer.run()))?);
         let keeper = Some(spawn("takt-keeper", Box::new(move || keeper.run()))?);
@@ -105,7 +124,17 @@ impl Store {
             bell.ring();
         }
         let (directory, unsealed) = (Mutex::new(directory), OnceLock::new());
-        Ok(Self { shared, database, directory, health, clock, bell, unsealed, writer, keeper })
+        Ok(Self {
+            shared,
+            database,
+            directory,
+            health,
+            clock,
+            bell,
+            unsealed,
+            writer,
+            keeper,
+        })
     }
 
     /// The database, for records and SQL.
@@ -115,7 +144,11 @@ impl Store {
 
     /// The data directory.
     pub fn path(&self) -> PathBuf {
-        self.directory.lock().unwrap_or_else(PoisonError::into_inner).path().to_owned()
+        self.directory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .path()
+            .to_owned()
     }
 
     /// A new group of series that are written together.
@@ -165,7 +198,11 @@ impl Store {
     /// The first thing that failed; what was deleted before stays deleted, so it can be asked again.
     pub fn delete(&self, matchers: &[Matcher]) -> Result<Kept, StoreError> {
         let series = {
-            let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
+            let table = self
+                .shared
+                .series
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
             table.matching(matchers)
         };
         // What is in a segment that is complete can go; what comes from now on was not meant.
@@ -180,7 +217,12 @@ impl Store {
     /// Sets blocks aside that have samples of that time and are damaged. Whether there were any.
     pub(super) fn set_damaged_aside(&self, from: Timestamp, to: Timestamp) -> bool {
         let layout = self.database.layout();
-        let suspects: Vec<_> = layout.blocks.iter().filter(|block| block.overlaps(from, to)).cloned().collect();
+        let suspects: Vec<_> = layout
+            .blocks
+            .iter()
+            .filter(|block| block.overlaps(from, to))
+            .cloned()
+            .collect();
         set_damaged_aside(&self.database, &self.shared.metrics, &suspects)
     }
 
@@ -189,7 +231,10 @@ impl Store {
     /// # Errors
     /// When the file cannot be written.
     pub fn publish(&self, holder: &Holder) -> Result<(), StoreError> {
-        self.directory.lock().unwrap_or_else(PoisonError::into_inner).publish(holder)
+        self.directory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .publish(holder)
     }
 }
 
@@ -197,7 +242,10 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.shared.queue.close();
         self.bell.close();
-        for thread in [self.writer.take(), self.keeper.take()].into_iter().flatten() {
+        for thread in [self.writer.take(), self.keeper.take()]
+            .into_iter()
+            .flatten()
+        {
             let name = thread.thread().name().unwrap_or_default().to_owned();
             if thread.join().is_err() {
                 tracing::error!(thread = name, "a thread of the store had panicked");
@@ -215,11 +263,20 @@ mod tests {
     use takt_model::{Labels, METRIC_NAME};
 
     fn config() -> StoreConfig {
-        StoreConfig { commit_interval_ms: 20, min_free_bytes: 0, ..StoreConfig::default() }
+        StoreConfig {
+            commit_interval_ms: 20,
+            min_free_bytes: 0,
+            ..StoreConfig::default()
+        }
     }
 
     fn open(root: &Path, config: &StoreConfig) -> Store {
-        Store::open(DataDir::claim(root).unwrap(), config, &mut Registry::default()).unwrap()
+        Store::open(
+            DataDir::claim(root).unwrap(),
+            config,
+            &mut Registry::default(),
+        )
+        .unwrap()
     }
 
     fn now() -> Timestamp {
@@ -227,23 +284,41 @@ mod tests {
     }
 
     fn column(group: &Group, metric: &str) -> Column {
-        group.column(&[(METRIC_NAME, metric)].into_iter().collect::<Labels>()).unwrap()
+        group
+            .column(&[(METRIC_NAME, metric)].into_iter().collect::<Labels>())
+            .unwrap()
     }
 
     fn samples(store: &Store, metric: &str) -> Vec<(Timestamp, f64)> {
-        let all = store.range(&[Matcher::metric(metric)], Timestamp(0), Timestamp(i64::MAX)).unwrap();
-        all.iter().flat_map(|series| &series.samples).map(|sample| (sample.at, sample.value)).collect()
+        let all = store
+            .range(
+                &[Matcher::metric(metric)],
+                Timestamp(0),
+                Timestamp(i64::MAX),
+            )
+            .unwrap();
+        all.iter()
+            .flat_map(|series| &series.samples)
+            .map(|sample| (sample.at, sample.value))
+            .collect()
     }
 
     fn rows(store: &Store) -> i64 {
         let db = store.database().connect().unwrap();
-        db.query_row("SELECT count(*) FROM samples", [], |row| row.get(0)).unwrap()
+        db.query_row("SELECT count(*) FROM samples", [], |row| row.get(0))
+            .unwrap()
     }
 
     #[test]
     fn a_row_is_seen_at_once_and_durable_after_a_flush() {
         let root = tempfile::tempdir().unwrap();
-        let store = open(root.path(), &StoreConfig { commit_interval_ms: 60_000, ..config() });
+        let store = open(
+            root.path(),
+            &StoreConfig {
+                commit_interval_ms: 60_000,
+                ..config()
+            },
+        );
         let group = store.group();
         let ticket = group.ticket(now()).unwrap();
         let (at, up) = (ticket.at(), column(&group, "up"));
@@ -251,7 +326,10 @@ mod tests {
         assert_eq!((samples(&store, "up"), rows(&store)), (vec![(at, 1.0)], 0));
         assert!(store.watermark() < at);
         store.flush();
-        assert_eq!((rows(&store), store.watermark(), up), (1, at, column(&group, "up")));
+        assert_eq!(
+            (rows(&store), store.watermark(), up),
+            (1, at, column(&group, "up"))
+        );
         // What the head no longer has comes from the database.
         drop(group);
         assert_eq!(samples(&store, "up"), [(at, 1.0)]);
@@ -269,7 +347,12 @@ mod tests {
         column(&group, "up");
         group.commit(ticket, &[1.0], &[]).unwrap();
         let minute = Duration::from_secs(60);
-        let found = |at| store.instant(&[Matcher::metric("up")], at, minute).unwrap().len();
+        let found = |at| {
+            store
+                .instant(&[Matcher::metric("up")], at, minute)
+                .unwrap()
+                .len()
+        };
         assert_eq!(found(at), 1);
         assert_eq!(found(at.plus(minute).minus(Duration::from_millis(1))), 1);
         assert_eq!(found(at.plus(minute)), 0);
@@ -279,15 +362,26 @@ mod tests {
     #[test]
     fn samples_wait_while_the_disk_has_less_room_than_the_floor() {
         let root = tempfile::tempdir().unwrap();
-        let store = open(root.path(), &StoreConfig { min_free_bytes: u64::MAX, ..config() });
+        let store = open(
+            root.path(),
+            &StoreConfig {
+                min_free_bytes: u64::MAX,
+                ..config()
+            },
+        );
         let group = store.group();
         let ticket = group.ticket(now()).unwrap();
         let at = ticket.at();
         column(&group, "up");
         group.commit(ticket, &[1.0], &[]).unwrap();
         store.flush();
-        let Health::Waiting(reason) = store.health().borrow().clone() else { panic!("{:?}", store.health()) };
-        assert!(reason.contains("less than min_free_bytes = 18446744073709551615"), "{reason}");
+        let Health::Waiting(reason) = store.health().borrow().clone() else {
+            panic!("{:?}", store.health())
+        };
+        assert!(
+            reason.contains("less than min_free_bytes = 18446744073709551615"),
+            "{reason}"
+        );
         assert!(store.watermark() < at);
         assert_eq!((samples(&store, "up"), rows(&store)), (vec![(at, 1.0)], 0));
     }
@@ -302,7 +396,9 @@ mod tests {
         let mut at = now();
         let mut write = || {
             at = at.plus(Duration::from_secs(1));
-            group.commit(group.ticket(at).unwrap(), &[1.0], &[]).unwrap();
+            group
+                .commit(group.ticket(at).unwrap(), &[1.0], &[])
+                .unwrap();
             store.flush();
             store.health().borrow().clone()
         };
@@ -313,8 +409,13 @@ mod tests {
         assert_eq!(write(), Health::Writing);
         std::fs::rename(&data, &elsewhere).unwrap();
         drop(open(&data, &config()));
-        let Health::Invalidated(reason) = write() else { panic!("{:?}", store.health()) };
-        assert!(reason.contains("is not the directory that was opened"), "{reason}");
+        let Health::Invalidated(reason) = write() else {
+            panic!("{:?}", store.health())
+        };
+        assert!(
+            reason.contains("is not the directory that was opened"),
+            "{reason}"
+        );
     }
 
     #[test]
@@ -329,12 +430,18 @@ mod tests {
             for metric in metrics {
                 column(&group, metric);
             }
-            group.commit(ticket, &vec![1.0; metrics.len()], &[]).unwrap();
+            group
+                .commit(ticket, &vec![1.0; metrics.len()], &[])
+                .unwrap();
             store.flush();
             rows(&store)
         };
         assert_eq!(write(ahead, &["a"]), 1);
-        assert_eq!(write(ahead, &["a", "b"]), 2, "a has that instant, b has not");
+        assert_eq!(
+            write(ahead, &["a", "b"]),
+            2,
+            "a has that instant, b has not"
+        );
         assert_eq!(write(ahead.plus(Duration::from_millis(1)), &["a"]), 3);
     }
 
@@ -344,7 +451,10 @@ mod tests {
         let store = open(root.path(), &config());
         let group = store.group();
         column(&group, "a");
-        let (early, late) = (group.ticket(now()).unwrap(), group.ticket(now().plus(Duration::from_secs(1))).unwrap());
+        let (early, late) = (
+            group.ticket(now()).unwrap(),
+            group.ticket(now().plus(Duration::from_secs(1))).unwrap(),
+        );
         group.commit(late, &[2.0], &[]).unwrap();
         group.commit(early, &[1.0], &[]).unwrap_err();
         store.flush();

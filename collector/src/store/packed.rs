@@ -27,33 +27,74 @@ const BESIDE: u8 = 8;
 
 /// Appends `values` ([`STALE`] where a row lacks the series) to `out`.
 pub(super) fn pack(values: &[f64], out: &mut Vec<u8>) {
-    let present: Vec<f64> = values.iter().copied().filter(|&value| !is_stale(value)).collect();
-    let absent = if present.len() < values.len() { ABSENT } else { 0 };
+    let present: Vec<f64> = values
+        .iter()
+        .copied()
+        .filter(|&value| !is_stale(value))
+        .collect();
+    let absent = if present.len() < values.len() {
+        ABSENT
+    } else {
+        0
+    };
     let Some(plan) = Plan::of(&present) else {
-        let repeats = if present.windows(2).any(|pair| is_same(pair[0], pair[1])) { REPEATS } else { 0 };
+        let repeats = if present.windows(2).any(|pair| is_same(pair[0], pair[1])) {
+            REPEATS
+        } else {
+            0
+        };
         out.push(RAW | absent | repeats);
         push_presence(values, absent, out);
         if repeats != 0 {
-            push_bits(present.windows(2).map(|pair| (u64::from(!is_same(pair[0], pair[1])), 1)), out);
+            push_bits(
+                present
+                    .windows(2)
+                    .map(|pair| (u64::from(!is_same(pair[0], pair[1])), 1)),
+                out,
+            );
         }
-        let is_kept = |&at: &usize| at == 0 || repeats == 0 || !is_same(present[at - 1], present[at]);
-        (0..present.len()).filter(is_kept).for_each(|at| out.extend_from_slice(&present[at].to_le_bytes()));
+        let is_kept =
+            |&at: &usize| at == 0 || repeats == 0 || !is_same(present[at - 1], present[at]);
+        (0..present.len())
+            .filter(is_kept)
+            .for_each(|at| out.extend_from_slice(&present[at].to_le_bytes()));
         return;
     };
-    let beside = if plan.numbers.iter().any(|number| number.beside != 0) { BESIDE } else { 0 };
+    let beside = if plan.numbers.iter().any(|number| number.beside != 0) {
+        BESIDE
+    } else {
+        0
+    };
     out.push(absent | beside | if plan.skips_zeros { REPEATS } else { 0 });
     push_presence(values, absent, out);
     if beside != 0 {
-        push_bits(plan.numbers.iter().map(|number| ((number.beside + 1) as u64, 2)), out);
+        push_bits(
+            plan.numbers
+                .iter()
+                .map(|number| ((number.beside + 1) as u64, 2)),
+            out,
+        );
     }
-    out.extend_from_slice(&(plan.exponent as u16 | (plan.shift as u16) << 4 | (plan.width as u16) << 10).to_le_bytes());
+    out.extend_from_slice(
+        &(plan.exponent as u16 | (plan.shift as u16) << 4 | (plan.width as u16) << 10)
+            .to_le_bytes(),
+    );
     push_number(plan.numbers[0].whole, out);
     push_number(plan.least, out);
     if plan.skips_zeros {
-        push_bits(plan.steps.iter().map(|&step| (u64::from(step != 0), 1)), out);
+        push_bits(
+            plan.steps.iter().map(|&step| (u64::from(step != 0), 1)),
+            out,
+        );
     }
-    let kept = plan.steps.iter().filter(|&&step| !plan.skips_zeros || step != 0);
-    push_bits(kept.map(|&step| (((step >> plan.shift) - plan.least) as u64, plan.width)), out);
+    let kept = plan
+        .steps
+        .iter()
+        .filter(|&&step| !plan.skips_zeros || step != 0);
+    push_bits(
+        kept.map(|&step| (((step >> plan.shift) - plan.least) as u64, plan.width)),
+        out,
+    );
 }
 
 /// The values that [`pack`] was given, `rows` of them.
@@ -64,7 +105,15 @@ pub(super) fn unpack(packed: &[u8], rows: usize) -> Vec<f64> {
     let is_present = |row: usize| presence.is_none_or(|bits| bit(bits, row));
     let count = (0..rows).filter(|&row| is_present(row)).count();
     let mut next = unpacked(reader, tag, count).into_iter();
-    (0..rows).map(|row| if is_present(row) { next.next().unwrap_or(STALE) } else { STALE }).collect()
+    (0..rows)
+        .map(|row| {
+            if is_present(row) {
+                next.next().unwrap_or(STALE)
+            } else {
+                STALE
+            }
+        })
+        .collect()
 }
 
 fn unpacked(mut reader: Reader<'_>, tag: u8, count: usize) -> Vec<f64> {
@@ -132,9 +181,15 @@ impl Plan {
                 }
             }
         }
-        let numbers: Option<Vec<Decimal>> = values.iter().map(|&value| Decimal::of(value, exponent)).collect();
+        let numbers: Option<Vec<Decimal>> = values
+            .iter()
+            .map(|&value| Decimal::of(value, exponent))
+            .collect();
         let numbers = numbers.filter(|numbers| !numbers.is_empty())?;
-        let steps: Vec<i64> = numbers.windows(2).map(|pair| pair[1].whole - pair[0].whole).collect();
+        let steps: Vec<i64> = numbers
+            .windows(2)
+            .map(|pair| pair[1].whole - pair[0].whole)
+            .collect();
         let moving = || steps.iter().copied().filter(|&step| step != 0);
         let shift = moving().map(i64::trailing_zeros).min().unwrap_or(0);
         let (with_zeros, without) = (span(steps.iter().copied(), shift), span(moving(), shift));
@@ -142,7 +197,15 @@ impl Plan {
         let bits_without = steps.len() + moving().count() * without.1 as usize;
         let skips_zeros = bits_without < bits_with;
         let (least, width) = if skips_zeros { without } else { with_zeros };
-        Some(Self { exponent, numbers, steps, shift, least, width, skips_zeros })
+        Some(Self {
+            exponent,
+            numbers,
+            steps,
+            shift,
+            least,
+            width,
+            skips_zeros,
+        })
     }
 }
 
@@ -170,7 +233,10 @@ impl Decimal {
             return None;
         }
         let whole = scaled as i64;
-        let beside = value.to_bits().wrapping_sub(Self { whole, beside: 0 }.value(exponent).to_bits()) as i64;
+        let beside = value
+            .to_bits()
+            .wrapping_sub(Self { whole, beside: 0 }.value(exponent).to_bits())
+            as i64;
         (-1..=1).contains(&beside).then_some(Self { whole, beside })
     }
 
@@ -183,7 +249,9 @@ impl Decimal {
 
 #[inline]
 fn power(exponent: u32) -> f64 {
-    const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+    const POWERS: [f64; 16] = [
+        1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+    ];
     POWERS[exponent as usize & 15]
 }
 
@@ -193,7 +261,10 @@ fn is_same(a: f64, b: f64) -> bool {
 
 fn push_presence(values: &[f64], absent: u8, out: &mut Vec<u8>) {
     if absent != 0 {
-        push_bits(values.iter().map(|&value| (u64::from(!is_stale(value)), 1)), out);
+        push_bits(
+            values.iter().map(|&value| (u64::from(!is_stale(value)), 1)),
+            out,
+        );
     }
 }
 
@@ -228,7 +299,9 @@ fn take_bits(bytes: &[u8], at: usize, width: u32) -> u64 {
 }
 
 fn bit(bytes: &[u8], at: usize) -> bool {
-    bytes.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 1)
+    bytes
+        .get(at / 8)
+        .is_some_and(|byte| byte >> (at % 8) & 1 == 1)
 }
 
 /// Seven bits a byte, small numbers of either sign first.
@@ -293,14 +366,38 @@ mod tests {
     fn usual_series_become_small() {
         let sizes = [
             // A counter at a steady pace, one whose pace wavers, pages of memory, centiseconds.
-            packed(&(0..56).map(|n| 1e9 + f64::from(n) * 512.0).collect::<Vec<_>>()),
-            packed(&(0..56).map(|n| 1e6 + f64::from(n * 100 + n % 3)).collect::<Vec<_>>()),
-            packed(&(0..56).map(|n| 8e9 + f64::from(n * n % 7) * 4096.0).collect::<Vec<_>>()),
-            packed(&(0..56).map(|n| 12345.0 + f64::from(n) / 100.0).collect::<Vec<_>>()),
+            packed(
+                &(0..56)
+                    .map(|n| 1e9 + f64::from(n) * 512.0)
+                    .collect::<Vec<_>>(),
+            ),
+            packed(
+                &(0..56)
+                    .map(|n| 1e6 + f64::from(n * 100 + n % 3))
+                    .collect::<Vec<_>>(),
+            ),
+            packed(
+                &(0..56)
+                    .map(|n| 8e9 + f64::from(n * n % 7) * 4096.0)
+                    .collect::<Vec<_>>(),
+            ),
+            packed(
+                &(0..56)
+                    .map(|n| 12345.0 + f64::from(n) / 100.0)
+                    .collect::<Vec<_>>(),
+            ),
             // Something that changes once.
-            packed(&(0..56).map(|n| f64::from(u8::from(n > 20)) * 77.0).collect::<Vec<_>>()),
+            packed(
+                &(0..56)
+                    .map(|n| f64::from(u8::from(n > 20)) * 77.0)
+                    .collect::<Vec<_>>(),
+            ),
             // Microseconds as seconds, by multiplication: every other one is beside its number.
-            packed(&(0..56).map(|n| f64::from(123_456_789 + n * 1000) * 1e-6).collect::<Vec<_>>()),
+            packed(
+                &(0..56)
+                    .map(|n| f64::from(123_456_789 + n * 1000) * 1e-6)
+                    .collect::<Vec<_>>(),
+            ),
         ]
         .map(|packed| packed.len());
         assert!(sizes.iter().sum::<usize>() < 6 * 20, "{sizes:?}");
@@ -319,12 +416,19 @@ mod tests {
 
     /// What stays, what moves on, what is anything.
     fn series() -> impl Strategy<Value = Vec<f64>> {
-        let steps =
-            (value(), proptest::collection::vec((0_u8..4, -50_i32..5000), 0..100)).prop_map(|(first, steps)| {
+        let steps = (
+            value(),
+            proptest::collection::vec((0_u8..4, -50_i32..5000), 0..100),
+        )
+            .prop_map(|(first, steps)| {
                 let mut value = first;
                 let step = |(kind, step)| {
                     value += if kind == 0 { 0.0 } else { f64::from(step) };
-                    if kind == 3 && step < 100 { STALE } else { value }
+                    if kind == 3 && step < 100 {
+                        STALE
+                    } else {
+                        value
+                    }
                 };
                 steps.into_iter().map(step).collect()
             });

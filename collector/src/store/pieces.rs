@@ -39,7 +39,8 @@ impl Piece {
     /// Of series whose samples are in order.
     fn of(mut found: Vec<(u32, Vec<Sample>)>) -> Self {
         found.sort_unstable_by_key(|(series, _)| *series);
-        let (mut packed, mut bytes, mut column) = (Vec::with_capacity(found.len()), Vec::new(), Vec::new());
+        let (mut packed, mut bytes, mut column) =
+            (Vec::with_capacity(found.len()), Vec::new(), Vec::new());
         for (series, samples) in &found {
             let rows = u32::try_from(samples.len()).expect("a piece has no more than MOST_SAMPLES");
             let times = bytes.len();
@@ -51,9 +52,17 @@ impl Piece {
             column.clear();
             column.extend(samples.iter().map(|sample| sample.value));
             pack(&column, &mut bytes);
-            packed.push(Packed { series: *series, rows, times, values });
+            packed.push(Packed {
+                series: *series,
+                rows,
+                times,
+                values,
+            });
         }
-        Self { series: packed, bytes: bytes.into() }
+        Self {
+            series: packed,
+            bytes: bytes.into(),
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -61,14 +70,32 @@ impl Piece {
     }
 
     /// Adds the wanted samples to those of their series. Whether the meter let it come to the end.
-    fn read(&self, wanted: &Wanted, found: &mut HashMap<u32, Vec<Sample>>, meter: Meter<'_>) -> bool {
+    fn read(
+        &self,
+        wanted: &Wanted,
+        found: &mut HashMap<u32, Vec<Sample>>,
+        meter: Meter<'_>,
+    ) -> bool {
         // Series of one target have the same instants, and stand together.
         let (mut known, mut times): (&[u8], Vec<i64>) = (&[], Vec::new());
-        let ends = self.series.iter().skip(1).map(|next| next.times).chain([self.bytes.len()]);
-        for (one, end) in self.series.iter().zip(ends).filter(|(one, _)| wanted.series.contains(one.series)) {
+        let ends = self
+            .series
+            .iter()
+            .skip(1)
+            .map(|next| next.times)
+            .chain([self.bytes.len()]);
+        for (one, end) in self
+            .series
+            .iter()
+            .zip(ends)
+            .filter(|(one, _)| wanted.series.contains(one.series))
+        {
             let packed = &self.bytes[one.times..one.values];
             if packed != known || times.len() != one.rows as usize {
-                times = unpack(packed, one.rows as usize).into_iter().map(|at| at as i64).collect();
+                times = unpack(packed, one.rows as usize)
+                    .into_iter()
+                    .map(|at| at as i64)
+                    .collect();
                 known = packed;
             }
             let begin = times.partition_point(|&at| at < wanted.from.0);
@@ -82,7 +109,10 @@ impl Piece {
             let values = unpack(&self.bytes[one.values..end], one.rows as usize);
             let samples = found.entry(one.series).or_default();
             let pairs = times[begin..end_row].iter().zip(&values[begin..end_row]);
-            samples.extend(pairs.map(|(&at, &value)| Sample { at: Timestamp(at), value }));
+            samples.extend(pairs.map(|(&at, &value)| Sample {
+                at: Timestamp(at),
+                value,
+            }));
         }
         true
     }
@@ -112,7 +142,10 @@ struct Entry {
 impl Pieces {
     /// An empty cache of so many bytes.
     pub fn new(most_bytes: usize) -> Self {
-        Self { most_bytes, kept: Mutex::default() }
+        Self {
+            most_bytes,
+            kept: Mutex::default(),
+        }
     }
 
     /// Adds the wanted samples of raw blocks, as far as pieces have them or can have them, and returns the blocks that
@@ -162,7 +195,12 @@ impl Pieces {
         Some(Arc::clone(&entry.piece))
     }
 
-    fn load(&self, db: &Connection, block: &Block, metric_hash: i32) -> Result<Arc<Piece>, StoreError> {
+    fn load(
+        &self,
+        db: &Connection,
+        block: &Block,
+        metric_hash: i32,
+    ) -> Result<Arc<Piece>, StoreError> {
         let sql = format!(
             "SELECT series, ts::TIMESTAMP_MS, coalesce(mantissa / divisor, exact) FROM read_parquet({})
              WHERE metric_hash = {metric_hash}",
@@ -170,7 +208,8 @@ impl Pieces {
         );
         let mut found = HashMap::new();
         let all = &block.series;
-        collect(db, &sql, all, &mut found, &mut |_| true).map_err(StoreError::sql("read samples from blocks"))?;
+        collect(db, &sql, all, &mut found, &mut |_| true)
+            .map_err(StoreError::sql("read samples from blocks"))?;
         let mut found: Vec<(u32, Vec<Sample>)> = found.into_iter().collect();
         for (_, samples) in &mut found {
             if !samples.is_sorted_by_key(|sample| sample.at) {
@@ -198,10 +237,11 @@ impl Pieces {
 
 impl Kept {
     fn drop_oldest(&mut self) {
-        let each = self
-            .by_block
-            .iter()
-            .flat_map(|(block, pieces)| pieces.iter().map(move |(hash, entry)| (entry.asked, block, *hash)));
+        let each = self.by_block.iter().flat_map(|(block, pieces)| {
+            pieces
+                .iter()
+                .map(move |(hash, entry)| (entry.asked, block, *hash))
+        });
         let Some((_, block, hash)) = each.min_by_key(|(asked, ..)| *asked) else {
             self.bytes = 0;
             return;
@@ -226,11 +266,20 @@ mod tests {
 
     fn wanted(series: &[u32], from: i64, to: i64) -> Wanted {
         let series: RoaringBitmap = series.iter().copied().collect();
-        Wanted::new(&series, series.clone(), std::iter::empty(), (Timestamp(from), Timestamp(to)), Reading::Last)
+        Wanted::new(
+            &series,
+            series.clone(),
+            std::iter::empty(),
+            (Timestamp(from), Timestamp(to)),
+            Reading::Last,
+        )
     }
 
     fn bits(samples: &[Sample]) -> Vec<(i64, u64)> {
-        samples.iter().map(|sample| (sample.at.0, sample.value.to_bits())).collect()
+        samples
+            .iter()
+            .map(|sample| (sample.at.0, sample.value.to_bits()))
+            .collect()
     }
 
     proptest! {
@@ -264,7 +313,12 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_the_longest_goes_first() {
         let piece = |series: u32| {
-            let samples = (0..1000).map(|at| Sample { at: Timestamp(at), value: (at as f64).sqrt() }).collect();
+            let samples = (0..1000)
+                .map(|at| Sample {
+                    at: Timestamp(at),
+                    value: (at as f64).sqrt(),
+                })
+                .collect();
             Arc::new(Piece::of(vec![(series, samples)]))
         };
         let pieces = Pieces::new(2 * piece(0).bytes() + 100);
@@ -286,7 +340,10 @@ mod tests {
 
     #[test]
     fn the_meter_stops_it() {
-        let samples = vec![Sample { at: Timestamp(1), value: 1.0 }];
+        let samples = vec![Sample {
+            at: Timestamp(1),
+            value: 1.0,
+        }];
         let piece = Piece::of(vec![(1, samples.clone()), (2, samples)]);
         let mut found = HashMap::new();
         let mut left = 1;

@@ -56,7 +56,11 @@ struct State {
 
 impl Queue {
     pub fn new(limit_bytes: usize) -> Self {
-        Self { limit_bytes, state: Mutex::default(), changed: Condvar::new() }
+        Self {
+            limit_bytes,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     /// Adds a batch and returns how many samples had to go for it.
@@ -75,7 +79,11 @@ impl Queue {
             if left.is_zero() || state.is_closing || state.flush_asked > state.flush_done {
                 break;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         state.bytes = 0;
         Work {
@@ -105,7 +113,10 @@ impl Queue {
         let wanted = state.flush_asked;
         self.changed.notify_all();
         while state.flush_done < wanted && !state.is_closing {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -162,12 +173,23 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(|at| queue.push(batch(at))), [0, 0, 0, 100]);
         assert_eq!(mark.get(), Timestamp(1));
         let work = queue.wait(Instant::now());
-        assert_eq!(work.batches.iter().map(|batch| batch.ticket.at().0).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(
+            work.batches
+                .iter()
+                .map(|batch| batch.ticket.at().0)
+                .collect::<Vec<_>>(),
+            [2, 3, 4]
+        );
         // The disk was full; meanwhile another one came.
         assert_eq!(queue.push(batch(5)), 0);
         assert_eq!(queue.done(work.flush, work.batches), 100);
         let left = queue.wait(Instant::now()).batches;
-        assert_eq!(left.iter().map(|batch| batch.ticket.at().0).collect::<Vec<_>>(), [3, 4, 5]);
+        assert_eq!(
+            left.iter()
+                .map(|batch| batch.ticket.at().0)
+                .collect::<Vec<_>>(),
+            [3, 4, 5]
+        );
         drop(left);
         assert_eq!((mark.get(), queue.bytes()), (Timestamp(5), 0));
     }

@@ -103,7 +103,12 @@ impl<'d> Records<'d> {
                  UNION ALL SELECT DISTINCT cluster, NULL FROM records.jobs)
              GROUP BY cluster ORDER BY cluster",
             Vec::new(),
-            |row| Ok(KnownCluster { cluster: row.get(0)?, timezone: row.get(1)? }),
+            |row| {
+                Ok(KnownCluster {
+                    cluster: row.get(0)?,
+                    timezone: row.get(1)?,
+                })
+            },
         )
     }
 
@@ -115,12 +120,17 @@ impl<'d> Records<'d> {
         let list = |column: &str| {
             self.list(
                 "list users and accounts",
-                &format!("SELECT DISTINCT {column} FROM records.jobs WHERE cluster = ? ORDER BY ALL"),
+                &format!(
+                    "SELECT DISTINCT {column} FROM records.jobs WHERE cluster = ? ORDER BY ALL"
+                ),
                 vec![cluster.to_owned().into()],
                 |row| row.get(0),
             )
         };
-        Ok(Names { users: list("\"user\"")?, accounts: list("account")? })
+        Ok(Names {
+            users: list("\"user\"")?,
+            accounts: list("account")?,
+        })
     }
 
     /// From when to when runs of a cluster are recorded: the first submission and the last instant told of, UTC seconds.
@@ -130,9 +140,12 @@ impl<'d> Records<'d> {
     pub fn extent(&self, cluster: &str) -> Result<Option<(i64, i64)>, StoreError> {
         let sql = "SELECT epoch_ms(min(submit_time)) // 1000, epoch_ms(max(greatest(submit_time, start_time, end_time))) // 1000
                    FROM records.jobs WHERE cluster = ? HAVING count(*) > 0";
-        let found = self.list("look how far records reach", sql, vec![cluster.to_owned().into()], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?;
+        let found = self.list(
+            "look how far records reach",
+            sql,
+            vec![cluster.to_owned().into()],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
         Ok(found.into_iter().next())
     }
 
@@ -158,7 +171,9 @@ impl<'d> Records<'d> {
         let (condition, values) = filter.condition();
         // Which nodes a list names is not SQL's to say, so with a node the limit has to wait.
         let sql_limit = filter.limit.filter(|_| filter.node.is_none());
-        let sql_limit = sql_limit.map(|limit| format!("LIMIT {}", limit.min(i64::MAX as usize))).unwrap_or_default();
+        let sql_limit = sql_limit
+            .map(|limit| format!("LIMIT {}", limit.min(i64::MAX as usize)))
+            .unwrap_or_default();
         let sql = format!(
             "SELECT {RUN_COLUMNS} FROM records.jobs WHERE {condition} ORDER BY submit_time DESC, job_id DESC {sql_limit}"
         );
@@ -208,7 +223,12 @@ impl<'d> Records<'d> {
     ///
     /// # Errors
     /// When DuckDB cannot answer.
-    pub fn capacity_runs(&self, cluster: &str, from: i64, to: i64) -> Result<Vec<JobRun>, StoreError> {
+    pub fn capacity_runs(
+        &self,
+        cluster: &str,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<JobRun>, StoreError> {
         self.list(
             "read the job records",
             &format!(
@@ -216,7 +236,11 @@ impl<'d> Records<'d> {
                  WHERE cluster = ? AND submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S
                    AND coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)"
             ),
-            vec![cluster.to_owned().into(), micros(to).into(), micros(from).into()],
+            vec![
+                cluster.to_owned().into(),
+                micros(to).into(),
+                micros(from).into(),
+            ],
             job_run,
         )
     }
@@ -245,7 +269,12 @@ impl<'d> Records<'d> {
             "SELECT job_id, epoch_ms(submit_time) // 1000 FROM records.jobs
              WHERE cluster = ? AND end_time IS NULL AND source <> 'processes'",
             vec![cluster.to_owned().into()],
-            |row| Ok(OpenRun { job_id: row.get(0)?, submit: row.get(1)? }),
+            |row| {
+                Ok(OpenRun {
+                    job_id: row.get(0)?,
+                    submit: row.get(1)?,
+                })
+            },
         )
     }
 
@@ -253,7 +282,12 @@ impl<'d> Records<'d> {
     ///
     /// # Errors
     /// When DuckDB cannot answer.
-    pub fn told_until(&self, cluster: &str, source: &str, instant: i64) -> Result<Option<i64>, StoreError> {
+    pub fn told_until(
+        &self,
+        cluster: &str,
+        source: &str,
+        instant: i64,
+    ) -> Result<Option<i64>, StoreError> {
         let told = self.list(
             "look up the last poll",
             "SELECT epoch_ms(max(told_until)) // 1000 FROM records.polls
@@ -272,7 +306,11 @@ impl<'d> Records<'d> {
         read: impl FnMut(&Row<'_>) -> duckdb::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
         let db = self.database.connect()?;
-        let rows = (|| db.prepare(sql)?.query_map(params_from_iter(values), read)?.collect::<duckdb::Result<_>>())();
+        let rows = (|| {
+            db.prepare(sql)?
+                .query_map(params_from_iter(values), read)?
+                .collect::<duckdb::Result<_>>()
+        })();
         rows.map_err(StoreError::sql(what))
     }
 }
@@ -291,15 +329,31 @@ impl JobFilter {
         let text = |text: &Option<String>| text.clone().map(Value::from);
         let instant = |seconds: Option<i64>| seconds.map(|seconds| micros(seconds).into());
         restrict("cluster = ?", text(&self.cluster));
-        restrict("list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id], ?)", text(&self.job_id));
+        restrict(
+            "list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id], ?)",
+            text(&self.job_id),
+        );
         restrict("\"user\" = ?", text(&self.user));
         restrict("account = ?", text(&self.account));
         restrict("\"partition\" = ?", text(&self.partition));
-        restrict("coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)", instant(self.from));
-        restrict("submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S", instant(self.to));
+        restrict(
+            "coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)",
+            instant(self.from),
+        );
+        restrict(
+            "submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S",
+            instant(self.to),
+        );
         if !self.states.is_empty() {
-            conditions.push(format!("state IN (?{})", ", ?".repeat(self.states.len() - 1)));
-            values.extend(self.states.iter().map(|state| Value::from(state.to_uppercase())));
+            conditions.push(format!(
+                "state IN (?{})",
+                ", ?".repeat(self.states.len() - 1)
+            ));
+            values.extend(
+                self.states
+                    .iter()
+                    .map(|state| Value::from(state.to_uppercase())),
+            );
         }
         (conditions.join(" AND "), values)
     }
@@ -362,7 +416,11 @@ struct HeldRuns<'a> {
 impl<'a> HeldRuns<'a> {
     fn of(batch: &'a StructArray) -> Self {
         fn column<T: 'static>(batch: &StructArray, position: usize) -> &T {
-            batch.column(position).as_any().downcast_ref().expect("the statement names columns of these types")
+            batch
+                .column(position)
+                .as_any()
+                .downcast_ref()
+                .expect("the statement names columns of these types")
         }
         Self {
             times: std::array::from_fn(|position| column(batch, position)),
@@ -372,12 +430,22 @@ impl<'a> HeldRuns<'a> {
     }
 
     fn at(&self, row: usize) -> HeldRun<'a> {
-        let time = |column: usize| self.times[column].is_valid(row).then(|| self.times[column].value(row));
+        let time = |column: usize| {
+            self.times[column]
+                .is_valid(row)
+                .then(|| self.times[column].value(row))
+        };
         let amount = |column: usize| {
             let column = self.amounts[column];
-            column.is_valid(row).then(|| column.value(row).cast_unsigned())
+            column
+                .is_valid(row)
+                .then(|| column.value(row).cast_unsigned())
         };
-        let text = |column: usize| self.texts[column].is_valid(row).then(|| self.texts[column].value(row));
+        let text = |column: usize| {
+            self.texts[column]
+                .is_valid(row)
+                .then(|| self.texts[column].value(row))
+        };
         HeldRun {
             submit: self.times[0].value(row),
             start: time(1),
@@ -418,7 +486,11 @@ mod tests {
         fn new() -> Self {
             let root = tempfile::tempdir().unwrap();
             let dir = DataDir::claim(root.path()).unwrap();
-            Self { database: Database::open(&dir, &Settings::default()).unwrap(), _dir: dir, _root: root }
+            Self {
+                database: Database::open(&dir, &Settings::default()).unwrap(),
+                _dir: dir,
+                _root: root,
+            }
         }
 
         fn records(&self) -> Records<'_> {
@@ -439,8 +511,13 @@ mod tests {
         }
     }
 
-    const ORIGIN: Origin<'_> =
-        Origin { source: "sacct", name: "test", timezone: None, told_until: None, shifted: Shifted::Refuse };
+    const ORIGIN: Origin<'_> = Origin {
+        source: "sacct",
+        name: "test",
+        timezone: None,
+        told_until: None,
+        shifted: Shifted::Refuse,
+    };
 
     fn run(job_id: &str, submit: i64, end: Option<i64>) -> JobRun {
         JobRun {
@@ -450,7 +527,12 @@ mod tests {
             eligible: Some(submit),
             start: Some(submit + 10),
             end,
-            state: if end.is_some() { "COMPLETED" } else { "RUNNING" }.into(),
+            state: if end.is_some() {
+                "COMPLETED"
+            } else {
+                "RUNNING"
+            }
+            .into(),
             user: "ann".into(),
             account: "physics".into(),
             partition: "gpu".into(),
@@ -476,7 +558,12 @@ mod tests {
 
     /// Inserted, updated, unchanged, duplicates.
     fn counts(summary: &ImportSummary) -> [u64; 4] {
-        [summary.runs_inserted, summary.runs_updated, summary.unchanged, summary.duplicates]
+        [
+            summary.runs_inserted,
+            summary.runs_updated,
+            summary.unchanged,
+            summary.duplicates,
+        ]
     }
 
     #[test]
@@ -489,12 +576,22 @@ mod tests {
             state: "PENDING".into(),
             ..JobRun::default()
         };
-        assert_eq!(counts(&store.import(&[run("7", 1000, Some(2000)), bare.clone()])), [2, 0, 0, 0]);
+        assert_eq!(
+            counts(&store.import(&[run("7", 1000, Some(2000)), bare.clone()])),
+            [2, 0, 0, 0]
+        );
         assert_eq!(store.jobs(), [run("7", 1000, Some(2000)), bare]);
         let mut held = Vec::new();
-        store.records().held_runs("lab", -100, 3000, |run| held.push(format!("{run:?}"))).unwrap();
+        store
+            .records()
+            .held_runs("lab", -100, 3000, |run| held.push(format!("{run:?}")))
+            .unwrap();
         held.sort();
-        let mut expected: Vec<_> = store.jobs().iter().map(|run| format!("{:?}", run.held())).collect();
+        let mut expected: Vec<_> = store
+            .jobs()
+            .iter()
+            .map(|run| format!("{:?}", run.held()))
+            .collect();
         expected.sort();
         assert_eq!(held, expected);
     }
@@ -502,7 +599,9 @@ mod tests {
     #[test]
     fn the_same_and_an_overlapping_text_change_nothing() {
         let store = Store::new();
-        let runs: Vec<_> = (0..5000).map(|id| run(&id.to_string(), 1000 + id, (id % 3 > 0).then_some(9000))).collect();
+        let runs: Vec<_> = (0..5000)
+            .map(|id| run(&id.to_string(), 1000 + id, (id % 3 > 0).then_some(9000)))
+            .collect();
         assert_eq!(counts(&store.import(&runs[..3000])), [3000, 0, 0, 0]);
         assert_eq!(counts(&store.import(&runs[2000..])), [2000, 0, 1000, 0]);
         let before = store.jobs();
@@ -514,10 +613,19 @@ mod tests {
     #[test]
     fn a_late_correction_corrects_and_an_older_text_does_not() {
         let store = Store::new();
-        let pending = JobRun { start: None, state: "PENDING".into(), ..run("7", 1000, None) };
+        let pending = JobRun {
+            start: None,
+            state: "PENDING".into(),
+            ..run("7", 1000, None)
+        };
         let running = run("7", 1000, None);
         let ended = run("7", 1000, Some(2000));
-        let corrected = JobRun { end: Some(1900), elapsed: Some(890), state: "FAILED".into(), ..ended.clone() };
+        let corrected = JobRun {
+            end: Some(1900),
+            elapsed: Some(890),
+            state: "FAILED".into(),
+            ..ended.clone()
+        };
         for (told, expected, known) in [
             (&pending, [1, 0, 0, 0], &pending),
             (&running, [0, 1, 0, 0], &running),
@@ -546,41 +654,90 @@ mod tests {
             ..rich.clone()
         };
         assert_eq!(counts(&store.import(&[poor])), [0, 1, 0, 0]);
-        assert_eq!(store.jobs(), [JobRun { exit_code: Some("1:0".into()), ..rich }]);
+        assert_eq!(
+            store.jobs(),
+            [JobRun {
+                exit_code: Some("1:0".into()),
+                ..rich
+            }]
+        );
     }
 
     #[test]
     fn of_two_rows_of_one_run_the_one_that_is_further_on_counts_then_the_last() {
         let store = Store::new();
         let (ended, last) = (run("7", 1000, Some(2000)), run("7", 1000, Some(2500)));
-        assert_eq!(counts(&store.import(&[ended, last.clone(), run("7", 1000, None)])), [1, 0, 0, 2]);
+        assert_eq!(
+            counts(&store.import(&[ended, last.clone(), run("7", 1000, None)])),
+            [1, 0, 0, 2]
+        );
         assert_eq!(store.jobs(), [last]);
     }
 
     #[test]
     fn a_requeued_run_and_an_id_that_comes_round_again_are_runs_of_their_own() {
         let store = Store::new();
-        let other = JobRun { cluster: "other".into(), ..run("7", 1000, None) };
-        let runs = [run("7", 1000, Some(1500)), run("7", 1500, None), run("7_1", 1000, None), other];
+        let other = JobRun {
+            cluster: "other".into(),
+            ..run("7", 1000, None)
+        };
+        let runs = [
+            run("7", 1000, Some(1500)),
+            run("7", 1500, None),
+            run("7_1", 1000, None),
+            other,
+        ];
         assert_eq!(counts(&store.import(&runs)), [4, 0, 0, 0]);
         assert_eq!(store.records().open_runs("lab").unwrap().len(), 2);
         let clusters = store.records().clusters().unwrap();
-        assert_eq!(clusters.iter().map(|known| known.cluster.as_str()).collect::<Vec<_>>(), ["lab", "other"]);
+        assert_eq!(
+            clusters
+                .iter()
+                .map(|known| known.cluster.as_str())
+                .collect::<Vec<_>>(),
+            ["lab", "other"]
+        );
     }
 
     #[test]
     fn bad_rows_are_kept_once_and_counted_each_time() {
         let store = Store::new();
-        let reject = |line, text: &str| Entry::Rejected(Reject { line, reason: "bad".into(), text: text.into() });
-        let tasks = Entry::Tasks { run: run("", 1, None), job_ids: vec!["9_1".into(), "9_2".into()] };
-        let entries = vec![reject(Some(2), "x"), Entry::Step, reject(None, "y"), Entry::Step, tasks, reject(None, "y")];
+        let reject = |line, text: &str| {
+            Entry::Rejected(Reject {
+                line,
+                reason: "bad".into(),
+                text: text.into(),
+            })
+        };
+        let tasks = Entry::Tasks {
+            run: run("", 1, None),
+            job_ids: vec!["9_1".into(), "9_2".into()],
+        };
+        let entries = vec![
+            reject(Some(2), "x"),
+            Entry::Step,
+            reject(None, "y"),
+            Entry::Step,
+            tasks,
+            reject(None, "y"),
+        ];
         for inserted in [2, 0] {
             let summary = store.import_entries(entries.clone());
-            assert_eq!((summary.rows, summary.runs, summary.steps_skipped, summary.rejected), (6, 2, 2, 3));
+            assert_eq!(
+                (
+                    summary.rows,
+                    summary.runs,
+                    summary.steps_skipped,
+                    summary.rejected
+                ),
+                (6, 2, 2, 3)
+            );
             assert_eq!(summary.runs_inserted, inserted);
             assert_eq!(summary.first_rejects.len(), 3);
             let db = store.database.connect().unwrap();
-            let kept: i64 = db.query_row("SELECT count(*) FROM records.rejects", [], |row| row.get(0)).unwrap();
+            let kept: i64 = db
+                .query_row("SELECT count(*) FROM records.rejects", [], |row| row.get(0))
+                .unwrap();
             assert_eq!(kept, 2);
         }
         let many = (0..50).map(|line| reject(Some(line), "z")).collect();
@@ -592,43 +749,84 @@ mod tests {
         let store = Store::new();
         store.import(&[run("7", 1000, None)]);
         let entries = (0..5000).map(|id| Ok(Entry::Run(run("7", 1000 + id, Some(9000)))));
-        let origin = Origin { timezone: Some("UTC"), told_until: Some(("lab", 5)), ..ORIGIN };
-        let error = store.records().import(&origin, entries.chain([Err("cut off")])).unwrap_err();
+        let origin = Origin {
+            timezone: Some("UTC"),
+            told_until: Some(("lab", 5)),
+            ..ORIGIN
+        };
+        let error = store
+            .records()
+            .import(&origin, entries.chain([Err("cut off")]))
+            .unwrap_err();
         assert!(matches!(error, ImportError::Source("cut off")));
         assert_eq!(store.jobs(), [run("7", 1000, None)]);
         assert_eq!(store.records().timezone("lab").unwrap(), None);
-        assert_eq!(store.records().told_until("lab", "sacct", 100).unwrap(), None);
+        assert_eq!(
+            store.records().told_until("lab", "sacct", 100).unwrap(),
+            None
+        );
         // And the next one works.
-        assert_eq!(counts(&store.import(&[run("7", 1000, Some(9))])), [0, 1, 0, 0]);
+        assert_eq!(
+            counts(&store.import(&[run("7", 1000, Some(9))])),
+            [0, 1, 0, 0]
+        );
     }
 
     #[test]
     fn a_time_zone_and_how_far_a_source_told_are_remembered() {
         let store = Store::new();
         let import = |timezone, until| {
-            let origin = Origin { timezone, told_until: Some(("lab", until)), ..ORIGIN };
-            store.records().import(&origin, [Ok::<_, Infallible>(Entry::Run(run("7", 1000, None)))]).unwrap();
+            let origin = Origin {
+                timezone,
+                told_until: Some(("lab", until)),
+                ..ORIGIN
+            };
+            store
+                .records()
+                .import(
+                    &origin,
+                    [Ok::<_, Infallible>(Entry::Run(run("7", 1000, None)))],
+                )
+                .unwrap();
         };
         import(Some("Asia/Tokyo"), 500);
         import(None, 900);
-        assert_eq!(store.records().timezone("lab").unwrap().as_deref(), Some("Asia/Tokyo"));
+        assert_eq!(
+            store.records().timezone("lab").unwrap().as_deref(),
+            Some("Asia/Tokyo")
+        );
         import(Some("Europe/Oslo"), 901);
-        assert_eq!(store.records().timezone("lab").unwrap().as_deref(), Some("Europe/Oslo"));
-        for (instant, told) in [(499, None), (500, Some(500)), (900, Some(900)), (5000, Some(901))] {
-            assert_eq!(store.records().told_until("lab", "sacct", instant).unwrap(), told);
+        assert_eq!(
+            store.records().timezone("lab").unwrap().as_deref(),
+            Some("Europe/Oslo")
+        );
+        for (instant, told) in [
+            (499, None),
+            (500, Some(500)),
+            (900, Some(900)),
+            (5000, Some(901)),
+        ] {
+            assert_eq!(
+                store.records().told_until("lab", "sacct", instant).unwrap(),
+                told
+            );
         }
-        assert_eq!(store.records().told_until("lab", "jobcomp", 5000).unwrap(), None);
+        assert_eq!(
+            store.records().told_until("lab", "jobcomp", 5000).unwrap(),
+            None
+        );
     }
 
     #[test]
     fn filters() {
         let store = Store::new();
-        let named = |job_id: &str, submit, end, user: &str, state: &str, node_list: Option<&str>| JobRun {
-            user: user.into(),
-            state: state.into(),
-            node_list: node_list.map(str::to_owned),
-            ..run(job_id, submit, end)
-        };
+        let named =
+            |job_id: &str, submit, end, user: &str, state: &str, node_list: Option<&str>| JobRun {
+                user: user.into(),
+                state: state.into(),
+                node_list: node_list.map(str::to_owned),
+                ..run(job_id, submit, end)
+            };
         store.import(&[
             named("12", 100, Some(200), "ann", "COMPLETED", Some("g1")),
             named("123", 200, Some(300), "bob", "FAILED", Some("g[1-3]")),
@@ -637,30 +835,115 @@ mod tests {
         ]);
         let ids = |filter: JobFilter| -> String {
             let runs = store.records().jobs(&filter).unwrap();
-            runs.iter().map(|run| run.job_id.as_str()).collect::<Vec<_>>().join(" ")
+            runs.iter()
+                .map(|run| run.job_id.as_str())
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let text = |text: &str| Some(text.to_owned());
         let any = JobFilter::default;
         assert_eq!(ids(any()), "123+1 123_4 123 12");
-        assert_eq!(ids(JobFilter { limit: Some(2), ..any() }), "123+1 123_4");
-        assert_eq!(ids(JobFilter { job_id: text("123"), ..any() }), "123+1 123_4 123");
-        assert_eq!(ids(JobFilter { job_id: text("123_4"), ..any() }), "123_4");
-        assert_eq!(ids(JobFilter { job_id: text("1"), ..any() }), "");
-        assert_eq!(ids(JobFilter { user: text("ann"), cluster: text("lab"), ..any() }), "123+1 123_4 12");
-        assert_eq!(ids(JobFilter { states: vec!["failed".into(), "RUNNING".into()], ..any() }), "123_4 123");
-        assert_eq!(ids(JobFilter { node: text("g1"), ..any() }), "123 12");
-        assert_eq!(ids(JobFilter { node: text("g1"), limit: Some(1), ..any() }), "123");
-        assert_eq!(ids(JobFilter { node: text("g11"), ..any() }), "123_4");
-        assert_eq!(ids(JobFilter { from: Some(200), to: Some(400), ..any() }), "123_4 123");
-        assert_eq!(ids(JobFilter { user: text("ann' OR true --"), ..any() }), "");
-        assert_eq!(ids(JobFilter { account: text("physics"), partition: text("cpu"), ..any() }), "");
+        assert_eq!(
+            ids(JobFilter {
+                limit: Some(2),
+                ..any()
+            }),
+            "123+1 123_4"
+        );
+        assert_eq!(
+            ids(JobFilter {
+                job_id: text("123"),
+                ..any()
+            }),
+            "123+1 123_4 123"
+        );
+        assert_eq!(
+            ids(JobFilter {
+                job_id: text("123_4"),
+                ..any()
+            }),
+            "123_4"
+        );
+        assert_eq!(
+            ids(JobFilter {
+                job_id: text("1"),
+                ..any()
+            }),
+            ""
+        );
+        assert_eq!(
+            ids(JobFilter {
+                user: text("ann"),
+                cluster: text("lab"),
+                ..any()
+            }),
+            "123+1 123_4 12"
+        );
+        assert_eq!(
+            ids(JobFilter {
+                states: vec!["failed".into(), "RUNNING".into()],
+                ..any()
+            }),
+            "123_4 123"
+        );
+        assert_eq!(
+            ids(JobFilter {
+                node: text("g1"),
+                ..any()
+            }),
+            "123 12"
+        );
+        assert_eq!(
+            ids(JobFilter {
+                node: text("g1"),
+                limit: Some(1),
+                ..any()
+            }),
+            "123"
+        );
+        assert_eq!(
+            ids(JobFilter {
+                node: text("g11"),
+                ..any()
+            }),
+            "123_4"
+        );
+        assert_eq!(
+            ids(JobFilter {
+                from: Some(200),
+                to: Some(400),
+                ..any()
+            }),
+            "123_4 123"
+        );
+        assert_eq!(
+            ids(JobFilter {
+                user: text("ann' OR true --"),
+                ..any()
+            }),
+            ""
+        );
+        assert_eq!(
+            ids(JobFilter {
+                account: text("physics"),
+                partition: text("cpu"),
+                ..any()
+            }),
+            ""
+        );
     }
 
     #[test]
     fn only_runs_that_touch_the_period_are_shown_to_accounting() {
         let store = Store::new();
-        let pending = JobRun { start: None, ..run("5", 50, None) };
-        let cancelled = JobRun { start: None, ..run("6", 50, Some(100)) };
+        let pending = JobRun {
+            start: None,
+            ..run("5", 50, None)
+        };
+        let cancelled = JobRun {
+            start: None,
+            ..run("6", 50, Some(100))
+        };
         store.import(&[
             run("1", 10, Some(99)),
             run("2", 10, Some(100)),
@@ -668,12 +951,26 @@ mod tests {
             run("4", 200, Some(400)),
             pending,
             cancelled,
-            JobRun { cluster: "other".into(), ..run("7", 100, None) },
+            JobRun {
+                cluster: "other".into(),
+                ..run("7", 100, None)
+            },
         ]);
         let mut submits = Vec::new();
-        store.records().held_runs("lab", 100, 200, |run| submits.push((run.submit, run.end))).unwrap();
+        store
+            .records()
+            .held_runs("lab", 100, 200, |run| submits.push((run.submit, run.end)))
+            .unwrap();
         submits.sort_unstable();
-        assert_eq!(submits, [(10, Some(100)), (50, None), (50, Some(100)), (199, Some(400))]);
+        assert_eq!(
+            submits,
+            [
+                (10, Some(100)),
+                (50, None),
+                (50, Some(100)),
+                (199, Some(400))
+            ]
+        );
     }
 
     proptest! {
@@ -702,7 +999,9 @@ mod tests {
     #[test]
     fn the_same_runs_in_another_time_zone_are_refused_replaced_or_kept() {
         let store = Store::new();
-        let runs: Vec<_> = (0..10).map(|n| run(&n.to_string(), 1000 * n, Some(1000 * n + 500))).collect();
+        let runs: Vec<_> = (0..10)
+            .map(|n| run(&n.to_string(), 1000 * n, Some(1000 * n + 500)))
+            .collect();
         store.import(&runs);
         let later = |run: &JobRun| JobRun {
             submit: run.submit + 7200,
@@ -712,22 +1011,41 @@ mod tests {
         };
         let shifted: Vec<_> = runs.iter().map(later).collect();
         let import = |shifted_runs: &[JobRun], shifted| {
-            let entries = shifted_runs.iter().cloned().map(|run| Ok::<_, Infallible>(Entry::Run(run)));
-            store.records().import(&Origin { shifted, ..ORIGIN }, entries)
+            let entries = shifted_runs
+                .iter()
+                .cloned()
+                .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+            store
+                .records()
+                .import(&Origin { shifted, ..ORIGIN }, entries)
         };
         let refused = import(&shifted, Shifted::Refuse).unwrap_err().to_string();
-        assert!(refused.starts_with("10 of these runs are known already, 2 h earlier: one of the two"), "{refused}");
+        assert!(
+            refused.starts_with("10 of these runs are known already, 2 h earlier: one of the two"),
+            "{refused}"
+        );
         assert_eq!(store.jobs().len(), 10);
         // The same runs again, others of the same ids, and one coincidence among many runs are no mistake.
-        assert_eq!(counts(&import(&runs, Shifted::Refuse).unwrap()), [0, 0, 10, 0]);
-        let others: Vec<_> = (0..10).map(|n| run(&n.to_string(), 1000 * n + 7200, Some(1000 * n + 7900))).collect();
+        assert_eq!(
+            counts(&import(&runs, Shifted::Refuse).unwrap()),
+            [0, 0, 10, 0]
+        );
+        let others: Vec<_> = (0..10)
+            .map(|n| run(&n.to_string(), 1000 * n + 7200, Some(1000 * n + 7900)))
+            .collect();
         let mixed: Vec<_> = others.iter().chain(&shifted[..1]).cloned().collect();
-        assert_eq!(counts(&import(&mixed, Shifted::Refuse).unwrap()), [10, 0, 0, 1]);
+        assert_eq!(
+            counts(&import(&mixed, Shifted::Refuse).unwrap()),
+            [10, 0, 0, 1]
+        );
         assert_eq!(
             import(&shifted, Shifted::Replace).unwrap().runs_inserted,
             0,
             "those of the same identity are known"
         );
-        assert!(store.jobs().iter().all(|run| run.submit >= 7200), "the others are forgotten");
+        assert!(
+            store.jobs().iter().all(|run| run.submit >= 7200),
+            "the others are forgotten"
+        );
     }
 }

@@ -41,7 +41,12 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn range(&self, matchers: &[Matcher], from: Timestamp, to: Timestamp) -> Result<Vec<SeriesData>, StoreError> {
+    pub fn range(
+        &self,
+        matchers: &[Matcher],
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<SeriesData>, StoreError> {
         self.range_metered(matchers, from, to, Reading::Last, &mut |_| true)
     }
 
@@ -59,7 +64,11 @@ impl Store {
         meter: Meter<'_>,
     ) -> Result<Vec<SeriesData>, StoreError> {
         let ids = self.matching(matchers);
-        let recent = self.shared.head.range(&ids, from, to, meter).ok_or(StoreError::GivenUp)?;
+        let recent = self
+            .shared
+            .head
+            .range(&ids, from, to, meter)
+            .ok_or(StoreError::GivenUp)?;
         self.unite(&ids, recent, (from, to), reading, meter)
     }
 
@@ -90,11 +99,19 @@ impl Store {
     ) -> Result<Vec<SeriesData>, StoreError> {
         let from = at.minus(lookback).plus(Duration::from_millis(1));
         let ids = self.matching(matchers);
-        let mut recent = self.shared.head.last(&ids, from, at, meter).ok_or(StoreError::GivenUp)?;
+        let mut recent = self
+            .shared
+            .head
+            .last(&ids, from, at, meter)
+            .ok_or(StoreError::GivenUp)?;
         for recent in &mut recent {
             // From there on the head has everything, so what it has is the last there is: what lies before is not asked
             // for. Else every query would read the disk until the head is as old as the look-back.
-            if recent.samples.last().is_some_and(|last| last.at >= recent.complete_from) {
+            if recent
+                .samples
+                .last()
+                .is_some_and(|last| last.at >= recent.complete_from)
+            {
                 recent.complete_from = from;
             }
         }
@@ -113,7 +130,11 @@ impl Store {
     }
 
     fn matching(&self, matchers: &[Matcher]) -> Vec<SeriesId> {
-        let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self
+            .shared
+            .series
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let found: RoaringBitmap = table.matching(matchers);
         found.iter().map(SeriesId).collect()
     }
@@ -128,17 +149,29 @@ impl Store {
         meter: Meter<'_>,
     ) -> Result<Vec<SeriesData>, StoreError> {
         let is_older = |recent: &head::Recent| recent.complete_from > from;
-        let older: RoaringBitmap =
-            ids.iter().zip(&recent).filter(|(_, recent)| is_older(recent)).map(|(&id, _)| id.0).collect();
+        let older: RoaringBitmap = ids
+            .iter()
+            .zip(&recent)
+            .filter(|(_, recent)| is_older(recent))
+            .map(|(&id, _)| id.0)
+            .collect();
         let mut stored = self.stored(older, (from, to), reading, meter)?;
-        let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self
+            .shared
+            .series
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut found = Vec::new();
         for (&id, recent) in ids.iter().zip(recent) {
             let mut before = stored.remove(&id.0).unwrap_or_default();
             before.truncate(before.partition_point(|sample| sample.at < recent.complete_from));
             let samples = head::merge(before, recent.samples);
             if !samples.is_empty() {
-                found.push(SeriesData { id, labels: table.labels(id), samples });
+                found.push(SeriesData {
+                    id,
+                    labels: table.labels(id),
+                    samples,
+                });
             }
         }
         Ok(found)
@@ -156,8 +189,18 @@ impl Store {
             return Ok(HashMap::new());
         }
         let wanted = {
-            let table = self.shared.series.read().unwrap_or_else(PoisonError::into_inner);
-            Wanted::new(&series, table.of_metrics(&series), table.metrics(&series), (from, to), reading)
+            let table = self
+                .shared
+                .series
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
+            Wanted::new(
+                &series,
+                table.of_metrics(&series),
+                table.metrics(&series),
+                (from, to),
+                reading,
+            )
         };
         let db = self.database().connect()?;
         let layout = self.database().layout();

@@ -32,18 +32,28 @@ impl Symbols {
     }
 
     fn find(&self, text: &str) -> Option<Symbol> {
-        self.by_text.find(self.hasher.hash_one(text), |&symbol| **self.text(symbol) == *text).copied()
+        self.by_text
+            .find(self.hasher.hash_one(text), |&symbol| {
+                **self.text(symbol) == *text
+            })
+            .copied()
     }
 
     fn intern(&mut self, text: &str) -> Symbol {
         if let Some(known) = self.find(text) {
             return known;
         }
-        let symbol = Symbol::try_from(self.texts.len()).expect("fewer than 2^32 label texts fit into memory");
+        let symbol = Symbol::try_from(self.texts.len())
+            .expect("fewer than 2^32 label texts fit into memory");
         self.texts.push(text.into());
-        let Self { texts, by_text, hasher } = self;
-        by_text
-            .insert_unique(hasher.hash_one(text), symbol, |&symbol| hasher.hash_one(texts[symbol as usize].as_ref()));
+        let Self {
+            texts,
+            by_text,
+            hasher,
+        } = self;
+        by_text.insert_unique(hasher.hash_one(text), symbol, |&symbol| {
+            hasher.hash_one(texts[symbol as usize].as_ref())
+        });
         symbol
     }
 }
@@ -75,16 +85,30 @@ impl SeriesTable {
             self.pairs.push(pair);
         }
         let hash = self.hasher.hash_one(&self.pairs[begin..]);
-        let known = self.by_labels.find(hash, |&id| self.pairs_of(id) == &self.pairs[begin..]).copied();
+        let known = self
+            .by_labels
+            .find(hash, |&id| self.pairs_of(id) == &self.pairs[begin..])
+            .copied();
         if let Some(id) = known {
             self.pairs.truncate(begin);
             return SeriesId(id);
         }
         let id = self.close();
-        let Self { by_labels, hasher, pairs, ends, .. } = self;
+        let Self {
+            by_labels,
+            hasher,
+            pairs,
+            ends,
+            ..
+        } = self;
         by_labels.insert_unique(hash, id.0, |&id| hasher.hash_one(pairs_of(pairs, ends, id)));
         for &(name, value) in &self.pairs[begin..] {
-            self.postings.entry(name).or_default().entry(value).or_default().insert(id.0);
+            self.postings
+                .entry(name)
+                .or_default()
+                .entry(value)
+                .or_default()
+                .insert(id.0);
         }
         id
     }
@@ -101,7 +125,12 @@ impl SeriesTable {
     /// The labels of a series.
     pub fn labels(&self, id: SeriesId) -> Labels {
         let text = |symbol| Arc::clone(self.symbols.text(symbol));
-        Labels::from_sorted(self.pairs_of(id.0).iter().map(|&(name, value)| (text(name), text(value))).collect())
+        Labels::from_sorted(
+            self.pairs_of(id.0)
+                .iter()
+                .map(|&(name, value)| (text(name), text(value)))
+                .collect(),
+        )
     }
 
     /// The series that all matchers accept.
@@ -124,15 +153,22 @@ impl SeriesTable {
 
     /// All label names that one of `ids` has, in byte order.
     pub fn label_names(&self, ids: &RoaringBitmap) -> Vec<String> {
-        let used = |values: &HashMap<_, RoaringBitmap>| values.values().any(|with| !with.is_disjoint(ids));
+        let used =
+            |values: &HashMap<_, RoaringBitmap>| values.values().any(|with| !with.is_disjoint(ids));
         let names = self.postings.iter().filter(|(_, values)| used(values));
         sorted(names.map(|(&name, _)| self.symbols.text(name).to_string()))
     }
 
     /// All values of a label that one of `ids` has, in byte order.
     pub fn label_values(&self, name: &str, ids: &RoaringBitmap) -> Vec<String> {
-        let values = self.symbols.find(name).and_then(|name| self.postings.get(&name));
-        let used = values.into_iter().flatten().filter(|(_, with)| !with.is_disjoint(ids));
+        let values = self
+            .symbols
+            .find(name)
+            .and_then(|name| self.postings.get(&name));
+        let used = values
+            .into_iter()
+            .flatten()
+            .filter(|(_, with)| !with.is_disjoint(ids));
         sorted(used.map(|(&value, _)| self.symbols.text(value).to_string()))
     }
 
@@ -144,8 +180,13 @@ impl SeriesTable {
 
     /// All series of the metrics of these series.
     pub fn of_metrics(&self, ids: &RoaringBitmap) -> RoaringBitmap {
-        let by_name = self.symbols.find(METRIC_NAME).and_then(|name| self.postings.get(&name));
-        let metrics = self.metrics(ids).filter_map(|metric| by_name?.get(&self.symbols.find(metric)?));
+        let by_name = self
+            .symbols
+            .find(METRIC_NAME)
+            .and_then(|name| self.postings.get(&name));
+        let metrics = self
+            .metrics(ids)
+            .filter_map(|metric| by_name?.get(&self.symbols.find(metric)?));
         metrics.fold(RoaringBitmap::new(), |all, of_metric| all | of_metric)
     }
 
@@ -153,26 +194,43 @@ impl SeriesTable {
     pub fn metrics(&self, ids: &RoaringBitmap) -> impl Iterator<Item = &str> {
         let name = self.symbols.find(METRIC_NAME);
         let metrics = ids.iter().filter_map(|id| {
-            let (_, metric) = self.pairs_of(id).iter().find(|(label, _)| Some(*label) == name)?;
+            let (_, metric) = self
+                .pairs_of(id)
+                .iter()
+                .find(|(label, _)| Some(*label) == name)?;
             Some(*metric)
         });
         // Many series have one metric.
-        metrics.collect::<BTreeSet<Symbol>>().into_iter().map(|metric| &**self.symbols.text(metric))
+        metrics
+            .collect::<BTreeSet<Symbol>>()
+            .into_iter()
+            .map(|metric| &**self.symbols.text(metric))
     }
 
     fn all(&self) -> RoaringBitmap {
-        (0..u32::try_from(self.len()).expect("close() checked")).filter(|&id| !self.pairs_of(id).is_empty()).collect()
+        (0..u32::try_from(self.len()).expect("close() checked"))
+            .filter(|&id| !self.pairs_of(id).is_empty())
+            .collect()
     }
 
     fn with_value(&self, name: &str, matcher: &Matcher, accepted: bool) -> RoaringBitmap {
-        let Some(values) = self.symbols.find(name).and_then(|name| self.postings.get(&name)) else {
+        let Some(values) = self
+            .symbols
+            .find(name)
+            .and_then(|name| self.postings.get(&name))
+        else {
             return RoaringBitmap::new();
         };
         if let (MatchOp::Equal, true) = (matcher.op(), accepted) {
             let value = self.symbols.find(matcher.value());
-            return value.and_then(|value| values.get(&value)).cloned().unwrap_or_default();
+            return value
+                .and_then(|value| values.get(&value))
+                .cloned()
+                .unwrap_or_default();
         }
-        let chosen = values.iter().filter(|&(&value, _)| matcher.accepts(self.symbols.text(value)) == accepted);
+        let chosen = values
+            .iter()
+            .filter(|&(&value, _)| matcher.accepts(self.symbols.text(value)) == accepted);
         chosen.fold(RoaringBitmap::new(), |all, (_, with)| all | with)
     }
 
@@ -182,8 +240,12 @@ impl SeriesTable {
 
     fn close(&mut self) -> SeriesId {
         // DuckDB's INTEGER holds the number.
-        let id = i32::try_from(self.ends.len()).expect("fewer than 2^31 series fit into memory").cast_unsigned();
-        self.ends.push(u32::try_from(self.pairs.len()).expect("fewer than 2^32 label pairs fit into memory"));
+        let id = i32::try_from(self.ends.len())
+            .expect("fewer than 2^31 series fit into memory")
+            .cast_unsigned();
+        self.ends.push(
+            u32::try_from(self.pairs.len()).expect("fewer than 2^32 label pairs fit into memory"),
+        );
         SeriesId(id)
     }
 }
@@ -240,10 +302,16 @@ mod tests {
     #[test]
     fn a_series_keeps_its_number() {
         let mut table = table();
-        assert_eq!(table.intern(&labels(&[("node", "g01"), (METRIC_NAME, "up")])), SeriesId(0));
+        assert_eq!(
+            table.intern(&labels(&[("node", "g01"), (METRIC_NAME, "up")])),
+            SeriesId(0)
+        );
         assert_eq!(table.intern(&labels(&[(METRIC_NAME, "up")])), SeriesId(3));
         assert_eq!(table.len(), 4);
-        assert_eq!(table.labels(SeriesId(1)).to_string(), r#"up{node="g02", rack="a"}"#);
+        assert_eq!(
+            table.labels(SeriesId(1)).to_string(),
+            r#"up{node="g02", rack="a"}"#
+        );
     }
 
     #[test]
@@ -269,10 +337,16 @@ mod tests {
             ("line", Regex, "1.2", &[2]),
         ] {
             let matcher = Matcher::new(name, op, value).unwrap();
-            let found: Vec<u32> = table.matching(std::slice::from_ref(&matcher)).iter().collect();
+            let found: Vec<u32> = table
+                .matching(std::slice::from_ref(&matcher))
+                .iter()
+                .collect();
             assert_eq!(found, expected, "{matcher}");
         }
-        let both = [Matcher::new("node", Equal, "g01").unwrap(), Matcher::metric("up")];
+        let both = [
+            Matcher::new("node", Equal, "g01").unwrap(),
+            Matcher::metric("up"),
+        ];
         assert_eq!(table.matching(&both).iter().collect::<Vec<_>>(), [0]);
         assert_eq!(table.matching(&[]).len(), 3);
     }
@@ -291,7 +365,12 @@ mod tests {
         let mut table = SeriesTable::default();
         table.restore(SeriesId(2), &labels(&[(METRIC_NAME, "up")]));
         assert_eq!(table.matching(&[]).iter().collect::<Vec<_>>(), [2]);
-        assert_eq!(table.matching(&[Matcher::new("x", MatchOp::Equal, "").unwrap()]).len(), 1);
+        assert_eq!(
+            table
+                .matching(&[Matcher::new("x", MatchOp::Equal, "").unwrap()])
+                .len(),
+            1
+        );
         assert_eq!(table.intern(&labels(&[(METRIC_NAME, "up")])), SeriesId(2));
     }
 

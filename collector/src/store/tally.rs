@@ -24,14 +24,27 @@ pub(crate) struct Tally(Option<File>);
 impl Tally {
     /// Where the file cannot be made nothing is noted.
     pub fn open(data: &Path) -> Self {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(data.join(TALLY));
-        Self(file.inspect_err(|error| tracing::warn!(%error, "cannot note how many samples are committed")).ok())
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(data.join(TALLY));
+        Self(
+            file.inspect_err(
+                |error| tracing::warn!(%error, "cannot note how many samples are committed"),
+            )
+            .ok(),
+        )
     }
 
     /// Notes what was committed. Always as many bytes, so there is never less of them than there should be.
     pub fn note(&self, segment: Segment, samples: u64) {
         let text = format!("{:010} {samples:020}\n", segment.0);
-        if let Some(Err(error)) = self.0.as_ref().map(|file| file.write_all_at(text.as_bytes(), 0)) {
+        if let Some(Err(error)) = self
+            .0
+            .as_ref()
+            .map(|file| file.write_all_at(text.as_bytes(), 0))
+        {
             tracing::debug!(%error, "cannot note how many samples were committed");
         }
     }
@@ -57,10 +70,17 @@ impl LogCopy {
         layout: &Layout,
         is_told: bool,
     ) -> Result<Option<Damaged>, StoreError> {
-        let reason = if is_told { None } else { missing(db, data, layout)? };
+        let reason = if is_told {
+            None
+        } else {
+            missing(db, data, layout)?
+        };
         let Some(reason) = reason else {
             if let Some(copy) = &self.0 {
-                fs::remove_file(copy).map_err(|source| StoreError::Directory { path: copy.clone(), source })?;
+                fs::remove_file(copy).map_err(|source| StoreError::Directory {
+                    path: copy.clone(),
+                    source,
+                })?;
             }
             return Ok(None);
         };
@@ -68,7 +88,10 @@ impl LogCopy {
             Some(copy) => set_aside(copy, &reason).map(Some),
             None => {
                 tracing::error!(file = %data.join(LOG).display(), error = reason, "samples are missing");
-                Ok(Some(Damaged { moved_to: data.join(LOG), reason }))
+                Ok(Some(Damaged {
+                    moved_to: data.join(LOG),
+                    reason,
+                }))
             }
         }
     }
@@ -79,17 +102,26 @@ fn missing(db: &Connection, data: &Path, layout: &Layout) -> Result<Option<Strin
     let noted = text
         .trim_end()
         .split_once(' ')
-        .and_then(|(segment, samples)| Some((Segment(segment.parse().ok()?), samples.parse::<u64>().ok()?)));
-    let Some((segment, noted)) = noted else { return Ok(None) };
-    let mut sealed = layout.of(Resolution::Raw).map(|block| block.name.first..=block.name.last);
+        .and_then(|(segment, samples)| {
+            Some((Segment(segment.parse().ok()?), samples.parse::<u64>().ok()?))
+        });
+    let Some((segment, noted)) = noted else {
+        return Ok(None);
+    };
+    let mut sealed = layout
+        .of(Resolution::Raw)
+        .map(|block| block.name.first..=block.name.last);
     if noted == 0 || sealed.any(|segments| segments.contains(&segment.0)) {
         return Ok(None);
     }
     let mut found = 0;
     if layout.segments.contains(&segment) {
         let sql = format!("SELECT count(*) FROM hot.{}", segment.table());
-        found = db.query_row(&sql, [], |row| row.get::<_, i64>(0)).map_err(StoreError::sql("count samples"))?;
+        found = db
+            .query_row(&sql, [], |row| row.get::<_, i64>(0))
+            .map_err(StoreError::sql("count samples"))?;
     }
     let lost = noted.saturating_sub(found.cast_unsigned());
-    Ok((lost > 0).then(|| format!("{lost} samples that were committed could not be read back from the log")))
+    Ok((lost > 0)
+        .then(|| format!("{lost} samples that were committed could not be read back from the log")))
 }

@@ -36,7 +36,11 @@ struct State {
 impl Watermark {
     /// Everything up to `settled` is settled.
     pub fn new(settled: Timestamp) -> Self {
-        Self(Mutex::new(State { open: BTreeMap::new(), newest_settled: settled, published: settled }))
+        Self(Mutex::new(State {
+            open: BTreeMap::new(),
+            newest_settled: settled,
+            published: settled,
+        }))
     }
 
     /// The watermark. It never goes back.
@@ -53,7 +57,10 @@ impl Watermark {
         }
         let at = at.max(watermark.plus(Duration::from_millis(1)));
         *state.open.entry(at).or_default() += 1;
-        Ok(Ticket { at, watermark: Arc::clone(self) })
+        Ok(Ticket {
+            at,
+            watermark: Arc::clone(self),
+        })
     }
 
     fn settle(&self, at: Timestamp) {
@@ -65,8 +72,13 @@ impl Watermark {
             }
         }
         state.newest_settled = state.newest_settled.max(at);
-        let oldest_open = state.open.first_key_value().map(|(&oldest, _)| oldest.minus(Duration::from_millis(1)));
-        let settled = oldest_open.map_or(state.newest_settled, |before| before.min(state.newest_settled));
+        let oldest_open = state
+            .open
+            .first_key_value()
+            .map(|(&oldest, _)| oldest.minus(Duration::from_millis(1)));
+        let settled = oldest_open.map_or(state.newest_settled, |before| {
+            before.min(state.newest_settled)
+        });
         state.published = state.published.max(settled);
     }
 
@@ -124,7 +136,13 @@ mod tests {
         let mark = Arc::new(Watermark::new(at(5000)));
         assert_eq!(mark.hold(at(4990)).unwrap().at(), at(5001));
         let refused = mark.hold(at(1000)).unwrap_err();
-        assert_eq!(refused, ClockWentBack { at: at(1000), watermark: at(5001) });
+        assert_eq!(
+            refused,
+            ClockWentBack {
+                at: at(1000),
+                watermark: at(5001)
+            }
+        );
     }
 
     proptest! {

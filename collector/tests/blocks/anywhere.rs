@@ -27,7 +27,9 @@ fn value(series: usize, at: i64) -> Option<f64> {
 }
 
 fn labels(series: usize) -> Labels {
-    [(METRIC_NAME, SERIES[series]), ("node", "g01")].into_iter().collect()
+    [(METRIC_NAME, SERIES[series]), ("node", "g01")]
+        .into_iter()
+        .collect()
 }
 
 /// A store, and beside it the same samples in plain memory.
@@ -44,8 +46,14 @@ struct Twin {
 impl Twin {
     fn new(root: &Path, config: StoreConfig) -> Self {
         let now = Arc::new(AtomicI64::new(BEGIN));
-        let mut twin =
-            Self { root: root.to_owned(), config, now, open: None, plain: Memory::new(), was_there: [false; 4] };
+        let mut twin = Self {
+            root: root.to_owned(),
+            config,
+            now,
+            open: None,
+            plain: Memory::new(),
+            was_there: [false; 4],
+        };
         twin.reopen();
         twin
     }
@@ -55,7 +63,8 @@ impl Twin {
         let shown = Arc::clone(&self.now);
         let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)));
         let directory = DataDir::claim(&self.root).unwrap();
-        let store = Store::open_at(directory, &self.config, &mut Registry::default(), clock).unwrap();
+        let store =
+            Store::open_at(directory, &self.config, &mut Registry::default(), clock).unwrap();
         let group = store.group();
         self.open = Some((store, group));
         self.was_there = [false; 4];
@@ -86,7 +95,9 @@ impl Twin {
                 }
                 *was_there = found.is_some();
             }
-            group.commit(group.ticket(Timestamp(at)).unwrap(), &row, &[]).unwrap();
+            group
+                .commit(group.ticket(Timestamp(at)).unwrap(), &row, &[])
+                .unwrap();
         }
         for (series, told) in told.into_iter().enumerate() {
             self.plain.add(labels(series), told);
@@ -98,9 +109,13 @@ impl Twin {
         let options = Options::default();
         let answer = match at {
             Asked::At(at) => promql::instant(source, query, at, &options),
-            Asked::Between(from, to, step) => promql::range(source, query, from, to, step, &options),
+            Asked::Between(from, to, step) => {
+                promql::range(source, query, from, to, step, &options)
+            }
         };
-        let mut value = answer.unwrap_or_else(|error| panic!("{query}: {error}")).value;
+        let mut value = answer
+            .unwrap_or_else(|error| panic!("{query}: {error}"))
+            .value;
         if let Value::Vector(samples) = &mut value {
             // Their order is the source's.
             samples.sort_by(|one, other| one.labels.cmp(&other.labels));
@@ -109,9 +124,17 @@ impl Twin {
     }
 
     fn compare(&self, query: &str, at: Asked) {
-        let (found, expected) = (Self::answer(self.store(), query, at), Self::answer(&self.plain, query, at));
+        let (found, expected) = (
+            Self::answer(self.store(), query, at),
+            Self::answer(&self.plain, query, at),
+        );
         // The text tells a NaN from none, and equal ones apart from nothing.
-        assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{query} at {at:?}, now {}", self.now());
+        assert_eq!(
+            format!("{found:?}"),
+            format!("{expected:?}"),
+            "{query} at {at:?}, now {}",
+            self.now()
+        );
     }
 }
 
@@ -192,22 +215,37 @@ proptest! {
 #[test]
 fn rows_answer_as_their_samples_would_have() {
     let root = tempfile::tempdir().unwrap();
-    let config =
-        StoreConfig { retention_days: 1, retention_5m_days: 3, retention_1h_days: 30, head_minutes: 15, ..config() };
+    let config = StoreConfig {
+        retention_days: 1,
+        retention_5m_days: 3,
+        retention_1h_days: 30,
+        head_minutes: 15,
+        ..config()
+    };
     let mut twin = Twin::new(root.path(), config);
     for _ in 0..6 * 24 {
         twin.scrape(60, MINUTE);
         twin.store().seal().unwrap();
     }
     let stat = twin.store().database().stat().unwrap();
-    let oldest = |resolution| stat.blocks.iter().filter(|b| b.resolution == resolution).map(|b| b.from_ms).min();
-    let oldest = ["raw", "5m", "1h"].map(|resolution| oldest(resolution).unwrap());
-    assert!(oldest[0] > oldest[1] + DAY && oldest[1] > oldest[2] + DAY, "{stat:?}");
-
-    let one = |source: &dyn Source, query: &str, at| match Twin::answer(source, query, Asked::At(at)) {
-        Value::Vector(found) => found.first().map(|sample| sample.point.value),
-        other => panic!("{other:?}"),
+    let oldest = |resolution| {
+        stat.blocks
+            .iter()
+            .filter(|b| b.resolution == resolution)
+            .map(|b| b.from_ms)
+            .min()
     };
+    let oldest = ["raw", "5m", "1h"].map(|resolution| oldest(resolution).unwrap());
+    assert!(
+        oldest[0] > oldest[1] + DAY && oldest[1] > oldest[2] + DAY,
+        "{stat:?}"
+    );
+
+    let one =
+        |source: &dyn Source, query: &str, at| match Twin::answer(source, query, Asked::At(at)) {
+            Value::Vector(found) => found.first().map(|sample| sample.point.value),
+            other => panic!("{other:?}"),
+        };
     // In the middle of where only hours are left, only five minutes, where both meet, and where rows and samples do.
     let middle = |from: i64, to: i64| (from + (to - from) / 2) / HOUR * HOUR;
     let places = [
@@ -219,20 +257,35 @@ fn rows_answer_as_their_samples_would_have() {
     for at in places {
         for function in ["min", "max", "sum", "count", "avg"] {
             let query = format!("{function}_over_time(moving[4h])");
-            let (found, expected) = (one(twin.store(), &query, at).unwrap(), one(&twin.plain, &query, at).unwrap());
+            let (found, expected) = (
+                one(twin.store(), &query, at).unwrap(),
+                one(&twin.plain, &query, at).unwrap(),
+            );
             let is_near = (found - expected).abs() <= 1e-9 * expected.abs().max(1.0);
             // Where blocks meet within an interval its mean counts twice, and where hours begin their share is cut off.
-            assert!(is_near || at >= oldest[1], "{query} at {at}: {found}, expected {expected}");
+            assert!(
+                is_near || at >= oldest[1],
+                "{query} at {at}: {found}, expected {expected}"
+            );
             assert!(
                 (found - expected).abs() <= 0.1 * expected.abs().max(1.0),
                 "{query} at {at}: {found}, expected {expected}"
             );
         }
         // Of a counter that restarts within the rows, and over the days' edges.
-        for query in ["increase(restarting_total[6h])", "increase(restarting_total[1d])", "rate(restarting_total[2h])"]
-        {
-            let (found, expected) = (one(twin.store(), query, at).unwrap(), one(&twin.plain, query, at).unwrap());
-            assert!((found - expected).abs() <= 0.02 * expected, "{query} at {at}: {found}, expected {expected}");
+        for query in [
+            "increase(restarting_total[6h])",
+            "increase(restarting_total[1d])",
+            "rate(restarting_total[2h])",
+        ] {
+            let (found, expected) = (
+                one(twin.store(), query, at).unwrap(),
+                one(&twin.plain, query, at).unwrap(),
+            );
+            assert!(
+                (found - expected).abs() <= 0.02 * expected,
+                "{query} at {at}: {found}, expected {expected}"
+            );
         }
     }
 }

@@ -18,7 +18,12 @@ pub const METRICS: [&str; 4] = ["counter_total", "power_watts", "share", "consta
 
 /// Nothing is sealed before the test says so.
 pub fn config() -> StoreConfig {
-    StoreConfig { commit_interval_ms: 20, min_free_bytes: 0, seal_minutes: 1440, ..StoreConfig::default() }
+    StoreConfig {
+        commit_interval_ms: 20,
+        min_free_bytes: 0,
+        seal_minutes: 1440,
+        ..StoreConfig::default()
+    }
 }
 
 /// The value of a series at an instant: a counter, a decimal, a fraction that is none, a constant.
@@ -34,7 +39,12 @@ pub fn value(metric: usize, at: i64) -> f64 {
 
 /// The labels of a series.
 pub fn labels(metric: usize) -> Labels {
-    [(METRIC_NAME, METRICS[metric]), ("node", ["g01", "g02"][metric % 2])].into_iter().collect()
+    [
+        (METRIC_NAME, METRICS[metric]),
+        ("node", ["g01", "g02"][metric % 2]),
+    ]
+    .into_iter()
+    .collect()
 }
 
 pub struct Bench {
@@ -50,9 +60,15 @@ impl Bench {
         let shown = Arc::clone(&now);
         let mut registry = Registry::default();
         let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)));
-        let store = Store::open_at(DataDir::claim(root).unwrap(), config, &mut registry, clock).unwrap();
+        let store =
+            Store::open_at(DataDir::claim(root).unwrap(), config, &mut registry, clock).unwrap();
         let group = store.group();
-        Self { store, registry, now, group }
+        Self {
+            store,
+            registry,
+            now,
+            group,
+        }
     }
 
     pub fn set_clock(&self, now: i64) {
@@ -64,8 +80,9 @@ impl Bench {
         self.set_clock(at);
         let ticket = self.group.ticket(Timestamp(at)).unwrap();
         assert_eq!(ticket.at(), Timestamp(at));
-        let columns: Vec<usize> =
-            (0..METRICS.len()).map(|metric| self.group.column(&labels(metric)).unwrap().index()).collect();
+        let columns: Vec<usize> = (0..METRICS.len())
+            .map(|metric| self.group.column(&labels(metric)).unwrap().index())
+            .collect();
         let mut row = vec![0.0; self.group.width()];
         for (metric, column) in columns.into_iter().enumerate() {
             row[column] = value(metric, at);
@@ -94,10 +111,22 @@ impl Bench {
 
     /// The samples of a series, wherever they are.
     pub fn samples(&self, metric: usize, from: i64, to: i64) -> Vec<(i64, f64)> {
-        let found = self.store.range(&[Matcher::metric(METRICS[metric])], Timestamp(from), Timestamp(to)).unwrap();
+        let found = self
+            .store
+            .range(
+                &[Matcher::metric(METRICS[metric])],
+                Timestamp(from),
+                Timestamp(to),
+            )
+            .unwrap();
         assert!(found.len() <= 1);
         let pairs = |sample: &Sample| (sample.at.0, sample.value);
-        found.iter().flat_map(|series| &series.samples).filter(|sample| !is_stale(sample.value)).map(pairs).collect()
+        found
+            .iter()
+            .flat_map(|series| &series.samples)
+            .filter(|sample| !is_stale(sample.value))
+            .map(pairs)
+            .collect()
     }
 
     /// Every sample that was written is there, once and bit for bit.
@@ -105,14 +134,22 @@ impl Bench {
     pub fn expect_all(&self, from: i64, to: i64, step: i64) {
         for (metric, name) in METRICS.iter().enumerate() {
             let found = self.samples(metric, from, to - 1);
-            let expected: Vec<_> = (from..to).step_by(step as usize).map(|at| (at, value(metric, at))).collect();
+            let expected: Vec<_> = (from..to)
+                .step_by(step as usize)
+                .map(|at| (at, value(metric, at)))
+                .collect();
             let missing = expected.iter().find(|sample| !found.contains(sample));
             let (count, wanted) = (found.len(), expected.len());
-            assert!(found == expected, "{name}: {count} samples, expected {wanted}; missing: {missing:?}");
+            assert!(
+                found == expected,
+                "{name}: {count} samples, expected {wanted}; missing: {missing:?}"
+            );
         }
         let db = self.store.database().connect().unwrap();
         let sql = "SELECT count(*), count(DISTINCT (metric, labels, ts)) FROM samples WHERE value IS NOT NULL";
-        let counts: (i64, i64) = db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let counts: (i64, i64) = db
+            .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap();
         assert_eq!(counts.0, counts.1, "a sample is there twice");
     }
 
@@ -120,13 +157,19 @@ impl Bench {
     pub fn metric(&self, line: &str) -> f64 {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
-        let found = text.lines().find_map(|found| found.strip_prefix(line)).unwrap_or_else(|| panic!("{line}: {text}"));
+        let found = text
+            .lines()
+            .find_map(|found| found.strip_prefix(line))
+            .unwrap_or_else(|| panic!("{line}: {text}"));
         found.trim().parse().unwrap()
     }
 
     /// How many blocks of a resolution there are.
     pub fn blocks(&self, resolution: &str) -> usize {
         let stat = self.store.database().stat().unwrap();
-        stat.blocks.iter().filter(|block| block.resolution == resolution).count()
+        stat.blocks
+            .iter()
+            .filter(|block| block.resolution == resolution)
+            .count()
     }
 }

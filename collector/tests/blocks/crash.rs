@@ -17,13 +17,19 @@ const ROOT: &str = "TAKT_TEST_ROOT";
 
 #[test]
 fn child() {
-    let (Ok(root), Ok(work)) = (std::env::var(ROOT), std::env::var(WORK)) else { return };
+    let (Ok(root), Ok(work)) = (std::env::var(ROOT), std::env::var(WORK)) else {
+        return;
+    };
     let (clock, seal) = match work.as_str() {
         "seal" => (END, true),
         _ => (BEGIN + DAY + HOUR, false),
     };
     let bench = Bench::open(Path::new(&root), &config(), clock);
-    let done = if seal { bench.store.seal() } else { bench.store.keep() };
+    let done = if seal {
+        bench.store.seal()
+    } else {
+        bench.store.keep()
+    };
     assert!(!done.unwrap().written.is_empty());
 }
 
@@ -36,7 +42,11 @@ fn die_at(root: &Path, work: &str, step: &str) {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.signal().is_some(), "{work} does not come to {step}: {}\n{said}", output.status);
+    assert!(
+        output.status.signal().is_some(),
+        "{work} does not come to {step}: {}\n{said}",
+        output.status
+    );
 }
 
 #[test]

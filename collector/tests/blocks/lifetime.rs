@@ -7,10 +7,12 @@ use takt_collector::store::StoreConfig;
 fn bytes(path: &Path) -> u64 {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     entries
-        .map(|entry| match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            true => bytes(&entry.path()),
-            false => entry.metadata().map_or(0, |file| file.len()),
-        })
+        .map(
+            |entry| match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                true => bytes(&entry.path()),
+                false => entry.metadata().map_or(0, |file| file.len()),
+            },
+        )
         .sum()
 }
 
@@ -18,7 +20,12 @@ fn bytes(path: &Path) -> u64 {
 #[test]
 fn the_disk_stays_bounded_over_three_times_the_retention() {
     let root = tempfile::tempdir().unwrap();
-    let config = StoreConfig { retention_days: 3, retention_5m_days: 3, retention_1h_days: 5, ..config() };
+    let config = StoreConfig {
+        retention_days: 3,
+        retention_5m_days: 3,
+        retention_1h_days: 5,
+        ..config()
+    };
     let bench = Bench::open(root.path(), &config, BEGIN);
     let mut sizes = Vec::new();
     for day in 0..12 {
@@ -28,8 +35,21 @@ fn the_disk_stays_bounded_over_three_times_the_retention() {
             bench.store.seal().unwrap();
         }
         let counts = ["raw", "5m", "1h"].map(|resolution| bench.blocks(resolution));
-        assert!(counts[0] <= 3 + 14 && counts[1] <= 6 && counts[2] <= 7, "day {day}: {counts:?}");
-        sizes.push(bench.store.database().stat().unwrap().blocks.iter().map(|block| block.bytes).sum::<u64>());
+        assert!(
+            counts[0] <= 3 + 14 && counts[1] <= 6 && counts[2] <= 7,
+            "day {day}: {counts:?}"
+        );
+        sizes.push(
+            bench
+                .store
+                .database()
+                .stat()
+                .unwrap()
+                .blocks
+                .iter()
+                .map(|block| block.bytes)
+                .sum::<u64>(),
+        );
     }
     let (early, late) = (sizes[6], sizes[11]);
     assert!(late <= early + early / 4, "{sizes:?}");
@@ -37,24 +57,44 @@ fn the_disk_stays_bounded_over_three_times_the_retention() {
     bench.expect_all(end - 3 * DAY + HOUR, end, 60 * SECOND);
     // Before that the rows of an hour answer.
     let coarse = bench.samples(0, end - 5 * DAY, end - 4 * DAY);
-    assert!(!coarse.is_empty() && coarse.len() < 24 * 13, "{}", coarse.len());
+    assert!(
+        !coarse.is_empty() && coarse.len() < 24 * 13,
+        "{}",
+        coarse.len()
+    );
     assert_eq!(bench.samples(0, BEGIN, BEGIN + 5 * DAY), []);
     // An hour is told every five minutes: a counter on its line, which here is the truth, anything else as the mean.
     let hours = end - 5 * DAY + 2 * HOUR..end - 5 * DAY + 4 * HOUR;
     let counter = bench.samples(0, hours.start, hours.end);
     assert!(counter.len() >= 24, "{counter:?}");
-    assert!(counter.iter().all(|&(at, found)| (found - value(0, at)).abs() <= 61.0), "{counter:?}");
-    assert!(bench.samples(3, hours.start, hours.end).iter().all(|&(_, found)| found == 42.0));
+    assert!(
+        counter
+            .iter()
+            .all(|&(at, found)| (found - value(0, at)).abs() <= 61.0),
+        "{counter:?}"
+    );
+    assert!(
+        bench
+            .samples(3, hours.start, hours.end)
+            .iter()
+            .all(|&(_, found)| found == 42.0)
+    );
     assert!(bench.metric("takt_store_blocks{resolution=\"raw\"}") > 0.0);
     drop(bench);
     // What is no longer named is no longer there, but for each block's few hundred bytes of facts.
     let found = bytes(&root.path().join("blocks"));
-    assert!(found >= late && found <= late + 40_000, "{found} bytes of files, {late} of blocks");
+    assert!(
+        found >= late && found <= late + 40_000,
+        "{found} bytes of files, {late} of blocks"
+    );
 }
 
 fn raw_blocks(root: &Path) -> Vec<PathBuf> {
     let folder = root.join("blocks/raw");
-    let mut found: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut found: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     found.sort();
     found
 }
@@ -78,7 +118,10 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
     let bench = Bench::open(root.path(), &config(), end);
     let said = bench.store.database().verify_blocks().unwrap();
     assert_eq!(said.len(), 1);
-    assert!(said[0].contains("samples.parquet is damaged: its bytes are not those that were written"), "{said:?}");
+    assert!(
+        said[0].contains("samples.parquet is damaged: its bytes are not those that were written"),
+        "{said:?}"
+    );
 
     // A query that meets it sets it aside and answers from the others.
     for (metric, name) in METRICS.iter().enumerate() {
@@ -88,13 +131,23 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
     assert_eq!(bench.metric("takt_store_damaged_files "), 1.0);
     assert_eq!(bench.store.database().verify_blocks().unwrap(), [""; 0]);
     drop(bench);
-    let aside: Vec<_> =
-        raw_blocks(root.path()).into_iter().filter(|path| path.to_string_lossy().contains(".damaged-")).collect();
+    let aside: Vec<_> = raw_blocks(root.path())
+        .into_iter()
+        .filter(|path| path.to_string_lossy().contains(".damaged-"))
+        .collect();
     assert_eq!(aside.len(), 1);
 
     // A file that is shorter than it was is seen at the start.
-    let block = raw_blocks(root.path()).into_iter().find(|path| !path.to_string_lossy().contains(".damaged-")).unwrap();
-    std::fs::OpenOptions::new().write(true).open(block.join("samples.parquet")).unwrap().set_len(100).unwrap();
+    let block = raw_blocks(root.path())
+        .into_iter()
+        .find(|path| !path.to_string_lossy().contains(".damaged-"))
+        .unwrap();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(block.join("samples.parquet"))
+        .unwrap()
+        .set_len(100)
+        .unwrap();
     let bench = Bench::open(root.path(), &config(), end);
     assert_eq!(bench.metric("takt_store_damaged_files "), 1.0);
     assert_eq!(bench.samples(0, BEGIN, end).len(), 3600);
@@ -102,7 +155,11 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
 
     // So is one of the right length that ends in something else: views over it could not be made.
     let is_left = |path: &PathBuf| !path.to_string_lossy().contains(".damaged-");
-    let file = raw_blocks(root.path()).into_iter().find(is_left).unwrap().join("samples.parquet");
+    let file = raw_blocks(root.path())
+        .into_iter()
+        .find(is_left)
+        .unwrap()
+        .join("samples.parquet");
     let mut content = std::fs::read(&file).unwrap();
     *content.last_mut().unwrap() ^= 1;
     std::fs::write(&file, content).unwrap();

@@ -12,9 +12,12 @@ fn stock_duckdb_reads_the_blocks_through_the_view_that_we_ship() {
     // The server goes on running; only the files are opened.
     let db = Connection::open_in_memory().unwrap();
     let path = root.path().to_string_lossy().replace('\'', "''");
-    db.execute_batch(&format!("SET file_search_path = '{path}'")).unwrap();
-    db.execute_batch(&std::fs::read_to_string(root.path().join("blocks.sql")).unwrap()).unwrap();
-    let sql = "SELECT epoch_ms(ts), value, labels FROM samples WHERE metric = 'power_watts' ORDER BY ts";
+    db.execute_batch(&format!("SET file_search_path = '{path}'"))
+        .unwrap();
+    db.execute_batch(&std::fs::read_to_string(root.path().join("blocks.sql")).unwrap())
+        .unwrap();
+    let sql =
+        "SELECT epoch_ms(ts), value, labels FROM samples WHERE metric = 'power_watts' ORDER BY ts";
     let mut statement = db.prepare(sql).unwrap();
     let rows: Vec<(i64, f64, String)> = statement
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
@@ -27,11 +30,17 @@ fn stock_duckdb_reads_the_blocks_through_the_view_that_we_ship() {
         .collect();
     assert!(rows == expected, "{} rows", rows.len());
     let hours: i64 = db
-        .query_row("SELECT count(*) FROM samples_1h WHERE metric = 'counter_total' AND increase = 3600", [], |row| {
+        .query_row(
+            "SELECT count(*) FROM samples_1h WHERE metric = 'counter_total' AND increase = 3600",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert!(hours >= 21, "{hours}");
+    let names: i64 = db
+        .query_row("SELECT count(DISTINCT metric) FROM series", [], |row| {
             row.get(0)
         })
         .unwrap();
-    assert!(hours >= 21, "{hours}");
-    let names: i64 = db.query_row("SELECT count(DISTINCT metric) FROM series", [], |row| row.get(0)).unwrap();
     assert_eq!(names, 4);
 }

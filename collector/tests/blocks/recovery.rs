@@ -38,7 +38,10 @@ fn with_damaged_log(damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
         let sealed = bench.samples(metric, BEGIN, BEGIN + HOUR - 1);
         assert!(
             sealed
-                == (BEGIN..BEGIN + HOUR).step_by(STEP as usize).map(|at| (at, value(metric, at))).collect::<Vec<_>>()
+                == (BEGIN..BEGIN + HOUR)
+                    .step_by(STEP as usize)
+                    .map(|at| (at, value(metric, at)))
+                    .collect::<Vec<_>>()
         );
     }
     let logged = bench.samples(0, BEGIN + HOUR, BEGIN + 2 * HOUR - 1).len();
@@ -59,7 +62,10 @@ fn a_log_with_garbage_is_read_up_to_there_and_set_aside() {
         let middle = log.len() / 2;
         log[middle..middle + 64].fill(0x5a);
     });
-    assert!(damaged == 1.0 && logged < 240, "{damaged} damaged, {logged} samples");
+    assert!(
+        damaged == 1.0 && logged < 240,
+        "{damaged} damaged, {logged} samples"
+    );
     let (damaged, logged) = with_damaged_log(|log| log.fill(0x5a));
     assert_eq!((damaged, logged), (1.0, 0));
 }
@@ -67,7 +73,10 @@ fn a_log_with_garbage_is_read_up_to_there_and_set_aside() {
 #[test]
 fn a_log_that_lost_its_end_is_set_aside() {
     let (damaged, logged) = with_damaged_log(|log| log.truncate(log.len() - 7));
-    assert!(damaged == 1.0 && logged < 240, "{damaged} damaged, {logged} samples");
+    assert!(
+        damaged == 1.0 && logged < 240,
+        "{damaged} damaged, {logged} samples"
+    );
 }
 
 #[test]
@@ -81,7 +90,13 @@ fn a_clock_that_jumps_an_hour_ahead_and_back_takes_nothing_twice() {
         bench.store.seal().unwrap();
         // The clock is right again: an instant that is settled long since is not given out.
         bench.set_clock(BEGIN + 10 * minute);
-        assert!(bench.store.group().ticket(takt_model::Timestamp(BEGIN + 10 * minute)).is_err());
+        assert!(
+            bench
+                .store
+                .group()
+                .ticket(takt_model::Timestamp(BEGIN + 10 * minute))
+                .is_err()
+        );
     }
     // After a restart the right time goes on being stored, and what is given twice is stored once.
     let bench = Bench::open(root.path(), &config(), BEGIN + 10 * minute - SECOND);
@@ -96,10 +111,14 @@ const ROOT: &str = "TAKT_TEST_FULL";
 
 #[test]
 fn full_child() {
-    let Ok(root) = std::env::var(ROOT) else { return };
+    let Ok(root) = std::env::var(ROOT) else {
+        return;
+    };
     let bench = Bench::open(Path::new(&root), &config(), BEGIN + HOUR);
     // What is there stays writable, as on a full disk, but nothing grows.
-    let bytes = fs::metadata(Path::new(&root).join("hot.duckdb")).unwrap().len();
+    let bytes = fs::metadata(Path::new(&root).join("hot.duckdb"))
+        .unwrap()
+        .len();
     let (current, maximum) = (Some(bytes), getrlimit(Resource::Fsize).maximum);
     setrlimit(Resource::Fsize, Rlimit { current, maximum }).unwrap();
     // Whether that fails depends on what DuckDB finds room for in its file; what counts is what is left afterwards.
@@ -121,7 +140,11 @@ fn a_disk_that_is_full_while_sealing_loses_nothing() {
         .env(ROOT, root.path())
         .output()
         .unwrap();
-    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+    assert!(
+        status.status.success(),
+        "{}",
+        String::from_utf8_lossy(&status.stderr)
+    );
     let bench = Bench::open(root.path(), &config(), BEGIN + HOUR);
     bench.expect_all(BEGIN, BEGIN + HOUR, SECOND);
     bench.store.seal().unwrap();

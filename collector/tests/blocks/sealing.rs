@@ -14,7 +14,10 @@ fn what_is_sealed_is_what_was_given() {
         let bench = Bench::open(root.path(), &config(), BEGIN);
         bench.scrape_all(BEGIN, BEGIN + HOUR, STEP);
         let kept = bench.store.seal().unwrap();
-        assert_eq!((kept.written.len(), kept.rows), (1, METRICS.len() as u64 * 240));
+        assert_eq!(
+            (kept.written.len(), kept.rows),
+            (1, METRICS.len() as u64 * 240)
+        );
         bench.scrape_and_seal(BEGIN + HOUR, end, STEP);
         let stat = bench.store.database().stat().unwrap();
         assert_eq!((stat.hot_samples, stat.series), (0, 4));
@@ -23,7 +26,10 @@ fn what_is_sealed_is_what_was_given() {
         assert_eq!(stat.blocks.len(), 3, "{stat:?}");
         bench.expect_all(BEGIN, end, STEP);
         assert_eq!(bench.store.database().verify_blocks().unwrap(), [""; 0]);
-        assert_eq!(bench.metric("takt_store_sealed_samples_total "), rows as f64);
+        assert_eq!(
+            bench.metric("takt_store_sealed_samples_total "),
+            rows as f64
+        );
     }
     let bench = Bench::open(root.path(), &config(), end);
     bench.expect_all(BEGIN, end, STEP);
@@ -40,7 +46,11 @@ fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
     bench.scrape_and_seal(BEGIN, BEGIN + 25 * HOUR, minute);
     assert_eq!((bench.blocks("5m"), bench.blocks("1h")), (1, 1));
     let stat = bench.store.database().stat().unwrap();
-    let day = stat.blocks.iter().find(|block| block.resolution == "raw").unwrap();
+    let day = stat
+        .blocks
+        .iter()
+        .find(|block| block.resolution == "raw")
+        .unwrap();
     assert!(day.to_ms - day.from_ms > 20 * HOUR, "{stat:?}");
     bench.expect_all(BEGIN, BEGIN + 25 * HOUR, minute);
     // Asking again changes nothing.
@@ -48,18 +58,23 @@ fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
 
     // Every row of five minutes says what the samples say.
     let db = bench.store.database().connect().unwrap();
-    let sql =
-        "SELECT epoch_ms(ts), samples, min, max, avg, last, increase FROM samples_5m WHERE metric = ? ORDER BY ts";
+    let sql = "SELECT epoch_ms(ts), samples, min, max, avg, last, increase FROM samples_5m WHERE metric = ? ORDER BY ts";
     for metric in [0, 1] {
         let mut statement = db.prepare(sql).unwrap();
         let rows = statement.query_map([METRICS[metric]], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, [2, 3, 4, 5, 6].map(|n| row.get::<_, f64>(n).unwrap())))
+            Ok((
+                row.get::<_, i64>(0)?,
+                row.get::<_, i64>(1)?,
+                [2, 3, 4, 5, 6].map(|n| row.get::<_, f64>(n).unwrap()),
+            ))
         });
         let rows: Vec<_> = rows.unwrap().map(Result::unwrap).collect();
         assert!(rows.len() >= 12 * 22, "{}", rows.len());
         for (at, samples, [min, max, avg, last, increase]) in &rows[1..rows.len() - 1] {
-            let part: Vec<f64> =
-                (at - 300 * SECOND + minute..=*at).step_by(minute as usize).map(|t| value(metric, t)).collect();
+            let part: Vec<f64> = (at - 300 * SECOND + minute..=*at)
+                .step_by(minute as usize)
+                .map(|t| value(metric, t))
+                .collect();
             assert_eq!(*samples, 5);
             assert_eq!(*min, part.iter().copied().fold(f64::INFINITY, f64::min));
             assert_eq!(*max, part.iter().copied().fold(f64::NEG_INFINITY, f64::max));
@@ -75,16 +90,32 @@ fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
 #[test]
 fn samples_with_their_own_time_come_late_and_are_found_where_they_belong() {
     let root = tempfile::tempdir().unwrap();
-    let own: Labels = [(METRIC_NAME, "own_time"), ("node", "g01")].into_iter().collect();
+    let own: Labels = [(METRIC_NAME, "own_time"), ("node", "g01")]
+        .into_iter()
+        .collect();
     let own_times = |bench: &Bench| -> Vec<i64> {
-        let found = bench.store.range(&[Matcher::metric("own_time")], Timestamp(0), Timestamp(i64::MAX)).unwrap();
-        found.iter().flat_map(|series| &series.samples).map(|sample| sample.at.0).collect()
+        let found = bench
+            .store
+            .range(
+                &[Matcher::metric("own_time")],
+                Timestamp(0),
+                Timestamp(i64::MAX),
+            )
+            .unwrap();
+        found
+            .iter()
+            .flat_map(|series| &series.samples)
+            .map(|sample| sample.at.0)
+            .collect()
     };
     let give = |bench: &Bench, now: i64, at: i64| {
         bench.set_clock(now);
         let group = bench.store.group();
         let column = group.column(&own).unwrap();
-        let sample = Sample { at: Timestamp(at), value: 1.5 };
+        let sample = Sample {
+            at: Timestamp(at),
+            value: 1.5,
+        };
         group
             .commit(
                 group.ticket(Timestamp(now)).unwrap(),
@@ -106,9 +137,14 @@ fn samples_with_their_own_time_come_late_and_are_found_where_they_belong() {
     let bench = Bench::open(root.path(), &config(), BEGIN + 2 * HOUR);
     give(&bench, BEGIN + 2 * HOUR, BEGIN - HOUR);
     give(&bench, BEGIN + 3 * HOUR, BEGIN + 2 * HOUR);
-    assert_eq!(own_times(&bench), [BEGIN - 2 * HOUR, BEGIN - HOUR, BEGIN + 2 * HOUR]);
+    assert_eq!(
+        own_times(&bench),
+        [BEGIN - 2 * HOUR, BEGIN - HOUR, BEGIN + 2 * HOUR]
+    );
     let db = bench.store.database().connect().unwrap();
-    let stored: i64 = db.query_row("SELECT count(*) FROM samples", [], |row| row.get(0)).unwrap();
+    let stored: i64 = db
+        .query_row("SELECT count(*) FROM samples", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(stored, 3);
 }
 
@@ -125,14 +161,29 @@ fn a_small_memory_makes_the_same_blocks_in_more_slices() {
     let one = fill(large.path(), &config());
     assert_eq!((one.len(), one[0].rows), (1, 4 * 4 * 3600));
     // Not a setting for a server (16 is the least), but a slice a series and row.
-    let found = fill(small.path(), &StoreConfig { seal_memory_mib: 0, ..config() });
-    assert_eq!(found.iter().map(|block| block.rows).sum::<u64>(), one[0].rows);
+    let found = fill(
+        small.path(),
+        &StoreConfig {
+            seal_memory_mib: 0,
+            ..config()
+        },
+    );
+    assert_eq!(
+        found.iter().map(|block| block.rows).sum::<u64>(),
+        one[0].rows
+    );
 }
 
 #[test]
 fn deleting_a_series_leaves_the_others() {
     let root = tempfile::tempdir().unwrap();
-    let (long, end) = (StoreConfig { retention_days: 30, ..config() }, BEGIN + DAY + 3 * HOUR);
+    let (long, end) = (
+        StoreConfig {
+            retention_days: 30,
+            ..config()
+        },
+        BEGIN + DAY + 3 * HOUR,
+    );
     {
         let bench = Bench::open(root.path(), &long, BEGIN);
         bench.scrape_and_seal(BEGIN, end - HOUR, 60 * SECOND);
@@ -145,8 +196,12 @@ fn deleting_a_series_leaves_the_others() {
         let db = bench.store.database().connect().unwrap();
         for table in ["samples", "samples_5m", "samples_1h"] {
             let count = |metric: &str| -> i64 {
-                db.query_row(&format!("SELECT count(*) FROM {table} WHERE metric = ?"), [metric], |row| row.get(0))
-                    .unwrap()
+                db.query_row(
+                    &format!("SELECT count(*) FROM {table} WHERE metric = ?"),
+                    [metric],
+                    |row| row.get(0),
+                )
+                .unwrap()
             };
             assert_eq!(count(METRICS[0]), 0, "{table}");
             assert!(count(METRICS[1]) > 0, "{table}");

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use takt_collector::accounting::fairshare::{
-    Accumulator, Association, AssociationId, AssociationTree, BillingWeights, Decay, DecayTable, PriorityFlags,
-    PrioritySettings, Qos, Rates, Run, Shares, Ticks, Tres, Usage, share_rows, standings,
+    Accumulator, Association, AssociationId, AssociationTree, BillingWeights, Decay, DecayTable,
+    PriorityFlags, PrioritySettings, Qos, Rates, Run, Shares, Ticks, Tres, Usage, share_rows,
+    standings,
 };
 
 const AS_OF: i64 = 400_000;
@@ -25,10 +26,19 @@ fn shares() -> impl Strategy<Value = Shares> {
 
 /// Accounts below accounts that came before, and in each some users.
 fn associations() -> impl Strategy<Value = Vec<Association>> {
-    let account =
-        (any::<proptest::sample::Index>(), shares(), proptest::collection::vec((0..USERS.len(), shares()), 0..5));
+    let account = (
+        any::<proptest::sample::Index>(),
+        shares(),
+        proptest::collection::vec((0..USERS.len(), shares()), 0..5),
+    );
     proptest::collection::vec(account, 1..8).prop_map(|accounts| {
-        let name = |index: usize| if index == 0 { "root".to_owned() } else { format!("account{index}") };
+        let name = |index: usize| {
+            if index == 0 {
+                "root".to_owned()
+            } else {
+                format!("account{index}")
+            }
+        };
         let root = Association {
             account: name(0),
             parent_account: None,
@@ -41,13 +51,23 @@ fn associations() -> impl Strategy<Value = Vec<Association>> {
         for (index, (parent, shares, users)) in accounts.into_iter().enumerate() {
             let account = name(index + 1);
             let parent_account = Some(name(parent.index(index + 1)));
-            associations.push(Association { account: account.clone(), parent_account, shares, ..root.clone() });
+            associations.push(Association {
+                account: account.clone(),
+                parent_account,
+                shares,
+                ..root.clone()
+            });
             let mut seen = Vec::new();
             for (user, shares) in users {
                 if !seen.contains(&user) {
                     seen.push(user);
                     let user = Some(USERS[user].to_owned());
-                    associations.push(Association { account: account.clone(), user, shares, ..root.clone() });
+                    associations.push(Association {
+                        account: account.clone(),
+                        user,
+                        shares,
+                        ..root.clone()
+                    });
                 }
             }
         }
@@ -56,32 +76,74 @@ fn associations() -> impl Strategy<Value = Vec<Association>> {
 }
 
 fn jobs() -> impl Strategy<Value = Vec<Job>> {
-    let job =
-        (0..9_usize, 0..USERS.len(), 0..AS_OF + 1000, proptest::option::of(0_i64..100_000), 1_u32..64, 0..3_usize)
-            .prop_map(|(account, user, start, length, cpus, qos)| Job { account, user, start, length, cpus, qos });
+    let job = (
+        0..9_usize,
+        0..USERS.len(),
+        0..AS_OF + 1000,
+        proptest::option::of(0_i64..100_000),
+        1_u32..64,
+        0..3_usize,
+    )
+        .prop_map(|(account, user, start, length, cpus, qos)| Job {
+            account,
+            user,
+            start,
+            length,
+            cpus,
+            qos,
+        });
     proptest::collection::vec(job, 0..40)
 }
 
 fn settings() -> impl Strategy<Value = PrioritySettings> {
-    (prop_oneof![Just(0_u32), 3600_u32..2_000_000], any::<bool>(), any::<bool>(), 1_u16..5).prop_map(
-        |(decay_half_life_seconds, no_fair_tree, depth_oblivious, dampening_factor)| PrioritySettings {
-            decay_half_life_seconds,
-            flags: PriorityFlags { no_fair_tree, depth_oblivious, ..PriorityFlags::default() },
-            dampening_factor,
-            ..PrioritySettings::default()
-        },
+    (
+        prop_oneof![Just(0_u32), 3600_u32..2_000_000],
+        any::<bool>(),
+        any::<bool>(),
+        1_u16..5,
     )
+        .prop_map(
+            |(decay_half_life_seconds, no_fair_tree, depth_oblivious, dampening_factor)| {
+                PrioritySettings {
+                    decay_half_life_seconds,
+                    flags: PriorityFlags {
+                        no_fair_tree,
+                        depth_oblivious,
+                        ..PriorityFlags::default()
+                    },
+                    dampening_factor,
+                    ..PrioritySettings::default()
+                }
+            },
+        )
 }
 
 fn usage_of(tree: &AssociationTree, settings: &PrioritySettings, jobs: &[Job]) -> Usage {
     let ticks = Ticks::every(300, 17, 0, AS_OF);
-    let table = DecayTable::new(Decay::new(settings.decay_half_life_seconds), &ticks, &[20_000], AS_OF);
+    let table = DecayTable::new(
+        Decay::new(settings.decay_half_life_seconds),
+        &ticks,
+        &[20_000],
+        AS_OF,
+    );
     let weights = BillingWeights::parse("cpu=0.7").unwrap();
     let rates = Rates {
         partitions: [("gpu".to_owned(), Some(weights))].into(),
         qos: [
-            ("half".to_owned(), Qos { usage_factor: 0.5, no_decay: false }),
-            ("keep".to_owned(), Qos { usage_factor: 1.0, no_decay: true }),
+            (
+                "half".to_owned(),
+                Qos {
+                    usage_factor: 0.5,
+                    no_decay: false,
+                },
+            ),
+            (
+                "keep".to_owned(),
+                Qos {
+                    usage_factor: 1.0,
+                    no_decay: true,
+                },
+            ),
         ]
         .into(),
         otherwise: None,
@@ -105,11 +167,17 @@ fn usage_of(tree: &AssociationTree, settings: &PrioritySettings, jobs: &[Job]) -
 }
 
 fn raw_usage(tree: &AssociationTree, usage: &Usage) -> Vec<f64> {
-    (0..tree.len()).map(|index| usage.raw_usage(at(tree, index))).collect()
+    (0..tree.len())
+        .map(|index| usage.raw_usage(at(tree, index)))
+        .collect()
 }
 
 fn at(tree: &AssociationTree, index: usize) -> AssociationId {
-    *tree.top_down().iter().find(|id| id.index() == index).unwrap()
+    *tree
+        .top_down()
+        .iter()
+        .find(|id| id.index() == index)
+        .unwrap()
 }
 
 proptest! {
@@ -200,15 +268,20 @@ proptest! {
 }
 
 fn account_name(job: &Job) -> String {
-    if job.account == 0 { "root".to_owned() } else { format!("account{}", job.account) }
+    if job.account == 0 {
+        "root".to_owned()
+    } else {
+        format!("account{}", job.account)
+    }
 }
 
 /// A million runs of half a year on a cluster of 500 users, with a tick each five minutes.
 #[test]
 fn a_million_runs_take_seconds() {
     const DAY: i64 = 86_400;
-    let names: Vec<(String, String)> =
-        (0..500).map(|user| (format!("lab{}", user % 40), format!("user{user}"))).collect();
+    let names: Vec<(String, String)> = (0..500)
+        .map(|user| (format!("lab{}", user % 40), format!("user{user}")))
+        .collect();
     let root = Association {
         account: "root".to_owned(),
         parent_account: None,
@@ -221,26 +294,47 @@ fn a_million_runs_take_seconds() {
     for (account, user) in &names {
         if associations.iter().all(|known| known.account != *account) {
             let parent_account = Some("root".to_owned());
-            associations.push(Association { account: account.clone(), parent_account, ..root.clone() });
+            associations.push(Association {
+                account: account.clone(),
+                parent_account,
+                ..root.clone()
+            });
         }
-        associations.push(Association { account: account.clone(), user: Some(user.clone()), ..root.clone() });
+        associations.push(Association {
+            account: account.clone(),
+            user: Some(user.clone()),
+            ..root.clone()
+        });
     }
     let tree = AssociationTree::new(associations).unwrap();
     let weights = BillingWeights::parse("CPU=1.0,Mem=0.25G,GRES/gpu=8.0").unwrap();
-    let rates = Rates { partitions: [("gpu".to_owned(), Some(weights))].into(), ..Rates::default() };
+    let rates = Rates {
+        partitions: [("gpu".to_owned(), Some(weights))].into(),
+        ..Rates::default()
+    };
     let tres: Vec<Tres> = (1..65)
         .map(|cpus| {
-            Tres::parse(&format!("billing={cpus},cpu={cpus},gres/gpu:a100=1,gres/gpu=1,mem=32G,node=1")).unwrap()
+            Tres::parse(&format!(
+                "billing={cpus},cpu={cpus},gres/gpu:a100=1,gres/gpu=1,mem=32G,node=1"
+            ))
+            .unwrap()
         })
         .collect();
     let as_of = 180 * DAY;
     let began = std::time::Instant::now();
-    let table = DecayTable::new(Decay::new(604_800), &Ticks::every(300, 17, 0, as_of), &[], as_of);
+    let table = DecayTable::new(
+        Decay::new(604_800),
+        &Ticks::every(300, 17, 0, as_of),
+        &[],
+        as_of,
+    );
     let mut usage = Accumulator::new(&tree, &table, &rates, as_of - 7 * DAY);
     let mut random = 1_u64;
     for _ in 0..1_000_000 {
         // A linear congruence is random enough to spread runs over users and days.
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let bits = random >> 20;
         let (account, user) = &names[(bits % 500) as usize];
         let start = (bits / 500 % (180 * 86_400)) as i64;

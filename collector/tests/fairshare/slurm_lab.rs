@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use takt_collector::accounting::fairshare::slurm_text::{self, AssocMgrUsage, SacctRun, SshareRow};
 use takt_collector::accounting::fairshare::{
-    AssociationTree, Decay, DecayTable, Explainer, Explanation, JobSize, PlannedJob, Priority, PriorityFactors,
-    PriorityFlags, PrioritySettings, PriorityWeights, Prospect, Rates, ShareRow, Ticks, Tres, Usage, job_size_factor,
-    share_rows, standings, usage,
+    AssociationTree, Decay, DecayTable, Explainer, Explanation, JobSize, PlannedJob, Priority,
+    PriorityFactors, PriorityFlags, PrioritySettings, PriorityWeights, Prospect, Rates, ShareRow,
+    Ticks, Tres, Usage, job_size_factor, share_rows, standings, usage,
 };
 
 struct Lab {
@@ -27,14 +27,18 @@ struct Lab {
 impl Lab {
     /// A moment of the lab. The ticks are those that were seen.
     fn at(moment: &str) -> Self {
-        let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/slurm-22.05_lab");
+        let directory =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/slurm-22.05_lab");
         let read = |name: &str| std::fs::read_to_string(directory.join(moment).join(name)).unwrap();
         let has = |name: &str| directory.join(moment).join(name).exists();
         let lines = |text: &str| text.lines().map(|line| line.parse().unwrap()).collect();
         let seen = std::fs::read_to_string(directory.join("ticks.txt")).unwrap();
         let settings = slurm_text::priority_settings(&read("scontrol-show-config.txt")).unwrap();
         Self {
-            tree: AssociationTree::new(slurm_text::associations(&read("sacctmgr-assoc.psv"), "lab").unwrap()).unwrap(),
+            tree: AssociationTree::new(
+                slurm_text::associations(&read("sacctmgr-assoc.psv"), "lab").unwrap(),
+            )
+            .unwrap(),
             rates: Rates {
                 partitions: slurm_text::partitions(&read("scontrol-show-partition.txt")).unwrap(),
                 qos: slurm_text::qos(&read("sacctmgr-qos.psv")).unwrap(),
@@ -46,14 +50,23 @@ impl Lab {
             sshare: slurm_text::sshare(&read("sshare.psv")).unwrap(),
             assoc_mgr: has("scontrol-show-assoc_mgr.txt")
                 .then(|| slurm_text::assoc_mgr(&read("scontrol-show-assoc_mgr.txt")).unwrap()),
-            resets: if has("resets.txt") { lines(&read("resets.txt")) } else { Vec::new() },
+            resets: if has("resets.txt") {
+                lines(&read("resets.txt"))
+            } else {
+                Vec::new()
+            },
             instant: read("instant.txt").trim().parse().unwrap(),
             ticks: Ticks::at(lines(&seen)),
         }
     }
 
     fn table(&self) -> DecayTable {
-        DecayTable::new(Decay::new(self.settings.decay_half_life_seconds), &self.ticks, &self.resets, self.instant)
+        DecayTable::new(
+            Decay::new(self.settings.decay_half_life_seconds),
+            &self.ticks,
+            &self.resets,
+            self.instant,
+        )
     }
 
     fn usage(&self) -> Usage {
@@ -66,20 +79,39 @@ impl Lab {
 }
 
 fn usage_of(lab: &Lab, runs: &[&SacctRun]) -> Usage {
-    usage(&lab.tree, &lab.table(), &lab.rates, lab.instant - 3600, runs.iter().map(|run| run.run()))
+    usage(
+        &lab.tree,
+        &lab.table(),
+        &lab.rates,
+        lab.instant - 3600,
+        runs.iter().map(|run| run.run()),
+    )
 }
 
 /// Ours beside theirs; panics at a difference beyond what `sshare` rounds away, with the whole table.
 fn compare(moment: &str, ours: &[ShareRow], theirs: &[SshareRow]) -> String {
     let mut table = format!("{moment}\n{:<28}{:>14}{:>8}", "", "raw_usage", "sshare");
-    for column in ["norm_shares", "norm_usage", "effective_usage", "fair_share", "level_fs"] {
+    for column in [
+        "norm_shares",
+        "norm_usage",
+        "effective_usage",
+        "fair_share",
+        "level_fs",
+    ] {
         let _ = write!(table, "{column:>18}{:>10}", "sshare");
     }
     let mut wrong = Vec::new();
     assert_eq!(ours.len(), theirs.len());
     for (ours, theirs) in ours.iter().zip(theirs) {
-        let name = format!("{}{}", "  ".repeat(ours.depth), ours.user.as_ref().unwrap_or(&ours.account));
-        assert_eq!((&ours.account, &ours.user, &ours.partition), (&theirs.account, &theirs.user, &theirs.partition));
+        let name = format!(
+            "{}{}",
+            "  ".repeat(ours.depth),
+            ours.user.as_ref().unwrap_or(&ours.account)
+        );
+        assert_eq!(
+            (&ours.account, &ours.user, &ours.partition),
+            (&theirs.account, &theirs.user, &theirs.partition)
+        );
         assert_eq!(ours.raw_shares, theirs.raw_shares, "{name}");
         let raw_usage = theirs.raw_usage.unwrap() as f64;
         let _ = write!(table, "\n{name:<28}{:>14.4}{raw_usage:>8}", ours.raw_usage);
@@ -91,11 +123,16 @@ fn compare(moment: &str, ours: &[ShareRow], theirs: &[SshareRow]) -> String {
             // Slurm shows no part of shares for the root under Fair Tree, nor of usage in any case.
             ("norm_shares", Some(ours.norm_shares), theirs.norm_shares),
             ("norm_usage", Some(ours.norm_usage), theirs.norm_usage),
-            ("effective_usage", Some(ours.effective_usage), theirs.effective_usage),
+            (
+                "effective_usage",
+                Some(ours.effective_usage),
+                theirs.effective_usage,
+            ),
             ("fair_share", ours.fair_share, theirs.fair_share),
             ("level_fs", ours.level_fs, theirs.level_fs),
         ] {
-            let text = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.6}"));
+            let text =
+                |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.6}"));
             let _ = write!(table, "{:>18}{:>10}", text(ours), text(theirs));
             let same = match (ours, theirs) {
                 (Some(ours), Some(theirs)) => ours == theirs || (ours - theirs).abs() <= 0.501e-6,
@@ -132,13 +169,22 @@ fn fair_tree_with_parent_shares_partitions_qos_ties_and_idle_accounts() {
 fn fair_tree_with_max_tres() {
     let mut lab = Lab::at("max-tres");
     // The first 21 jobs ran before that flag was set, and usage remembers what they were billed then.
-    let (before, after): (Vec<_>, Vec<_>) = lab.runs.iter().partition(|run| run.start < Some(MAX_TRES_FROM));
+    let (before, after): (Vec<_>, Vec<_>) = lab
+        .runs
+        .iter()
+        .partition(|run| run.start < Some(MAX_TRES_FROM));
     let flags = lab.rates.flags;
     let mut usage = Vec::new();
     for (flags, runs) in [(PriorityFlags::default(), before), (flags, after)] {
         lab.rates.flags = flags;
         let of = |id| usage_of(&lab, &runs).raw_usage(id);
-        usage.push(lab.tree.display_order().into_iter().map(of).collect::<Vec<_>>());
+        usage.push(
+            lab.tree
+                .display_order()
+                .into_iter()
+                .map(of)
+                .collect::<Vec<_>>(),
+        );
     }
     for ((row, before), after) in lab.sshare.iter().zip(&usage[0]).zip(&usage[1]) {
         assert_eq!(row.raw_usage, Some((before + after) as u64), "{row:?}");
@@ -167,7 +213,13 @@ fn usage_that_was_reset_while_jobs_ran() {
     for (ours, theirs) in lab.rows().iter().zip(&lab.sshare) {
         for (name, minutes) in &theirs.tres_run_minutes {
             let ours = ours.tres_run_minutes.get(name).copied().unwrap_or(0.0);
-            assert_eq!(ours.floor(), *minutes, "{} {:?} {name}", theirs.account, theirs.user);
+            assert_eq!(
+                ours.floor(),
+                *minutes,
+                "{} {:?} {name}",
+                theirs.account,
+                theirs.user
+            );
         }
     }
 }
@@ -179,15 +231,23 @@ fn tied_accounts_and_raw_usage_with_its_decimals() {
     let (usage, theirs) = (lab.usage(), lab.assoc_mgr.as_ref().unwrap());
     for (account, user, partition, raw_usage) in &theirs.associations {
         let id = match user {
-            Some(user) => lab.tree.charged(account, user, partition.as_deref().unwrap_or_default()),
+            Some(user) => lab
+                .tree
+                .charged(account, user, partition.as_deref().unwrap_or_default()),
             None => lab.tree.account(account),
         };
         let ours = usage.raw_usage(id.unwrap());
-        assert!((ours - raw_usage).abs() <= 0.005 + 1e-9, "{account} {user:?}: {ours} and {raw_usage}");
+        assert!(
+            (ours - raw_usage).abs() <= 0.005 + 1e-9,
+            "{account} {user:?}: {ours} and {raw_usage}"
+        );
     }
     for (qos, raw_usage) in &theirs.qos {
         let ours = usage.raw_usage_of_qos(qos);
-        assert!((ours - raw_usage).abs() <= 1e-6, "{qos}: {ours} and {raw_usage}");
+        assert!(
+            (ours - raw_usage).abs() <= 1e-6,
+            "{qos}: {ours} and {raw_usage}"
+        );
     }
 }
 
@@ -199,9 +259,15 @@ fn tied_accounts_are_ranked_as_the_code_does_and_not_as_the_documentation_says()
     let rows = lab.rows();
     let ranks = |account: &str| {
         let of = |row: &&ShareRow| row.account == account && row.user.is_some();
-        rows.iter().filter(of).filter_map(|row| row.fair_share.map(|share| (share * 18.0).round())).collect::<Vec<_>>()
+        rows.iter()
+            .filter(of)
+            .filter_map(|row| row.fair_share.map(|share| (share * 18.0).round()))
+            .collect::<Vec<_>>()
     };
-    assert_eq!((ranks("tie-a"), ranks("tie-b")), (vec![3.0, 1.0], vec![4.0, 3.0]));
+    assert_eq!(
+        (ranks("tie-a"), ranks("tie-b")),
+        (vec![3.0, 1.0], vec![4.0, 3.0])
+    );
 }
 
 #[test]
@@ -209,8 +275,9 @@ fn a_requeued_job_is_charged_for_both_runs() {
     // The half-life was set to an hour after the others' jobs, so only this user's usage can be told from runs.
     let lab = Lab::at("requeued");
     let bob = lab.tree.charged("lab-a", "bob", "gpu").unwrap();
-    let is_bob =
-        |row: &&(String, Option<String>, Option<String>, f64)| row.0 == "lab-a" && row.1.as_deref() == Some("bob");
+    let is_bob = |row: &&(String, Option<String>, Option<String>, f64)| {
+        row.0 == "lab-a" && row.1.as_deref() == Some("bob")
+    };
     let assoc_mgr = lab.assoc_mgr.as_ref().unwrap();
     let (.., theirs) = assoc_mgr.associations.iter().find(is_bob).unwrap();
     let ours = lab.usage().raw_usage(bob);
@@ -232,9 +299,10 @@ fn ticks_need_not_be_known_for_level_fs_to_a_ten_thousandth() {
                     ours.fair_share.map(|share| format!("{share:.6}")),
                     theirs.fair_share.map(|share| format!("{share:.6}"))
                 );
-                for (ours, theirs) in
-                    [(ours.level_fs, theirs.level_fs), (Some(ours.effective_usage), theirs.effective_usage)]
-                {
+                for (ours, theirs) in [
+                    (ours.level_fs, theirs.level_fs),
+                    (Some(ours.effective_usage), theirs.effective_usage),
+                ] {
                     let (ours, theirs) = (ours.unwrap_or(0.0), theirs.unwrap_or(0.0));
                     assert!(
                         ours == theirs || (ours - theirs).abs() <= 1e-4 * theirs + 0.501e-6,
@@ -248,10 +316,15 @@ fn ticks_need_not_be_known_for_level_fs_to_a_ten_thousandth() {
 
 #[test]
 fn priority_of_pending_jobs() {
-    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/slurm-22.05_lab/pending");
+    let directory =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/slurm-22.05_lab/pending");
     let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
     let rows = |text: &str| {
-        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let words = |line: &str| {
+            line.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
         text.lines().skip(1).map(words).collect::<Vec<_>>()
     };
     let weights = PriorityWeights {
@@ -264,9 +337,18 @@ fn priority_of_pending_jobs() {
     };
     // CPUs that the three jobs ask for; the cluster has 24 on 3 nodes.
     let cpus = [3, 2, 5];
-    for ((factors, printed), cpus) in rows(&read("sprio-n.txt")).iter().zip(rows(&read("sprio.txt"))).zip(cpus) {
+    for ((factors, printed), cpus) in rows(&read("sprio-n.txt"))
+        .iter()
+        .zip(rows(&read("sprio.txt")))
+        .zip(cpus)
+    {
         let number = |column: usize| factors[column].parse::<f64>().unwrap();
-        let size = JobSize { min_nodes: 1, cpus, cluster_nodes: 3, cluster_cpus: 24 };
+        let size = JobSize {
+            min_nodes: 1,
+            cpus,
+            cluster_nodes: 3,
+            cluster_cpus: 24,
+        };
         let job_size = job_size_factor(size, false);
         assert!((job_size - number(7)).abs() < 1e-7, "{factors:?}");
         let factors = PriorityFactors {
@@ -279,19 +361,40 @@ fn priority_of_pending_jobs() {
         };
         let priority = Priority::new(&weights, &factors);
         assert_eq!(priority.priority.to_string(), printed[3]);
-        let parts = [priority.age, priority.assoc, priority.fair_share, priority.job_size, priority.partition];
-        assert_eq!(parts.map(|part| format!("{part:.0}")).as_slice(), &printed[5..10]);
+        let parts = [
+            priority.age,
+            priority.assoc,
+            priority.fair_share,
+            priority.job_size,
+            priority.partition,
+        ];
+        assert_eq!(
+            parts.map(|part| format!("{part:.0}")).as_slice(),
+            &printed[5..10]
+        );
     }
 }
 
 /// A user's explanation, with a job planned.
 fn explanation(lab: &Lab, account: &str, user: &str) -> Explanation {
     let (table, usage) = (lab.table(), lab.usage());
-    let explainer =
-        Explainer { tree: &lab.tree, settings: &lab.settings, table: &table, rates: &lab.rates, usage: &usage };
+    let explainer = Explainer {
+        tree: &lab.tree,
+        settings: &lab.settings,
+        table: &table,
+        rates: &lab.rates,
+        usage: &usage,
+    };
     let tres = Tres::parse("cpu=1,gres/gpu=1").unwrap();
-    let job = PlannedJob { partition: "gpu", qos: None, tres: &tres, hours: 0.1 };
-    explainer.explain(lab.tree.charged(account, user, "gpu").unwrap(), Some(job)).unwrap()
+    let job = PlannedJob {
+        partition: "gpu",
+        qos: None,
+        tres: &tres,
+        hours: 0.1,
+    };
+    explainer
+        .explain(lab.tree.charged(account, user, "gpu").unwrap(), Some(job))
+        .unwrap()
 }
 
 #[test]
@@ -303,8 +406,8 @@ fn explained_in_words() {
         ("tied", "tie-a", "alice"),
         ("fair-tree", "root", "monitor"),
     ] {
-        let golden =
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fairshare/explained/{moment}_{user}.txt"));
+        let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("tests/fairshare/explained/{moment}_{user}.txt"));
         let text = explanation(&Lab::at(moment), account, user).to_string();
         let expected = std::fs::read_to_string(&golden).unwrap_or_default();
         assert!(text == expected, "{}:\n{text}", golden.display());
@@ -316,13 +419,31 @@ fn a_prospect_holds_when_it_comes() {
     let lab = Lab::at("rich");
     let explained = explanation(&lab, "lab-b", "dave");
     let above = explained.above.unwrap();
-    let Prospect::At(at) = above.passed_if_others_continue else { panic!("{above:?}") };
+    let Prospect::At(at) = above.passed_if_others_continue else {
+        panic!("{above:?}")
+    };
     let (table, usage) = (lab.table(), lab.usage());
-    let (dave, bob) = (lab.tree.charged("lab-b", "dave", "").unwrap(), lab.tree.charged("vision", "bob", "").unwrap());
-    assert_eq!((above.account.as_str(), above.user.as_str()), ("vision", "bob"));
+    let (dave, bob) = (
+        lab.tree.charged("lab-b", "dave", "").unwrap(),
+        lab.tree.charged("vision", "bob", "").unwrap(),
+    );
+    assert_eq!(
+        (above.account.as_str(), above.user.as_str()),
+        ("vision", "bob")
+    );
     let passed = |seconds| {
-        let rate = |id| if id == dave { 0.0 } else { usage.recent_rate(id) };
-        let standings = standings(&lab.tree, &lab.settings, &usage.projected(&lab.tree, &table, seconds, rate));
+        let rate = |id| {
+            if id == dave {
+                0.0
+            } else {
+                usage.recent_rate(id)
+            }
+        };
+        let standings = standings(
+            &lab.tree,
+            &lab.settings,
+            &usage.projected(&lab.tree, &table, seconds, rate),
+        );
         standings[dave.index()].rank > standings[bob.index()].rank
     };
     assert!(passed(at - lab.instant) && !passed(at - lab.instant - 60));

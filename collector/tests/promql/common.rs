@@ -13,11 +13,17 @@ pub struct Random(u64);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(3_037_000_493))
+        Self(
+            seed.wrapping_mul(2_862_933_555_777_941_757)
+                .wrapping_add(3_037_000_493),
+        )
     }
 
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
 
@@ -35,36 +41,59 @@ impl Random {
 pub fn samples() -> Vec<(Labels, Vec<(i64, f64)>)> {
     let mut random = Random::new(7);
     let mut series = Vec::new();
-    let mut add = |name: &str, labels: &[(&str, &str)], values: &mut dyn FnMut(i64) -> Option<f64>| {
-        let mut at = BEGIN_MS + 137 + 31 * series.len() as i64;
-        let labels: Labels = labels.iter().copied().chain([("__name__", name)]).collect();
-        let mut samples = Vec::new();
-        for step in 0..MINUTES * 4 {
-            samples.extend(values(step).map(|value| (at, value)));
-            at += 15_000 + if step % 7 == 0 { 3 } else { 0 };
-        }
-        series.push((labels, samples));
-    };
+    let mut add =
+        |name: &str, labels: &[(&str, &str)], values: &mut dyn FnMut(i64) -> Option<f64>| {
+            let mut at = BEGIN_MS + 137 + 31 * series.len() as i64;
+            let labels: Labels = labels.iter().copied().chain([("__name__", name)]).collect();
+            let mut samples = Vec::new();
+            for step in 0..MINUTES * 4 {
+                samples.extend(values(step).map(|value| (at, value)));
+                at += 15_000 + if step % 7 == 0 { 3 } else { 0 };
+            }
+            series.push((labels, samples));
+        };
     for node in ["g01", "g02", "g03"] {
         for code in ["200", "500"] {
             let mut count = 0.0;
-            add("requests_total", &[("node", node), ("code", code)], &mut |step| {
-                let restarts = node == "g02" && step % 90 == 60;
-                count = if restarts { 0.0 } else { count + (random.ratio() * 20.0).floor() };
-                (step % 41 != 3).then_some(count)
-            });
+            add(
+                "requests_total",
+                &[("node", node), ("code", code)],
+                &mut |step| {
+                    let restarts = node == "g02" && step % 90 == 60;
+                    count = if restarts {
+                        0.0
+                    } else {
+                        count + (random.ratio() * 20.0).floor()
+                    };
+                    (step % 41 != 3).then_some(count)
+                },
+            );
         }
     }
     for (at, node) in ["g01", "g02", "g03", "g04"].into_iter().enumerate() {
         for gpu in ["0", "1"] {
             let mut value = 40.0 + at as f64;
-            add("temperature_celsius", &[("node", node), ("gpu", gpu)], &mut |step| {
-                value += random.ratio() * 4.0 - 2.0;
-                Some(if node == "g04" && gpu == "0" && step % 50 == 9 { f64::NAN } else { value })
-            });
+            add(
+                "temperature_celsius",
+                &[("node", node), ("gpu", gpu)],
+                &mut |step| {
+                    value += random.ratio() * 4.0 - 2.0;
+                    Some(if node == "g04" && gpu == "0" && step % 50 == 9 {
+                        f64::NAN
+                    } else {
+                        value
+                    })
+                },
+            );
         }
-        add("node_info", &[("node", node), ("rack", if at < 2 { "r1" } else { "r2" })], &mut |_| Some(1.0));
-        add("up", &[("node", node), ("job", "exporter")], &mut |step| Some(f64::from(u8::from(step % 30 > at as i64))));
+        add(
+            "node_info",
+            &[("node", node), ("rack", if at < 2 { "r1" } else { "r2" })],
+            &mut |_| Some(1.0),
+        );
+        add("up", &[("node", node), ("job", "exporter")], &mut |step| {
+            Some(f64::from(u8::from(step % 30 > at as i64)))
+        });
         add("sparse", &[("node", node)], &mut |step| {
             // Far from zero and rising: Prometheus 2 and 3 differ in where a counter near zero begins.
             (step % 60 < 12).then(|| 1e6 + step as f64 + random.ratio() / 2.0)
@@ -87,13 +116,28 @@ pub fn samples() -> Vec<(Labels, Vec<(i64, f64)>)> {
             table.push([0, 1, 2, 3, 4].map(|bucket| grow(bucket, step, &mut random)));
         }
         for (bucket, le) in ["0.1", "0.5", "1", "5", "+Inf"].into_iter().enumerate() {
-            add("latency_bucket", &[("node", node), ("le", le)], &mut |step| Some(table[step as usize][bucket]));
+            add(
+                "latency_bucket",
+                &[("node", node), ("le", le)],
+                &mut |step| Some(table[step as usize][bucket]),
+            );
         }
-        add("latency_count", &[("node", node)], &mut |step| Some(table[step as usize][4]));
-        add("latency_sum", &[("node", node)], &mut |step| Some(table[step as usize][4] * 0.7));
+        add("latency_count", &[("node", node)], &mut |step| {
+            Some(table[step as usize][4])
+        });
+        add("latency_sum", &[("node", node)], &mut |step| {
+            Some(table[step as usize][4] * 0.7)
+        });
     }
-    for (kind, value) in [("inf", f64::INFINITY), ("neg", f64::NEG_INFINITY), ("nan", f64::NAN), ("zero", 0.0)] {
-        add("odd", &[("kind", kind)], &mut |step| Some(if step % 20 == 0 { 1.5 } else { value }));
+    for (kind, value) in [
+        ("inf", f64::INFINITY),
+        ("neg", f64::NEG_INFINITY),
+        ("nan", f64::NAN),
+        ("zero", 0.0),
+    ] {
+        add("odd", &[("kind", kind)], &mut |step| {
+            Some(if step % 20 == 0 { 1.5 } else { value })
+        });
     }
     series
 }
@@ -102,13 +146,24 @@ pub fn samples() -> Vec<(Labels, Vec<(i64, f64)>)> {
 pub fn memory() -> Memory {
     let mut memory = Memory::new();
     for (labels, samples) in samples() {
-        memory.add(labels, samples.into_iter().map(|(at, value)| (at, Some(value))));
+        memory.add(
+            labels,
+            samples.into_iter().map(|(at, value)| (at, Some(value))),
+        );
     }
     memory
 }
 
-const METRICS: [&str; 8] =
-    ["requests_total", "temperature_celsius", "node_info", "up", "sparse", "latency_bucket", "latency_count", "odd"];
+const METRICS: [&str; 8] = [
+    "requests_total",
+    "temperature_celsius",
+    "node_info",
+    "up",
+    "sparse",
+    "latency_bucket",
+    "latency_count",
+    "odd",
+];
 const LABELS: [&str; 7] = ["node", "gpu", "code", "rack", "le", "kind", "job"];
 
 /// Writes random queries of the stable language.
@@ -118,7 +173,9 @@ pub struct Queries {
 
 impl Queries {
     pub fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed) }
+        Self {
+            random: Random::new(seed),
+        }
     }
 
     /// A query of type scalar or instant vector.
@@ -155,22 +212,36 @@ impl Queries {
 
     fn labels(&mut self) -> String {
         let count = self.random.below(3);
-        (0..count).map(|_| self.random.pick(&LABELS)).collect::<Vec<_>>().join(", ")
+        (0..count)
+            .map(|_| self.random.pick(&LABELS))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     fn scalar(&mut self, depth: u32) -> String {
         match self.random.below(if depth == 0 { 3 } else { 7 }) {
             0 => format!("{}", self.random.below(10)),
             1 => format!("{:.2}", self.random.ratio() * 4.0 - 1.0),
-            2 => self.random.pick(&["time()", "pi()", "Inf", "NaN", "-1"]).to_owned(),
+            2 => self
+                .random
+                .pick(&["time()", "pi()", "Inf", "NaN", "-1"])
+                .to_owned(),
             3 => format!("scalar({})", self.vector(depth - 1)),
             4 => {
                 let op = self.random.pick(&["== bool", "< bool", ">= bool"]);
-                format!("({} {op} {})", self.scalar(depth - 1), self.scalar(depth - 1))
+                format!(
+                    "({} {op} {})",
+                    self.scalar(depth - 1),
+                    self.scalar(depth - 1)
+                )
             }
             _ => {
                 let op = self.random.pick(&["+", "-", "*", "/", "%", "^", "atan2"]);
-                format!("({} {op} {})", self.scalar(depth - 1), self.scalar(depth - 1))
+                format!(
+                    "({} {op} {})",
+                    self.scalar(depth - 1),
+                    self.scalar(depth - 1)
+                )
             }
         }
     }
@@ -182,7 +253,11 @@ impl Queries {
             3 => {
                 let width = self.random.pick(&["5m", "10m", "20m"]);
                 let step = self.random.pick(&["30s", "1m", "2m"]);
-                format!("({})[{width}:{step}]{}", self.vector(depth - 1), self.shift())
+                format!(
+                    "({})[{width}:{step}]{}",
+                    self.vector(depth - 1),
+                    self.shift()
+                )
             }
             _ => {
                 let width = self.random.pick(&["30s", "1m", "5m", "17m"]);
@@ -201,8 +276,9 @@ impl Queries {
         let inner = depth - 1;
         match self.random.below(16) {
             0 | 1 => {
-                let function =
-                    self.random.pick(&["rate", "increase", "irate", "delta", "idelta", "deriv", "changes", "resets"]);
+                let function = self.random.pick(&[
+                    "rate", "increase", "irate", "delta", "idelta", "deriv", "changes", "resets",
+                ]);
                 format!("{function}({})", self.window(inner))
             }
             2 | 3 => {
@@ -221,7 +297,11 @@ impl Queries {
                 format!("{function}({})", self.window(inner))
             }
             4 => match self.random.below(2) {
-                0 => format!("quantile_over_time({}, {})", self.scalar(0), self.window(inner)),
+                0 => format!(
+                    "quantile_over_time({}, {})",
+                    self.scalar(0),
+                    self.window(inner)
+                ),
                 _ => format!("predict_linear({}, {})", self.window(inner), self.scalar(0)),
             },
             5 => {
@@ -257,39 +337,72 @@ impl Queries {
                 format!("{function}({})", self.vector(inner))
             }
             6 => match self.random.below(4) {
-                0 => format!("clamp({}, {}, {})", self.vector(inner), self.scalar(0), self.scalar(0)),
+                0 => format!(
+                    "clamp({}, {}, {})",
+                    self.vector(inner),
+                    self.scalar(0),
+                    self.scalar(0)
+                ),
                 1 => format!("clamp_min({}, {})", self.vector(inner), self.scalar(0)),
                 2 => format!("clamp_max({}, {})", self.vector(inner), self.scalar(0)),
                 _ => format!("round({}, {})", self.vector(inner), self.scalar(0)),
             },
             7 => match self.random.below(3) {
-                0 => format!("label_replace({}, \"node\", \"n$1\", \"node\", \"g(.*)\")", self.vector(inner)),
-                1 => format!("label_join({}, \"both\", \"-\", \"node\", \"gpu\")", self.vector(inner)),
-                _ => format!("histogram_quantile({}, rate(latency_bucket[5m]))", self.scalar(0)),
+                0 => format!(
+                    "label_replace({}, \"node\", \"n$1\", \"node\", \"g(.*)\")",
+                    self.vector(inner)
+                ),
+                1 => format!(
+                    "label_join({}, \"both\", \"-\", \"node\", \"gpu\")",
+                    self.vector(inner)
+                ),
+                _ => format!(
+                    "histogram_quantile({}, rate(latency_bucket[5m]))",
+                    self.scalar(0)
+                ),
             },
             8..=10 => {
                 let by = self.random.pick(&["by", "without"]);
                 let labels = self.labels();
                 match self.random.below(12) {
-                    0 => format!("quantile {by} ({labels}) ({}, {})", self.scalar(0), self.vector(inner)),
-                    1 => format!("count_values {by} ({labels}) (\"value\", round({}))", self.vector(inner)),
-                    2 => format!("topk {by} ({labels}) ({}, temperature_celsius)", self.random.below(4)),
-                    3 => format!("bottomk {by} ({labels}) ({}, temperature_celsius)", self.random.below(4)),
+                    0 => format!(
+                        "quantile {by} ({labels}) ({}, {})",
+                        self.scalar(0),
+                        self.vector(inner)
+                    ),
+                    1 => format!(
+                        "count_values {by} ({labels}) (\"value\", round({}))",
+                        self.vector(inner)
+                    ),
+                    2 => format!(
+                        "topk {by} ({labels}) ({}, temperature_celsius)",
+                        self.random.below(4)
+                    ),
+                    3 => format!(
+                        "bottomk {by} ({labels}) ({}, temperature_celsius)",
+                        self.random.below(4)
+                    ),
                     _ => {
-                        let op = self.random.pick(&["sum", "avg", "min", "max", "count", "group", "stddev", "stdvar"]);
+                        let op = self.random.pick(&[
+                            "sum", "avg", "min", "max", "count", "group", "stddev", "stdvar",
+                        ]);
                         format!("{op} {by} ({labels}) ({})", self.vector(inner))
                     }
                 }
             }
             11 => {
-                let op = self.random.pick(&["+", "-", "*", "/", "%", "^", ">", "<=", "!=", "== bool", "atan2"]);
+                let op = self.random.pick(&[
+                    "+", "-", "*", "/", "%", "^", ">", "<=", "!=", "== bool", "atan2",
+                ]);
                 match self.random.below(2) {
                     0 => format!("({} {op} {})", self.vector(inner), self.scalar(0)),
                     _ => format!("({} {op} {})", self.scalar(0), self.vector(inner)),
                 }
             }
             12 | 13 => {
-                let op = self.random.pick(&["+", "-", "*", "/", ">", "<=", "!=", "== bool"]);
+                let op = self
+                    .random
+                    .pick(&["+", "-", "*", "/", ">", "<=", "!=", "== bool"]);
                 let labels = self.labels();
                 let matching = match self.random.below(6) {
                     0 => format!("on ({labels})"),
@@ -299,7 +412,11 @@ impl Queries {
                     4 => "on (node) group_right ()".to_owned(),
                     _ => String::new(),
                 };
-                format!("({} {op} {matching} {})", self.vector(inner), self.vector(inner))
+                format!(
+                    "({} {op} {matching} {})",
+                    self.vector(inner),
+                    self.vector(inner)
+                )
             }
             14 => {
                 let op = self.random.pick(&["and", "or", "unless"]);
@@ -309,7 +426,11 @@ impl Queries {
                     1 => format!("ignoring ({labels})"),
                     _ => String::new(),
                 };
-                format!("({} {op} {matching} {})", self.vector(inner), self.vector(inner))
+                format!(
+                    "({} {op} {matching} {})",
+                    self.vector(inner),
+                    self.vector(inner)
+                )
             }
             _ => format!("-({})", self.vector(inner)),
         }

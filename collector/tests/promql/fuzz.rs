@@ -4,7 +4,9 @@ use super::common::{self, BEGIN_MS, Queries, Random};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use takt_collector::query::promql::{Error, Limits, Memory, Options, Value, instant, range, script};
+use takt_collector::query::promql::{
+    Error, Limits, Memory, Options, Value, instant, range, script,
+};
 
 /// Random queries of the grammar.
 const QUERIES: u64 = 4_000;
@@ -16,7 +18,11 @@ fn tight() -> Options {
         deadline: Some(Instant::now() + Duration::from_secs(5)),
         ..Limits::default()
     };
-    Options { experimental: true, limits, ..Options::default() }
+    Options {
+        experimental: true,
+        limits,
+        ..Options::default()
+    }
 }
 
 fn evaluate(memory: &Memory, query: &str) {
@@ -31,7 +37,11 @@ fn evaluate(memory: &Memory, query: &str) {
     ];
     for answer in answers {
         match answer {
-            Ok(answer) => assert!(answer.peak_samples <= allowed, "{query}: {} samples", answer.peak_samples),
+            Ok(answer) => assert!(
+                answer.peak_samples <= allowed,
+                "{query}: {} samples",
+                answer.peak_samples
+            ),
             Err(Error::Timeout) => panic!("{query}: took more than five seconds"),
             Err(_) => {}
         }
@@ -82,8 +92,15 @@ fn broken(mut query: String, random: &mut Random) -> String {
         "9223372036854775807",
     ];
     for _ in 0..1 + random.below(4) {
-        let boundaries: Vec<usize> = query.char_indices().map(|(at, _)| at).chain([query.len()]).collect();
-        let (a, b) = (random.below(boundaries.len() as u64) as usize, random.below(boundaries.len() as u64) as usize);
+        let boundaries: Vec<usize> = query
+            .char_indices()
+            .map(|(at, _)| at)
+            .chain([query.len()])
+            .collect();
+        let (a, b) = (
+            random.below(boundaries.len() as u64) as usize,
+            random.below(boundaries.len() as u64) as usize,
+        );
         let (a, b) = (boundaries[a.min(b)], boundaries[a.max(b)]);
         match random.below(3) {
             0 => query.replace_range(a..b, ""),
@@ -97,8 +114,13 @@ fn broken(mut query: String, random: &mut Random) -> String {
 /// Some thousand queries, or as many as fit into `TAKT_FUZZ_SECONDS` (`make soak`), which begin elsewhere each time.
 #[test]
 fn broken_queries_are_refused_or_answered() {
-    let long = std::env::var("TAKT_FUZZ_SECONDS").ok().map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let long = std::env::var("TAKT_FUZZ_SECONDS")
+        .ok()
+        .map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
+    let clock = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_nanos() as u64;
     let (seed, began) = (if long.is_some() { clock } else { 4 }, Instant::now());
     let memory = common::memory();
     let (mut queries, mut random) = (Queries::new(seed.wrapping_add(1)), Random::new(seed));
@@ -155,16 +177,22 @@ fn deep_queries_do_not_overflow_the_stack_of_a_thread() {
         format!("{}a", "-".repeat(300)),
         format!("{}a{}", "abs(".repeat(290), ")".repeat(290)),
         format!("{}a{}", "sum(".repeat(290), ")".repeat(290)),
-        format!("{}a{}", "max_over_time(".repeat(140), "[1m:1m])".repeat(140)),
+        format!(
+            "{}a{}",
+            "max_over_time(".repeat(140),
+            "[1m:1m])".repeat(140)
+        ),
     ];
-    let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
-        let mut memory = Memory::new();
-        memory.add([("__name__", "a")].into_iter().collect(), [(0, Some(1.0))]);
-        for query in &deepest {
-            let answer = instant(&memory, query, 0, &Options::default());
-            assert!(answer.is_ok(), "{}: {answer:?}", &query[..30]);
-        }
-    });
+    let thread = std::thread::Builder::new()
+        .stack_size(2 << 20)
+        .spawn(move || {
+            let mut memory = Memory::new();
+            memory.add([("__name__", "a")].into_iter().collect(), [(0, Some(1.0))]);
+            for query in &deepest {
+                let answer = instant(&memory, query, 0, &Options::default());
+                assert!(answer.is_ok(), "{}: {answer:?}", &query[..30]);
+            }
+        });
     thread.unwrap().join().unwrap();
 }
 
@@ -172,19 +200,39 @@ fn deep_queries_do_not_overflow_the_stack_of_a_thread() {
 fn each_bound_is_enforced_and_named() {
     let memory = common::memory();
     let at_ms = BEGIN_MS + 3_667_000;
-    let with = |limits: Limits| Options { limits, ..Options::default() };
-    let run = |query: &str, options: &Options| instant(&memory, query, at_ms, options).map(|answer| answer.value);
+    let with = |limits: Limits| Options {
+        limits,
+        ..Options::default()
+    };
+    let run = |query: &str, options: &Options| {
+        instant(&memory, query, at_ms, options).map(|answer| answer.value)
+    };
     let error = |query: &str, limits: Limits| run(query, &with(limits)).expect_err(query);
 
-    let few = Limits { max_samples: 100, ..Limits::default() };
-    assert!(matches!(error("sum(rate(requests_total[1h]))", few.clone()), Error::TooManySamples));
-    assert!(matches!(error("vector(1)[100y:1ms]", few.clone()), Error::TooManySamples));
+    let few = Limits {
+        max_samples: 100,
+        ..Limits::default()
+    };
+    assert!(matches!(
+        error("sum(rate(requests_total[1h]))", few.clone()),
+        Error::TooManySamples
+    ));
+    assert!(matches!(
+        error("vector(1)[100y:1ms]", few.clone()),
+        Error::TooManySamples
+    ));
     assert!(matches!(run("sum(up)", &with(few)), Ok(Value::Vector(_))));
 
-    let narrow = Limits { max_series: 2, ..Limits::default() };
+    let narrow = Limits {
+        max_series: 2,
+        ..Limits::default()
+    };
     assert!(matches!(error("up", narrow), Error::TooManySeries(2)));
 
-    let late = Limits { deadline: Some(Instant::now()), ..Limits::default() };
+    let late = Limits {
+        deadline: Some(Instant::now()),
+        ..Limits::default()
+    };
     assert_eq!(error("1", late).kind().as_str(), "timeout");
 
     let gone = Limits::default();
@@ -196,7 +244,11 @@ fn each_bound_is_enforced_and_named() {
 #[test]
 fn the_account_falls_again() {
     let memory = common::memory();
-    let peak = |query: &str| instant(&memory, query, BEGIN_MS + 3_667_000, &Options::default()).unwrap().peak_samples;
+    let peak = |query: &str| {
+        instant(&memory, query, BEGIN_MS + 3_667_000, &Options::default())
+            .unwrap()
+            .peak_samples
+    };
     let one = peak("sum(rate(requests_total[1h]))");
     let many = peak(&vec!["sum(rate(requests_total[1h]))"; 50].join(" + "));
     assert!(many < 2 * one, "{one} samples for one, {many} for fifty");

@@ -28,18 +28,42 @@ const BY_DESIGN: &[(&str, Moment, &str)] = &[
         Moment::MinuteAfterASample,
         "count_over_time(requests_total{node=\"g01\",code=\"200\"}[1m])",
     ),
-    ("the look-back is open on the left", Moment::LookBackAfterTheLast, "requests_total{node=\"g01\",code=\"200\"}"),
-    ("a subquery is open on the left", Moment::FullMinute, "count_over_time(vector(1)[1m:1m])"),
+    (
+        "the look-back is open on the left",
+        Moment::LookBackAfterTheLast,
+        "requests_total{node=\"g01\",code=\"200\"}",
+    ),
+    (
+        "a subquery is open on the left",
+        Moment::FullMinute,
+        "count_over_time(vector(1)[1m:1m])",
+    ),
     (
         "the dot of a regex matches a newline",
         Moment::Usual,
         r#"label_replace(label_replace(vector(1), "a", "x\ny", "", ""), "b", "fits", "a", "x.y")"#,
     ),
     ("atan2 drops the name", Moment::Usual, "up atan2 1"),
-    ("the deviation of what is not finite is NaN", Moment::Usual, r#"stddev(odd{kind="nan"})"#),
-    ("@ holds a window in place at each step", Moment::Usual, "predict_linear(up[5m] @ end(), 60)"),
-    ("of several NaN, bottomk picks the first", Moment::Usual, r#"bottomk(1, odd{kind=~"inf|nan"} * NaN) by (nosuch)"#),
-    ("holt_winters is called double_exponential_smoothing", Moment::Usual, "holt_winters(up[5m], 0.5, 0.5)"),
+    (
+        "the deviation of what is not finite is NaN",
+        Moment::Usual,
+        r#"stddev(odd{kind="nan"})"#,
+    ),
+    (
+        "@ holds a window in place at each step",
+        Moment::Usual,
+        "predict_linear(up[5m] @ end(), 60)",
+    ),
+    (
+        "of several NaN, bottomk picks the first",
+        Moment::Usual,
+        r#"bottomk(1, odd{kind=~"inf|nan"} * NaN) by (nosuch)"#,
+    ),
+    (
+        "holt_winters is called double_exponential_smoothing",
+        Moment::Usual,
+        "holt_winters(up[5m], 0.5, 0.5)",
+    ),
     ("a duration is a number", Moment::Usual, "5m"),
     ("a metric's name may be quoted", Moment::Usual, r#"{"up"}"#),
     (
@@ -47,10 +71,22 @@ const BY_DESIGN: &[(&str, Moment, &str)] = &[
         Moment::Usual,
         "rate(requests_total[1h])",
     ),
-    ("any text is a label's name", Moment::Usual, r#"count_values("la bel", up)"#),
-    ("any text is a label's name", Moment::Usual, r#"label_replace(up, "la bel", "x", "node", ".*")"#),
+    (
+        "any text is a label's name",
+        Moment::Usual,
+        r#"count_values("la bel", up)"#,
+    ),
+    (
+        "any text is a label's name",
+        Moment::Usual,
+        r#"label_replace(up, "la bel", "x", "node", ".*")"#,
+    ),
     // Ours alone: Go converts NaN to an arbitrary instant.
-    ("a date of NaN is NaN", Moment::Usual, r#"day_of_week(odd{kind="nan"})"#),
+    (
+        "a date of NaN is NaN",
+        Moment::Usual,
+        r#"day_of_week(odd{kind="nan"})"#,
+    ),
 ];
 
 /// When a case of `BY_DESIGN` is evaluated.
@@ -67,12 +103,20 @@ enum Moment {
 fn rule(query: &str) -> Option<&'static str> {
     let has = |text: &str| query.contains(text);
     let depends_on_time = has("predict_linear") || has("time()");
-    let subqueries = [":30s]", ":1m]", ":2m]"].iter().map(|end| query.matches(end).count()).sum::<usize>();
+    let subqueries = [":30s]", ":1m]", ":2m]"]
+        .iter()
+        .map(|end| query.matches(end).count())
+        .sum::<usize>();
     let dates = ["hour(", "day_of_week(", "days_in_month(", "year(", "month("];
     let rules = [
-        (has(" @ ") && depends_on_time, "@ holds a window in place at each step"),
         (
-            ["stddev by", "stddev without", "stdvar by", "stdvar without"].iter().any(|op| has(op)),
+            has(" @ ") && depends_on_time,
+            "@ holds a window in place at each step",
+        ),
+        (
+            ["stddev by", "stddev without", "stdvar by", "stdvar without"]
+                .iter()
+                .any(|op| has(op)),
             "the deviation of what is not finite is NaN",
         ),
         (has("atan2"), "atan2 drops the name"),
@@ -83,7 +127,10 @@ fn rule(query: &str) -> Option<&'static str> {
         (subqueries > 1, "a subquery is open on the left"),
         (dates.iter().any(|date| has(date)), "a date of NaN is NaN"),
     ];
-    rules.into_iter().find(|(applies, _)| *applies).map(|(_, name)| name)
+    rules
+        .into_iter()
+        .find(|(applies, _)| *applies)
+        .map(|(_, name)| name)
 }
 
 /// Queries that are no PromQL.
@@ -95,16 +142,34 @@ const WRONG_SINCE_3: &[(&str, &str)] = &[
         "rate(up[5m] offset)",
         "1:19: parse error: unexpected \")\" in offset, expected number, duration, step(), or range()",
     ),
-    ("foo[5x]", "1:5: parse error: bad number or duration syntax: \"5\""),
-    ("foo[5min]", "1:5: parse error: bad number or duration syntax: \"5mi\""),
+    (
+        "foo[5x]",
+        "1:5: parse error: bad number or duration syntax: \"5\"",
+    ),
+    (
+        "foo[5min]",
+        "1:5: parse error: bad number or duration syntax: \"5mi\"",
+    ),
     (
         "foo[]",
         "1:5: parse error: unexpected \"]\" in subquery or range selector, expected number, duration, step(), or range()",
     ),
-    ("foo[5m:x]", "1:8: parse error: unexpected character: 'x', expected ':'"),
-    ("foo{\"a\"=}", "1:9: parse error: unexpected \"}\" in label matching, expected string"),
-    ("1.5.3", "1:1: parse error: bad number or duration syntax: \"1.5.\""),
-    ("1e", "1:1: parse error: bad number or duration syntax: \"1e\""),
+    (
+        "foo[5m:x]",
+        "1:8: parse error: unexpected character: 'x', expected ':'",
+    ),
+    (
+        "foo{\"a\"=}",
+        "1:9: parse error: unexpected \"}\" in label matching, expected string",
+    ),
+    (
+        "1.5.3",
+        "1:1: parse error: bad number or duration syntax: \"1.5.\"",
+    ),
+    (
+        "1e",
+        "1:1: parse error: bad number or duration syntax: \"1e\"",
+    ),
 ];
 
 struct Server {
@@ -123,14 +188,21 @@ impl Drop for Server {
 impl Server {
     /// Backfills the samples and serves them on the loopback; `None` where Prometheus is not installed.
     fn start() -> Option<Self> {
-        if Command::new("prometheus").arg("--version").output().is_err() {
+        if Command::new("prometheus")
+            .arg("--version")
+            .output()
+            .is_err()
+        {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
         let mut page = String::new();
         for (labels, samples) in common::samples() {
-            let rest: Vec<String> =
-                labels.iter().filter(|(name, _)| *name != "__name__").map(|(n, v)| format!("{n}={v:?}")).collect();
+            let rest: Vec<String> = labels
+                .iter()
+                .filter(|(name, _)| *name != "__name__")
+                .map(|(n, v)| format!("{n}={v:?}"))
+                .collect();
             for (at_ms, value) in samples {
                 let value = match value {
                     f64::INFINITY => "+Inf".to_owned(),
@@ -138,17 +210,38 @@ impl Server {
                     value => value.to_string(),
                 };
                 let at = format!("{}.{:03}", at_ms / 1000, at_ms % 1000);
-                writeln!(page, "{}{{{}}} {value} {at}", labels.metric(), rest.join(",")).unwrap();
+                writeln!(
+                    page,
+                    "{}{{{}}} {value} {at}",
+                    labels.metric(),
+                    rest.join(",")
+                )
+                .unwrap();
             }
         }
         page.push_str("# EOF\n");
         let path = |name: &str| directory.path().join(name).display().to_string();
         std::fs::write(path("page"), page).unwrap();
         std::fs::write(path("prometheus.yml"), "").unwrap();
-        let blocks = ["tsdb", "create-blocks-from", "openmetrics", "-q", &path("page"), &path("data")];
+        let blocks = [
+            "tsdb",
+            "create-blocks-from",
+            "openmetrics",
+            "-q",
+            &path("page"),
+            &path("data"),
+        ];
         let made = Command::new("promtool").args(blocks).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", path("prometheus.yml")))
             .arg(format!("--storage.tsdb.path={}", path("data")))
@@ -158,9 +251,16 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let server = Self { child, port, _directory: directory };
+        let server = Self {
+            child,
+            port,
+            _directory: directory,
+        };
         let deadline = Instant::now() + Duration::from_secs(30);
-        while server.get("/-/ready").is_none_or(|(status, _)| status != 200) {
+        while server
+            .get("/-/ready")
+            .is_none_or(|(status, _)| status != 200)
+        {
             assert!(Instant::now() < deadline, "Prometheus does not get ready");
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -178,15 +278,23 @@ impl Server {
     }
 
     fn query(&self, path: &str, parameters: &[(&str, String)]) -> Outcome {
-        let parameters: Vec<String> = parameters.iter().map(|(k, v)| format!("{k}={}", percent(v))).collect();
-        let (_, body) = self.get(&format!("/api/v1/{path}?{}", parameters.join("&"))).expect("Prometheus answers");
+        let parameters: Vec<String> = parameters
+            .iter()
+            .map(|(k, v)| format!("{k}={}", percent(v)))
+            .collect();
+        let (_, body) = self
+            .get(&format!("/api/v1/{path}?{}", parameters.join("&")))
+            .expect("Prometheus answers");
         let json: Json = serde_json::from_str(&body).expect(&body);
         if json["status"] == "error" {
             return Outcome::Error(json["errorType"].as_str().unwrap_or_default().to_owned());
         }
         let result = &json["data"]["result"];
         match json["data"]["resultType"].as_str().unwrap_or_default() {
-            "scalar" => Outcome::Series(BTreeMap::from([("scalar".to_owned(), vec![sample(result)])])),
+            "scalar" => Outcome::Series(BTreeMap::from([(
+                "scalar".to_owned(),
+                vec![sample(result)],
+            )])),
             "string" => Outcome::Text(result[1].as_str().unwrap_or_default().to_owned()),
             _ => Outcome::Series(result.as_array().unwrap().iter().map(series).collect()),
         }
@@ -194,26 +302,43 @@ impl Server {
 
     /// What it says of a query that it refuses; empty where it answers.
     fn refusal(&self, query: &str) -> String {
-        let (_, body) =
-            self.get(&format!("/api/v1/query?time=1&query={}", percent(query))).expect("Prometheus answers");
+        let (_, body) = self
+            .get(&format!("/api/v1/query?time=1&query={}", percent(query)))
+            .expect("Prometheus answers");
         let json: Json = serde_json::from_str(&body).expect(&body);
         let text = json["error"].as_str().unwrap_or_default();
-        text.strip_prefix("invalid parameter \"query\": ").unwrap_or(text).to_owned()
+        text.strip_prefix("invalid parameter \"query\": ")
+            .unwrap_or(text)
+            .to_owned()
     }
 
     fn instant(&self, query: &str, at_ms: i64) -> Outcome {
-        self.query("query", &[("query", query.to_owned()), ("time", seconds(at_ms))])
+        self.query(
+            "query",
+            &[("query", query.to_owned()), ("time", seconds(at_ms))],
+        )
     }
 
     fn range(&self, query: &str, start_ms: i64, end_ms: i64, step_ms: i64) -> Outcome {
-        let times = [("start", seconds(start_ms)), ("end", seconds(end_ms)), ("step", seconds(step_ms))];
-        self.query("query_range", &[&[("query", query.to_owned())][..], &times[..]].concat())
+        let times = [
+            ("start", seconds(start_ms)),
+            ("end", seconds(end_ms)),
+            ("step", seconds(step_ms)),
+        ];
+        self.query(
+            "query_range",
+            &[&[("query", query.to_owned())][..], &times[..]].concat(),
+        )
     }
 }
 
 fn series(json: &Json) -> (String, Vec<(i64, f64)>) {
-    let labels: BTreeMap<&str, &str> =
-        json["metric"].as_object().unwrap().iter().map(|(k, v)| (k.as_str(), v.as_str().unwrap())).collect();
+    let labels: BTreeMap<&str, &str> = json["metric"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(k, v)| (k.as_str(), v.as_str().unwrap()))
+        .collect();
     let points = match &json["values"] {
         Json::Array(values) => values.iter().map(sample).collect(),
         _ => vec![sample(&json["value"])],
@@ -236,7 +361,13 @@ fn seconds(ms: i64) -> String {
 
 fn percent(text: &str) -> String {
     text.bytes()
-        .map(|b| if b.is_ascii_alphanumeric() { (b as char).to_string() } else { format!("%{b:02X}") })
+        .map(|b| {
+            if b.is_ascii_alphanumeric() {
+                (b as char).to_string()
+            } else {
+                format!("%{b:02X}")
+            }
+        })
         .collect()
 }
 
@@ -250,20 +381,31 @@ enum Outcome {
 
 impl From<Result<Answer, Error>> for Outcome {
     fn from(answer: Result<Answer, Error>) -> Self {
-        let show = |labels: &takt_model::Labels| format!("{:?}", labels.iter().collect::<BTreeMap<_, _>>());
+        let show = |labels: &takt_model::Labels| {
+            format!("{:?}", labels.iter().collect::<BTreeMap<_, _>>())
+        };
         match answer.map(|answer| answer.value) {
             Err(error) => Outcome::Error(error.kind().as_str().to_owned()),
             Ok(Value::String { text, .. }) => Outcome::Text(text),
-            Ok(Value::Scalar(point)) => {
-                Outcome::Series(BTreeMap::from([("scalar".to_owned(), vec![(point.at_ms, point.value)])]))
-            }
+            Ok(Value::Scalar(point)) => Outcome::Series(BTreeMap::from([(
+                "scalar".to_owned(),
+                vec![(point.at_ms, point.value)],
+            )])),
             Ok(Value::Vector(samples)) => Outcome::Series(
-                samples.iter().map(|s| (show(&s.labels), vec![(s.point.at_ms, s.point.value)])).collect(),
+                samples
+                    .iter()
+                    .map(|s| (show(&s.labels), vec![(s.point.at_ms, s.point.value)]))
+                    .collect(),
             ),
             Ok(Value::Matrix(series)) => Outcome::Series(
                 series
                     .iter()
-                    .map(|s| (show(&s.labels), s.points.iter().map(|p| (p.at_ms, p.value)).collect()))
+                    .map(|s| {
+                        (
+                            show(&s.labels),
+                            s.points.iter().map(|p| (p.at_ms, p.value)).collect(),
+                        )
+                    })
                     .collect(),
             ),
         }
@@ -285,9 +427,14 @@ fn compare(theirs: &Outcome, ours: &Outcome) -> Result<(usize, usize), String> {
             let (mut values, mut exact) = (0, 0);
             for (labels, theirs) in theirs {
                 let ours = &ours[labels];
-                let times = |points: &[(i64, f64)]| points.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+                let times =
+                    |points: &[(i64, f64)]| points.iter().map(|(at, _)| *at).collect::<Vec<_>>();
                 if times(theirs) != times(ours) {
-                    return Err(format!("{labels}: there {:?}, here {:?}", times(theirs), times(ours)));
+                    return Err(format!(
+                        "{labels}: there {:?}, here {:?}",
+                        times(theirs),
+                        times(ours)
+                    ));
                 }
                 for ((at, a), (_, b)) in theirs.iter().zip(ours) {
                     values += 1;
@@ -309,7 +456,11 @@ fn both(server: &Server, memory: &Memory, query: &str, at_ms: i64) -> (Vec<Strin
     let options = Options::default();
     let (start_ms, end_ms, step_ms) = (BEGIN_MS + 1_867_000, BEGIN_MS + 4_267_000, 240_000);
     let pairs = [
-        ("instant", server.instant(query, at_ms), instant(memory, query, at_ms, &options).into()),
+        (
+            "instant",
+            server.instant(query, at_ms),
+            instant(memory, query, at_ms, &options).into(),
+        ),
         (
             "range",
             server.range(query, start_ms, end_ms, step_ms),
@@ -337,8 +488,11 @@ fn answers_as_prometheus_does() {
     let mut queries = Queries::new(1);
     let generated: Vec<String> = (0..GENERATED).map(|_| queries.query()).collect();
     let hand_made = HAND_MADE.iter().map(|query| ((*query).to_owned(), None));
-    let generated = generated.into_iter().map(|query| (query.clone(), rule(&query)));
-    let (mut wrong, mut by_design, mut values, mut exact, mut count) = (Vec::new(), BTreeMap::new(), 0, 0, 0);
+    let generated = generated
+        .into_iter()
+        .map(|query| (query.clone(), rule(&query)));
+    let (mut wrong, mut by_design, mut values, mut exact, mut count) =
+        (Vec::new(), BTreeMap::new(), 0, 0, 0);
     for (query, rule) in hand_made.chain(generated) {
         let (differences, compared, equal) = both(&server, &memory, &query, usual);
         match rule {
@@ -351,7 +505,12 @@ fn answers_as_prometheus_does() {
         "{count} queries, each at an instant and over a range: {values} values equal, {exact} of them to the bit"
     );
     eprintln!("random queries that differ by design: {by_design:?}");
-    assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 
     let samples = common::samples();
     let (first, last) = (samples[0].1[0].0, samples[0].1[samples[0].1.len() - 1].0);
@@ -367,11 +526,25 @@ fn answers_as_prometheus_does() {
     }
     eprintln!("{} rules of Prometheus 3 shown to differ", BY_DESIGN.len());
 
-    let options = Options { experimental: true, ..Options::default() };
-    for arguments in ["temperature_celsius[10m], 0.3, 0.7", "requests_total[5m], 0.9, 0.1", "odd[2m], 0.5, 0.5"] {
+    let options = Options {
+        experimental: true,
+        ..Options::default()
+    };
+    for arguments in [
+        "temperature_celsius[10m], 0.3, 0.7",
+        "requests_total[5m], 0.9, 0.1",
+        "odd[2m], 0.5, 0.5",
+    ] {
         let theirs = server.instant(&format!("holt_winters({arguments})"), usual);
-        let ours = instant(&memory, &format!("double_exponential_smoothing({arguments})"), usual, &options).into();
-        let (values, _) = compare(&theirs, &ours).unwrap_or_else(|difference| panic!("{arguments}: {difference}"));
+        let ours = instant(
+            &memory,
+            &format!("double_exponential_smoothing({arguments})"),
+            usual,
+            &options,
+        )
+        .into();
+        let (values, _) = compare(&theirs, &ours)
+            .unwrap_or_else(|difference| panic!("{arguments}: {difference}"));
         assert!(values > 0, "{arguments} compares nothing");
     }
 }
@@ -381,7 +554,10 @@ fn refuses_in_prometheus_words_at_its_places() {
     let memory = common::memory();
     let refusal = |query: &str| {
         let answer = instant(&memory, query, 1000, &Options::default());
-        answer.err().map(|error| error.to_string()).unwrap_or_default()
+        answer
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default()
     };
     for (query, text) in WRONG_SINCE_3 {
         assert_eq!(refusal(query), *text, "{query}");
@@ -395,5 +571,11 @@ fn refuses_in_prometheus_words_at_its_places() {
         (theirs != ours).then(|| format!("{query}\n    there {theirs}\n    here  {ours}"))
     };
     let wrong: Vec<String> = WRONG.iter().filter_map(differs).collect();
-    assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), WRONG.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} differ\n{}",
+        wrong.len(),
+        WRONG.len(),
+        wrong.join("\n")
+    );
 }

@@ -10,7 +10,10 @@ fn scripts_pass() {
         .read_dir()
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "test"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "test")
+        })
         .collect();
     files.sort();
     let mut report = Report::default();
@@ -18,14 +21,16 @@ fn scripts_pass() {
         let name = file.file_name().unwrap().to_string_lossy();
         report.merge(script::run(&name, &std::fs::read_to_string(file).unwrap()));
     }
-    assert!(report.failed.is_empty() && report.skipped.is_empty(), "\n{report}");
+    assert!(
+        report.failed.is_empty() && report.skipped.is_empty(),
+        "\n{report}"
+    );
     assert!(report.passed > 300, "{report}");
 }
 
 #[test]
 fn a_wrong_script_fails_with_file_and_line() {
-    let text =
-        "load 1m\n  m 1 2\n\neval instant at 1m m\n  m 3\n\nevil\n\nload 1m\n  n {{sum:1}}\n\neval instant at 0 n\n";
+    let text = "load 1m\n  m 1 2\n\neval instant at 1m m\n  m 3\n\nevil\n\nload 1m\n  n {{sum:1}}\n\neval instant at 0 n\n";
     let report = script::run("wrong.test", text);
     assert_eq!(
         report.to_string(),
@@ -50,18 +55,28 @@ const STABLE: &str = "abs absent absent_over_time acos acosh asin asinh atan ata
 #[test]
 fn every_function_has_a_script() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/promql/scripts");
-    let scripts: String =
-        folder.read_dir().unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
-    let evaluated: Vec<&str> = scripts.lines().filter(|line| line.starts_with("eval")).collect();
+    let scripts: String = folder
+        .read_dir()
+        .unwrap()
+        .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+        .collect();
+    let evaluated: Vec<&str> = scripts
+        .lines()
+        .filter(|line| line.starts_with("eval"))
+        .collect();
     let is_called = |name: &str, line: &str| {
         line.match_indices(name).any(|(at, _)| {
             let before = line[..at].chars().next_back();
             let after = line[at + name.len()..].trim_start();
             before.is_none_or(|c| !(c.is_alphanumeric() || c == '_'))
-                && ["(", "by", "without"].iter().any(|next| after.starts_with(next))
+                && ["(", "by", "without"]
+                    .iter()
+                    .any(|next| after.starts_with(next))
         })
     };
-    let missing: Vec<&str> =
-        STABLE.split_whitespace().filter(|name| !evaluated.iter().any(|line| is_called(name, line))).collect();
+    let missing: Vec<&str> = STABLE
+        .split_whitespace()
+        .filter(|name| !evaluated.iter().any(|line| is_called(name, line)))
+        .collect();
     assert!(missing.is_empty(), "no script evaluates {missing:?}");
 }

@@ -5,16 +5,28 @@ use std::net::TcpListener;
 use takt_collector::scrape::{FailureReason, ScrapeConfig, TargetHealth};
 
 fn raw(head: &str, body: &[u8]) -> Answer {
-    Answer::Raw([format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n").as_bytes(), body].concat())
+    Answer::Raw(
+        [
+            format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n").as_bytes(),
+            body,
+        ]
+        .concat(),
+    )
 }
 
 /// The reason, a part of the message, and the answer that causes them.
-type Case = (FailureReason, &'static str, Box<dyn Fn() -> Answer + Send + Sync>);
+type Case = (
+    FailureReason,
+    &'static str,
+    Box<dyn Fn() -> Answer + Send + Sync>,
+);
 
 #[test]
 fn each_kind_of_failure_has_its_reason() {
     use FailureReason::*;
-    let many: String = (0..101).map(|number| format!("a{{x=\"{number}\"}} 1\n")).collect();
+    let many: String = (0..101)
+        .map(|number| format!("a{{x=\"{number}\"}} 1\n"))
+        .collect();
     let cases: Vec<Case> = vec![
         (
             Status,
@@ -36,12 +48,19 @@ fn each_kind_of_failure_has_its_reason() {
             "the answer's content type is \"text/html\"; expected text/plain or application/openmetrics-text",
             Box::new(|| Answer::Page("text/html", "<html></html>".to_owned())),
         ),
-        (ContentType, "the answer has no content type; expected", Box::new(|| raw("Content-Length: 4", b"a 1\n"))),
+        (
+            ContentType,
+            "the answer has no content type; expected",
+            Box::new(|| raw("Content-Length: 4", b"a 1\n")),
+        ),
         (
             ContentEncoding,
             "the answer's content encoding is \"gzip\", which was not asked for",
             Box::new(|| {
-                raw("Content-Type: text/plain\r\nContent-Encoding: gzip\r\nContent-Length: 4", b"\x1f\x8b\x08\x00")
+                raw(
+                    "Content-Type: text/plain\r\nContent-Encoding: gzip\r\nContent-Length: 4",
+                    b"\x1f\x8b\x08\x00",
+                )
             }),
         ),
         (
@@ -62,19 +81,33 @@ fn each_kind_of_failure_has_its_reason() {
         (
             Interrupted,
             "the answer broke off after 4 bytes",
-            Box::new(|| raw("Content-Type: text/plain\r\nTransfer-Encoding: chunked", b"4\r\na 1\n\r\n")),
+            Box::new(|| {
+                raw(
+                    "Content-Type: text/plain\r\nTransfer-Encoding: chunked",
+                    b"4\r\na 1\n\r\n",
+                )
+            }),
         ),
         (
             TooLarge,
             "the answer is larger than body_size_limit_bytes = 100000",
-            Box::new(|| raw("Content-Type: text/plain\r\nContent-Length: 2000000000", b"a 1\n")),
+            Box::new(|| {
+                raw(
+                    "Content-Type: text/plain\r\nContent-Length: 2000000000",
+                    b"a 1\n",
+                )
+            }),
         ),
         (
             TooLarge,
             "the answer is larger than body_size_limit_bytes = 100000",
             Box::new(|| {
                 Answer::Endless(
-                    [b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", [b'#'; 60_000].as_slice()].concat(),
+                    [
+                        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n",
+                        [b'#'; 60_000].as_slice(),
+                    ]
+                    .concat(),
                 )
             }),
         ),
@@ -102,20 +135,38 @@ fn each_kind_of_failure_has_its_reason() {
                 Answer::Page(TEXT, format!("a 1\nb{{{labels}}} 1\n"))
             }),
         ),
-        (Timeout, "no complete answer within 0.3 s", Box::new(|| Answer::Silence)),
-        (Unreachable, "cannot reach the target", Box::new(|| Answer::Raw(Vec::new()))),
+        (
+            Timeout,
+            "no complete answer within 0.3 s",
+            Box::new(|| Answer::Silence),
+        ),
+        (
+            Unreachable,
+            "cannot reach the target",
+            Box::new(|| Answer::Raw(Vec::new())),
+        ),
     ];
     let root = tempfile::tempdir().unwrap();
     let (mut expected, mut targets) = (Vec::new(), Vec::new());
     for (number, (reason, message, answer)) in cases.into_iter().enumerate() {
-        targets.push(target(Target::start(move |_, _| answer()).address, &format!("g{number:02}")));
+        targets.push(target(
+            Target::start(move |_, _| answer()).address,
+            &format!("g{number:02}"),
+        ));
         expected.push((reason, message));
     }
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     targets.push(target(closed, "g99"));
     expected.push((Unreachable, "Connection refused"));
 
-    let limits = ScrapeConfig { body_size_limit_bytes: 100_000, sample_limit: 100, ..config(300, targets) };
+    let limits = ScrapeConfig {
+        body_size_limit_bytes: 100_000,
+        sample_limit: 100,
+        ..config(300, targets)
+    };
     let scraping = Scraping::start(root.path(), limits);
     scraping.wait_for_health(TargetHealth::Down);
     for (status, (reason, message)) in scraping.manager.targets().iter().zip(&expected) {
@@ -126,13 +177,22 @@ fn each_kind_of_failure_has_its_reason() {
     let up = instant(&scraping.store, "up");
     assert_eq!(up.len(), expected.len());
     assert!(up.iter().all(|series| series.samples[0].value == 0.0));
-    assert!(instant(&scraping.store, "a").is_empty(), "nothing of a bad page is stored");
+    assert!(
+        instant(&scraping.store, "a").is_empty(),
+        "nothing of a bad page is stored"
+    );
     // Nobody listens there, but the machine is not down.
     let refused = instant(&scraping.store, "takt_scrape_refused");
-    let nodes: Vec<_> = refused.iter().filter_map(|series| series.labels.get("node")).collect();
+    let nodes: Vec<_> = refused
+        .iter()
+        .filter_map(|series| series.labels.get("node"))
+        .collect();
     assert_eq!(nodes, ["g99"]);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &scraping.registry).unwrap();
-    assert!(text.contains("takt_collector_scrapes_total{result=\"too_large\"}"), "{text}");
+    assert!(
+        text.contains("takt_collector_scrapes_total{result=\"too_large\"}"),
+        "{text}"
+    );
     drop(scraping.stop());
 }

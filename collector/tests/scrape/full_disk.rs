@@ -25,13 +25,23 @@ fn ingest_and_tell() {
     let address: SocketAddr = std::env::var(TARGET).unwrap().parse().unwrap();
     let mut asked = std::io::stdin().lines();
     loop {
-        let scraping = Scraping::start(Path::new(&directory), config(100, vec![target(address, "g01")]));
-        let (store, stop) = (Arc::clone(&scraping.store), Arc::new(AtomicBool::new(false)));
+        let scraping = Scraping::start(
+            Path::new(&directory),
+            config(100, vec![target(address, "g01")]),
+        );
+        let (store, stop) = (
+            Arc::clone(&scraping.store),
+            Arc::new(AtomicBool::new(false)),
+        );
         let stopped = Arc::clone(&stop);
         let teller = std::thread::spawn(move || {
             let mut said = String::new();
             while !stopped.load(Ordering::Relaxed) {
-                let now = format!("health {:?} watermark {}", *store.health().borrow(), store.watermark().0);
+                let now = format!(
+                    "health {:?} watermark {}",
+                    *store.health().borrow(),
+                    store.watermark().0
+                );
                 if said != now {
                     writeln!(std::io::stdout(), "{now}").unwrap();
                     said = now;
@@ -64,7 +74,12 @@ fn start(directory: &Path, served: &Target) -> Child {
     Command::new("sh")
         .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "full_disk::ingest_and_tell", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "full_disk::ingest_and_tell",
+            "--ignored",
+            "--nocapture",
+        ])
         .env(DIRECTORY, directory)
         .env(TARGET, served.address.to_string())
         .stdin(Stdio::piped())
@@ -75,7 +90,12 @@ fn start(directory: &Path, served: &Target) -> Child {
 
 fn counting_target() -> Target {
     Target::start(|_, number| {
-        Answer::Page(TEXT, (0..SERIES).map(|series| format!("scrapes{{series=\"{series}\"}} {number}\n")).collect())
+        Answer::Page(
+            TEXT,
+            (0..SERIES)
+                .map(|series| format!("scrapes{{series=\"{series}\"}} {number}\n"))
+                .collect(),
+        )
     })
 }
 
@@ -88,9 +108,15 @@ fn samples_wait_while_the_disk_is_full() {
     wait_for(&health, "Writing");
     std::thread::sleep(Duration::from_secs(1));
     let log = root.path().join("hot.duckdb.wal");
-    limit_files(&child, Some(std::fs::metadata(&log).unwrap().len() + 20_000));
+    limit_files(
+        &child,
+        Some(std::fs::metadata(&log).unwrap().len() + 20_000),
+    );
     let said = wait_for(&health, "Waiting");
-    assert!(said.contains("cannot store samples") && said.contains("hot.duckdb.wal"), "{said}");
+    assert!(
+        said.contains("cannot store samples") && said.contains("hot.duckdb.wal"),
+        "{said}"
+    );
     std::thread::sleep(Duration::from_secs(1));
     limit_files(&child, None);
     wait_for(&health, "Writing");
@@ -98,8 +124,17 @@ fn samples_wait_while_the_disk_is_full() {
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 
-    let Stored { rows, scrapes, failed, last } = stored(root.path());
-    assert_eq!((rows, scrapes + failed), (SERIES * scrapes, last), "every scrape is there once");
+    let Stored {
+        rows,
+        scrapes,
+        failed,
+        last,
+    } = stored(root.path());
+    assert_eq!(
+        (rows, scrapes + failed),
+        (SERIES * scrapes, last),
+        "every scrape is there once"
+    );
 }
 
 #[test]
@@ -111,21 +146,55 @@ fn a_checkpoint_that_fails_makes_the_owner_open_the_database_anew() {
     wait_for(&health, "Writing");
     std::thread::sleep(Duration::from_secs(1));
     // The log may still grow; the database, in blocks of 256 KiB, may not.
-    limit_files(&child, Some(std::fs::metadata(root.path().join("hot.duckdb.wal")).unwrap().len() + 100_000));
-    child.stdin.as_mut().unwrap().write_all(b"checkpoint\n").unwrap();
+    limit_files(
+        &child,
+        Some(
+            std::fs::metadata(root.path().join("hot.duckdb.wal"))
+                .unwrap()
+                .len()
+                + 100_000,
+        ),
+    );
+    child
+        .stdin
+        .as_mut()
+        .unwrap()
+        .write_all(b"checkpoint\n")
+        .unwrap();
     let said = wait_for(&health, "Invalidated");
-    assert!(said.contains("opened anew") && said.contains("checkpointing failed"), "{said}");
+    assert!(
+        said.contains("opened anew") && said.contains("checkpointing failed"),
+        "{said}"
+    );
     limit_files(&child, None);
     let again = wait_for(&health, "Writing");
     std::thread::sleep(Duration::from_secs(1));
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 
-    let durable = |line: &str| line.rsplit_once("watermark ").unwrap().1.parse::<i64>().unwrap();
+    let durable = |line: &str| {
+        line.rsplit_once("watermark ")
+            .unwrap()
+            .1
+            .parse::<i64>()
+            .unwrap()
+    };
     assert!(durable(&again) >= durable(&said), "{said} {again}");
-    let Stored { rows, scrapes, failed, last } = stored(root.path());
-    assert_eq!(rows, SERIES * scrapes, "no scrape is there in part or twice");
-    assert!(scrapes + failed + 30 > last, "{scrapes} of {last}: more is gone than what was on its way");
+    let Stored {
+        rows,
+        scrapes,
+        failed,
+        last,
+    } = stored(root.path());
+    assert_eq!(
+        rows,
+        SERIES * scrapes,
+        "no scrape is there in part or twice"
+    );
+    assert!(
+        scrapes + failed + 30 > last,
+        "{scrapes} of {last}: more is gone than what was on its way"
+    );
 }
 
 /// What the database has of the counting series.
@@ -146,7 +215,12 @@ fn stored(directory: &Path) -> Stored {
                       count(*) FILTER (metric = 'up' AND value = 0), max(value::BIGINT) FILTER (metric = 'scrapes')
                FROM samples";
     db.query_row(sql, [], |row| {
-        Ok(Stored { rows: row.get(0)?, scrapes: row.get(1)?, failed: row.get(2)?, last: row.get(3)? })
+        Ok(Stored {
+            rows: row.get(0)?,
+            scrapes: row.get(1)?,
+            failed: row.get(2)?,
+            last: row.get(3)?,
+        })
     })
     .unwrap()
 }
@@ -154,13 +228,20 @@ fn stored(directory: &Path) -> Stored {
 fn tell(child: &mut Child) -> Receiver<String> {
     let (send, receive) = channel();
     let stdout = BufReader::new(child.stdout.take().unwrap());
-    std::thread::spawn(move || stdout.lines().map_while(Result::ok).for_each(|line| drop(send.send(line))));
+    std::thread::spawn(move || {
+        stdout
+            .lines()
+            .map_while(Result::ok)
+            .for_each(|line| drop(send.send(line)))
+    });
     receive
 }
 
 fn wait_for(health: &Receiver<String>, wanted: &str) -> String {
     loop {
-        let line = health.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("never became {wanted}"));
+        let line = health
+            .recv_timeout(Duration::from_secs(20))
+            .unwrap_or_else(|_| panic!("never became {wanted}"));
         if line.contains("health ") && line.contains(wanted) {
             return line;
         }
@@ -170,6 +251,9 @@ fn wait_for(health: &Receiver<String>, wanted: &str) -> String {
 fn limit_files(child: &Child, bytes: Option<u64>) {
     let pid = Pid::from_raw(child.id().cast_signed());
     let Rlimit { maximum, .. } = getrlimit(Resource::Fsize);
-    let limit = Rlimit { current: bytes.or(maximum), maximum };
+    let limit = Rlimit {
+        current: bytes.or(maximum),
+        maximum,
+    };
     prlimit(pid, Resource::Fsize, limit).unwrap();
 }

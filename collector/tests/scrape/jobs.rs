@@ -1,7 +1,8 @@
 //! Scrape configurations: who is asked and how, where targets come from, what a reload does.
 
 use crate::support::{
-    Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, jobs, now, target, tls_file, values,
+    Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, jobs, now, target, tls_file,
+    values,
 };
 use serde_json::json;
 use std::io::Write;
@@ -38,10 +39,12 @@ fn who_we_are_is_told_and_read_anew_each_time() {
     };
     let (password, token) = (file("password", "wrong\n"), file("token", "t0ken\n"));
     let guarded = |expected: &'static str| {
-        Target::start(move |head, _| match header(head, "authorization") == Some(expected) {
-            true => page("a 1\n"),
-            false => status("401 Unauthorized"),
-        })
+        Target::start(
+            move |head, _| match header(head, "authorization") == Some(expected) {
+                true => page("a 1\n"),
+                false => status("401 Unauthorized"),
+            },
+        )
     };
     // base64 of `takt:s3cret`.
     let (basic, bearer) = (guarded("Basic dGFrdDpzM2NyZXQ="), guarded("Bearer t0ken"));
@@ -60,16 +63,35 @@ fn who_we_are_is_told_and_read_anew_each_time() {
     let root = tempfile::tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_until("all but the last two jobs answer", |all| {
-        let health: Vec<_> = all.manager.targets().iter().map(|target| target.health).collect();
-        health == [TargetHealth::Down, TargetHealth::Up, TargetHealth::Up, TargetHealth::Down]
+        let health: Vec<_> = all
+            .manager
+            .targets()
+            .iter()
+            .map(|target| target.health)
+            .collect();
+        health
+            == [
+                TargetHealth::Down,
+                TargetHealth::Up,
+                TargetHealth::Up,
+                TargetHealth::Down,
+            ]
     });
     let told = scraping.manager.targets();
-    assert_eq!(told[0].error.as_deref(), Some("the target answered 401 Unauthorized"));
+    assert_eq!(
+        told[0].error.as_deref(),
+        Some("the target answered 401 Unauthorized")
+    );
     assert_eq!(told[3].reason, Some(FailureReason::Credentials));
     let error = told[3].error.as_deref().unwrap();
-    assert!(error.starts_with("cannot say who we are: cannot read ") && error.contains("missing"), "{error}");
+    assert!(
+        error.starts_with("cannot say who we are: cannot read ") && error.contains("missing"),
+        "{error}"
+    );
     file("password", "s3cret\n");
-    scraping.wait_until("the right password", |all| all.manager.targets()[0].health == TargetHealth::Up);
+    scraping.wait_until("the right password", |all| {
+        all.manager.targets()[0].health == TargetHealth::Up
+    });
     drop(scraping.stop());
 }
 
@@ -83,7 +105,11 @@ fn certificates_are_shown_and_checked() {
         page("a 1\n")
     });
     let job = |name: &str, address: std::net::SocketAddr, tls: serde_json::Value| json!({"job_name": name, "scheme": "https", "tls_config": tls, "static_configs": [{"targets": [address]}]});
-    let (ca, cert, key) = (tls_file("ca.pem"), tls_file("client.pem"), tls_file("client.key"));
+    let (ca, cert, key) = (
+        tls_file("ca.pem"),
+        tls_file("client.pem"),
+        tls_file("client.key"),
+    );
     let config = jobs(
         200,
         json!([
@@ -93,29 +119,58 @@ fn certificates_are_shown_and_checked() {
                 named.address,
                 json!({"ca_file": ca, "cert_file": cert, "key_file": key, "server_name": "takt.test"})
             ),
-            job("careless", secure.address, json!({"insecure_skip_verify": true, "cert_file": cert, "key_file": key})),
-            job("other name", secure.address, json!({"ca_file": ca, "cert_file": cert, "key_file": key})),
+            job(
+                "careless",
+                secure.address,
+                json!({"insecure_skip_verify": true, "cert_file": cert, "key_file": key})
+            ),
+            job(
+                "other name",
+                secure.address,
+                json!({"ca_file": ca, "cert_file": cert, "key_file": key})
+            ),
             job(
                 "other authority",
                 secure.address,
                 json!({"cert_file": cert, "key_file": key, "server_name": "takt.test"})
             ),
-            job("no certificate", secure.address, json!({"ca_file": ca, "server_name": "takt.test"})),
+            job(
+                "no certificate",
+                secure.address,
+                json!({"ca_file": ca, "server_name": "takt.test"})
+            ),
         ]),
     );
     let root = tempfile::tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     use TargetHealth::{Down, Up};
     scraping.wait_until("each has its answer", |all| {
-        let health: Vec<_> = all.manager.targets().iter().map(|target| target.health).collect();
+        let health: Vec<_> = all
+            .manager
+            .targets()
+            .iter()
+            .map(|target| target.health)
+            .collect();
         health == [Up, Up, Down, Down, Down]
     });
-    let errors: Vec<String> =
-        scraping.manager.targets().into_iter().skip(2).map(|target| target.error.unwrap().to_lowercase()).collect();
-    for (error, part) in errors.iter().zip(["not valid for name", "unknownissuer", "certificate"]) {
+    let errors: Vec<String> = scraping
+        .manager
+        .targets()
+        .into_iter()
+        .skip(2)
+        .map(|target| target.error.unwrap().to_lowercase())
+        .collect();
+    for (error, part) in errors
+        .iter()
+        .zip(["not valid for name", "unknownissuer", "certificate"])
+    {
         assert!(error.contains(part), "{part:?} in {error:?}");
     }
-    assert_eq!(*host.lock().unwrap(), named.address.to_string(), "the host is the target's, whatever its name in TLS");
+    assert_eq!(
+        *host.lock().unwrap(),
+        named.address.to_string(),
+        "the host is the target's, whatever its name in TLS"
+    );
     drop(scraping.stop());
 }
 
@@ -126,17 +181,29 @@ fn a_missing_certificate_is_named_at_the_start() {
     std::fs::write(&empty, "").unwrap();
     let scraping = Scraping::start(&root.path().join("data"), config(1000, Vec::new()));
     for (tls, message) in [
-        (json!({"ca_file": "/none.pem"}), "cannot read /none.pem".to_owned()),
-        (json!({"ca_file": empty}), format!("{} has no certificate in PEM", empty.display())),
+        (
+            json!({"ca_file": "/none.pem"}),
+            "cannot read /none.pem".to_owned(),
+        ),
+        (
+            json!({"ca_file": empty}),
+            format!("{} has no certificate in PEM", empty.display()),
+        ),
         (
             json!({"cert_file": tls_file("client.pem"), "key_file": empty}),
-            format!("{} has no certificate that goes with its key_file in PEM", tls_file("client.pem").display()),
+            format!(
+                "{} has no certificate that goes with its key_file in PEM",
+                tls_file("client.pem").display()
+            ),
         ),
     ] {
         let config = jobs(1000, json!([{"job_name": "a", "tls_config": tls}]));
         let error = scraping.manager.reload(&config).unwrap_err();
         assert_eq!(error.to_string(), "scrape: job \"a\"");
-        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), message);
+        assert_eq!(
+            std::error::Error::source(&error).unwrap().to_string(),
+            message
+        );
     }
     drop(scraping.stop());
 }
@@ -158,14 +225,25 @@ fn gzip_is_taken_where_it_was_asked_for_and_its_bound_is_what_comes_out() {
             Answer::Raw([head.as_bytes(), &body].concat())
         })
     };
-    let (good, bomb) = (answering(zipped(b"a 7\n")), answering(zipped(&vec![b'#'; 3_000_000])));
+    let (good, bomb) = (
+        answering(zipped(b"a 7\n")),
+        answering(zipped(&vec![b'#'; 3_000_000])),
+    );
     let cut = answering(zipped(b"a 7\n")[..12].to_vec());
     let job = |name: &str, target: &Target| json!({"job_name": name, "enable_compression": true, "body_size_limit": "1MB", "static_configs": [{"targets": [target.address]}]});
     let root = tempfile::tempdir().unwrap();
-    let config = jobs(200, json!([job("good", &good), job("bomb", &bomb), job("cut", &cut)]));
+    let config = jobs(
+        200,
+        json!([job("good", &good), job("bomb", &bomb), job("cut", &cut)]),
+    );
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_until("each has its answer", |all| {
-        let reasons: Vec<_> = all.manager.targets().iter().map(|target| (target.health, target.reason)).collect();
+        let reasons: Vec<_> = all
+            .manager
+            .targets()
+            .iter()
+            .map(|target| (target.health, target.reason))
+            .collect();
         reasons
             == [
                 (TargetHealth::Up, None),
@@ -179,17 +257,23 @@ fn gzip_is_taken_where_it_was_asked_for_and_its_bound_is_what_comes_out() {
 
 #[test]
 fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
-    let told = Target::start(|_, _| page("a{job=\"own\",node=\"far\",instance=\"\"} 1 1000\nb 2\n"));
+    let told =
+        Target::start(|_, _| page("a{job=\"own\",node=\"far\",instance=\"\"} 1 1000\nb 2\n"));
     let job = |name: &str, honor: bool| {
         json!({"job_name": name, "honor_labels": honor, "honor_timestamps": false,
                "static_configs": [{"targets": [told.address], "labels": {"zone": "z"}}]})
     };
     let root = tempfile::tempdir().unwrap();
-    let scraping = Scraping::start(root.path(), jobs(200, json!([job("proud", false), job("humble", true)])));
+    let scraping = Scraping::start(
+        root.path(),
+        jobs(200, json!([job("proud", false), job("humble", true)])),
+    );
     scraping.wait_for_health(TargetHealth::Up);
     let address = told.address;
-    let labels: std::collections::BTreeSet<String> =
-        instant(&scraping.store, "a").iter().map(|series| series.labels.to_string()).collect();
+    let labels: std::collections::BTreeSet<String> = instant(&scraping.store, "a")
+        .iter()
+        .map(|series| series.labels.to_string())
+        .collect();
     let expected = [
         r#"a{cluster="lab", job="own", node="far", zone="z"}"#.to_owned(),
         format!(
@@ -203,7 +287,9 @@ fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
 #[test]
 fn series_are_relabelled_and_dropped_ones_cost_nothing() {
     let told = Target::start(|_, count| {
-        page(&format!("keep_me{{x=\"1\",tmp=\"t\"}} {count}\ndrop_me{{x=\"2\"}} 1\ndrop_me{{x=\"3\"}} 1\n"))
+        page(&format!(
+            "keep_me{{x=\"1\",tmp=\"t\"}} {count}\ndrop_me{{x=\"2\"}} 1\ndrop_me{{x=\"3\"}} 1\n"
+        ))
     });
     let config = jobs(
         200,
@@ -216,30 +302,52 @@ fn series_are_relabelled_and_dropped_ones_cost_nothing() {
     );
     let root = tempfile::tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
-    scraping.wait_until("two scrapes", |all| values(&all.store, "keep").iter().any(|(_, values)| values.len() > 1));
+    scraping.wait_until("two scrapes", |all| {
+        values(&all.store, "keep")
+            .iter()
+            .any(|(_, values)| values.len() > 1)
+    });
     assert!(instant(&scraping.store, "drop_me").is_empty());
     let labels = &instant(&scraping.store, "keep")[0].labels;
     assert_eq!((labels.get("x"), labels.get("tmp")), (Some("1"), None));
     let report = |name: &str| instant(&scraping.store, name)[0].samples[0].value;
-    assert_eq!((report("scrape_samples_scraped"), report("scrape_samples_post_metric_relabeling")), (3.0, 1.0));
+    assert_eq!(
+        (
+            report("scrape_samples_scraped"),
+            report("scrape_samples_post_metric_relabeling")
+        ),
+        (3.0, 1.0)
+    );
     drop(scraping.stop());
 }
 
 #[test]
 fn a_target_that_names_its_series_anew_runs_into_the_limit() {
     let churning = Target::start(|_, count| {
-        page(&(0..10).map(|number| format!("a{{x=\"{count}-{number}\"}} 1\n")).collect::<String>())
+        page(
+            &(0..10)
+                .map(|number| format!("a{{x=\"{count}-{number}\"}} 1\n"))
+                .collect::<String>(),
+        )
     });
-    let limits = ScrapeConfig { series_limit: 36, ..config(100, vec![target(churning.address, "g01")]) };
+    let limits = ScrapeConfig {
+        series_limit: 36,
+        ..config(100, vec![target(churning.address, "g01")])
+    };
     let root = tempfile::tempdir().unwrap();
     let scraping = Scraping::start(root.path(), limits);
     scraping.wait_for_health(TargetHealth::Down);
     // Five series of the scrape itself, and three pages.
     assert_eq!(
         scraping.manager.targets()[0].error.as_deref(),
-        Some("line 2: the target has more series than series_limit = 36, those that ended lately included")
+        Some(
+            "line 2: the target has more series than series_limit = 36, those that ended lately included"
+        )
     );
-    assert!(instant(&scraping.store, "a").is_empty(), "what the failed scrape's page lacks has ended");
+    assert!(
+        instant(&scraping.store, "a").is_empty(),
+        "what the failed scrape's page lacks has ended"
+    );
     drop(scraping.stop());
 }
 
@@ -256,8 +364,14 @@ fn a_label_without_a_name_is_no_label() {
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_for_health(TargetHealth::Down);
     let target = scraping.manager.targets().remove(0);
-    assert_eq!(target.error.as_deref(), Some("line 1: relabelling left a label without a name"));
-    assert_eq!((target.reason, target.pool.as_str()), (Some(FailureReason::Relabelling), "j"));
+    assert_eq!(
+        target.error.as_deref(),
+        Some("line 1: relabelling left a label without a name")
+    );
+    assert_eq!(
+        (target.reason, target.pool.as_str()),
+        (Some(FailureReason::Relabelling), "j")
+    );
     drop(scraping.stop());
 }
 
@@ -274,12 +388,22 @@ fn too_many_targets_are_no_targets() {
     let both = |what: &str, is_so: &dyn Fn() -> bool| {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_so() {
-            assert!(Instant::now() < deadline, "{what}: {:?}", scraping.manager.targets());
+            assert!(
+                Instant::now() < deadline,
+                "{what}: {:?}",
+                scraping.manager.targets()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     };
     let error = "the job has more targets than target_limit = 1";
-    both("refused", &|| scraping.manager.targets().iter().all(|target| target.error.as_deref() == Some(error)));
+    both("refused", &|| {
+        scraping
+            .manager
+            .targets()
+            .iter()
+            .all(|target| target.error.as_deref() == Some(error))
+    });
     // As in Prometheus, and so that somebody is told.
     both("down", &|| {
         instant(&scraping.store, "up")
@@ -293,7 +417,11 @@ fn too_many_targets_are_no_targets() {
     scraping.reload(&fewer);
     both("one that is scraped", &|| {
         let targets = scraping.manager.targets();
-        targets.len() == 1 && targets[0].error.as_deref().is_some_and(|said| said.contains("cannot reach"))
+        targets.len() == 1
+            && targets[0]
+                .error
+                .as_deref()
+                .is_some_and(|said| said.contains("cannot reach"))
     });
     drop(scraping.stop());
 }
@@ -305,7 +433,10 @@ fn replace(path: &Path, content: &str) {
 }
 
 fn ends(series: &SeriesData) -> bool {
-    series.samples.last().is_some_and(|sample| is_stale(sample.value))
+    series
+        .samples
+        .last()
+        .is_some_and(|sample| is_stale(sample.value))
 }
 
 #[test]
@@ -316,7 +447,10 @@ fn files_and_servers_say_what_is_scraped() {
     let address = node.address;
     let directory = Target::start(move |head, _| {
         assert!(head.starts_with("GET /targets?of=lab "), "{head}");
-        assert_eq!(header(head, "x-prometheus-refresh-interval-seconds"), Some("0.2"));
+        assert_eq!(
+            header(head, "x-prometheus-refresh-interval-seconds"),
+            Some("0.2")
+        );
         match count.fetch_add(1, Ordering::SeqCst) {
             0 | 3.. => Answer::Page(
                 "application/json",
@@ -328,7 +462,10 @@ fn files_and_servers_say_what_is_scraped() {
     });
     let folder = tempfile::tempdir().unwrap();
     let list = folder.path().join("list.json");
-    replace(&list, &json!([{"targets": [address], "labels": {"from": "file", "rack": "a"}}]).to_string());
+    replace(
+        &list,
+        &json!([{"targets": [address], "labels": {"from": "file", "rack": "a"}}]).to_string(),
+    );
     let config = jobs(
         200,
         json!([
@@ -339,31 +476,58 @@ fn files_and_servers_say_what_is_scraped() {
     let root = tempfile::tempdir().unwrap();
     let scraping = Scraping::start(root.path(), config);
     let from = |all: &Scraping| -> Vec<String> {
-        let up = all.manager.targets().into_iter().filter(|target| target.health == TargetHealth::Up);
+        let up = all
+            .manager
+            .targets()
+            .into_iter()
+            .filter(|target| target.health == TargetHealth::Up);
         up.map(|target| {
-            format!("{}{}", target.labels.get("from").unwrap_or("?"), target.labels.get("rack").unwrap_or_default())
+            format!(
+                "{}{}",
+                target.labels.get("from").unwrap_or("?"),
+                target.labels.get("rack").unwrap_or_default()
+            )
         })
         .collect()
     };
     scraping.wait_until("both are up", |all| from(all) == ["filea", "http"]);
     // What cannot be read leaves the last list standing.
     replace(&list, "[{]");
-    scraping.wait_until("the server was asked again", |_| asked.load(Ordering::SeqCst) > 4);
+    scraping.wait_until("the server was asked again", |_| {
+        asked.load(Ordering::SeqCst) > 4
+    });
     assert_eq!(from(&scraping), ["filea", "http"]);
-    replace(&list, &json!([{"targets": [address], "labels": {"from": "file", "rack": "b"}}]).to_string());
-    std::fs::write(folder.path().join("more.yml"), format!("- targets: [\"{address}\"]\n  labels: {{from: yaml}}\n"))
-        .unwrap();
-    scraping.wait_until("the files' new lists", |all| from(all) == ["fileb", "yaml", "http"]);
+    replace(
+        &list,
+        &json!([{"targets": [address], "labels": {"from": "file", "rack": "b"}}]).to_string(),
+    );
+    std::fs::write(
+        folder.path().join("more.yml"),
+        format!("- targets: [\"{address}\"]\n  labels: {{from: yaml}}\n"),
+    )
+    .unwrap();
+    scraping.wait_until("the files' new lists", |all| {
+        from(all) == ["fileb", "yaml", "http"]
+    });
     // Seen with the next commit.
     scraping.wait_until("the end of a series whose target is gone", |all| {
         let old = [Matcher::metric("a"), Matcher::equal("rack", "a")];
-        ends(&all.store.range(&old, takt_model::Timestamp(0), now()).unwrap()[0])
+        ends(
+            &all.store
+                .range(&old, takt_model::Timestamp(0), now())
+                .unwrap()[0],
+        )
     });
     std::fs::remove_file(&list).unwrap();
-    scraping.wait_until("the file's targets are gone", |all| from(all) == ["yaml", "http"]);
+    scraping.wait_until("the file's targets are gone", |all| {
+        from(all) == ["yaml", "http"]
+    });
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &scraping.registry).unwrap();
-    assert!(text.contains("takt_collector_discovery_failures_total{mechanism=\"http_sd_configs\"} 2"), "{text}");
+    assert!(
+        text.contains("takt_collector_discovery_failures_total{mechanism=\"http_sd_configs\"} 2"),
+        "{text}"
+    );
     assert!(text.contains("takt_collector_targets 2"), "{text}");
     drop(scraping.stop());
 }
@@ -380,7 +544,11 @@ fn slurm_says_what_is_scraped() {
          echo 'NodeName=g02 NodeAddr=127.0.0.1 State=FUTURE Partitions=gpu'\n",
     )
     .unwrap();
-    std::fs::set_permissions(&scontrol, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(
+        &scontrol,
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
     let config = jobs(
         200,
         json!([{"job_name": "nodes",
@@ -391,7 +559,13 @@ fn slurm_says_what_is_scraped() {
     let scraping = Scraping::start(root.path(), config);
     scraping.wait_for_health(TargetHealth::Up);
     let targets = scraping.manager.targets();
-    assert_eq!(targets.iter().map(|target| target.labels.get("node")).collect::<Vec<_>>(), [Some("g01")]);
+    assert_eq!(
+        targets
+            .iter()
+            .map(|target| target.labels.get("node"))
+            .collect::<Vec<_>>(),
+        [Some("g01")]
+    );
     assert_eq!(scraping.manager.dropped().len(), 1);
     drop(scraping.stop());
 }
@@ -412,44 +586,86 @@ fn a_reload_disturbs_only_what_it_changes() {
     let job = |name: &str, target: &Target, interval: &str| json!({"job_name": name, "scrape_interval": interval, "scrape_timeout": interval, "static_configs": [{"targets": [target.address]}]});
     let before = jobs(
         100,
-        json!([job("stays", &stays.0, "100ms"), job("changes", &changes.0, "1h"), job("goes", &goes.0, "100ms")]),
+        json!([
+            job("stays", &stays.0, "100ms"),
+            job("changes", &changes.0, "1h"),
+            job("goes", &goes.0, "100ms")
+        ]),
     );
     let before = ScrapeConfig {
-        targets: vec![target(stays.0.address, "listed"), target(goes.0.address, "listed too")],
+        targets: vec![
+            target(stays.0.address, "listed"),
+            target(goes.0.address, "listed too"),
+        ],
         ..before
     };
     let after = jobs(
         100,
-        json!([job("comes", &comes.0, "100ms"), job("changes", &changes.0, "100ms"), job("stays", &stays.0, "100ms")]),
+        json!([
+            job("comes", &comes.0, "100ms"),
+            job("changes", &changes.0, "100ms"),
+            job("stays", &stays.0, "100ms")
+        ]),
     );
-    let after = ScrapeConfig { targets: vec![target(stays.0.address, "listed")], ..after };
+    let after = ScrapeConfig {
+        targets: vec![target(stays.0.address, "listed")],
+        ..after
+    };
 
     let root = tempfile::tempdir().unwrap();
     let scraping = Scraping::start(root.path(), before);
     let up = |all: &Scraping| {
-        let targets = all.manager.targets().into_iter().filter(|target| target.health == TargetHealth::Up);
-        targets.map(|target| target.labels.get("job").unwrap().to_owned()).collect::<Vec<_>>()
+        let targets = all
+            .manager
+            .targets()
+            .into_iter()
+            .filter(|target| target.health == TargetHealth::Up);
+        targets
+            .map(|target| target.labels.get("job").unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
-    scraping.wait_until("all but the slow one are up", |all| up(all) == ["node", "node", "stays", "goes"]);
+    scraping.wait_until("all but the slow one are up", |all| {
+        up(all) == ["node", "node", "stays", "goes"]
+    });
     scraping.reload(&after);
-    scraping
-        .wait_until("those of the new configuration are up", |all| up(all) == ["node", "comes", "changes", "stays"]);
+    scraping.wait_until("those of the new configuration are up", |all| {
+        up(all) == ["node", "comes", "changes", "stays"]
+    });
     let whole = |name: &str, value: &str| {
         let matchers = [Matcher::metric("up"), Matcher::equal(name, value)];
         // What a target that is gone had last is found with the next commit.
         scraping.store.flush();
-        scraping.store.range(&matchers, takt_model::Timestamp(0), now()).unwrap().remove(0)
+        scraping
+            .store
+            .range(&matchers, takt_model::Timestamp(0), now())
+            .unwrap()
+            .remove(0)
     };
-    for (name, value, ended) in
-        [("job", "stays", false), ("node", "listed", false), ("job", "goes", true), ("node", "listed too", true)]
-    {
-        scraping.wait_until("the markers are written", |_| ends(&whole(name, value)) == ended);
-        let breaks = whole(name, value).samples.iter().filter(|sample| is_stale(sample.value)).count();
+    for (name, value, ended) in [
+        ("job", "stays", false),
+        ("node", "listed", false),
+        ("job", "goes", true),
+        ("node", "listed too", true),
+    ] {
+        scraping.wait_until("the markers are written", |_| {
+            ends(&whole(name, value)) == ended
+        });
+        let breaks = whole(name, value)
+            .samples
+            .iter()
+            .filter(|sample| is_stale(sample.value))
+            .count();
         assert_eq!(breaks, usize::from(ended), "{value}");
     }
     let asked = goes.1.load(Ordering::SeqCst);
     let stayed = stays.1.load(Ordering::SeqCst);
-    scraping.wait_until("more scrapes", |_| stays.1.load(Ordering::SeqCst) > stayed + 6);
-    assert_eq!(goes.1.load(Ordering::SeqCst), asked, "what is gone is not asked any more");
+    scraping.wait_until("more scrapes", |_| {
+        stays.1.load(Ordering::SeqCst) > stayed + 6
+    });
+    assert_eq!(
+        goes.1.load(Ordering::SeqCst),
+        asked,
+        "what is gone is not asked any more"
+    );
     drop(scraping.stop());
 }

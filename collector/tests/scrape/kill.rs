@@ -44,19 +44,36 @@ fn twenty_kills_lose_nothing_that_was_durable() {
     let arrived = Arc::clone(&arrivals);
     let served = Target::start(move |_, number| {
         arrived.lock().unwrap().insert(number, now());
-        Answer::Page(TEXT, (0..SERIES).map(|series| format!("scrapes{{series=\"{series}\"}} {number}\n")).collect())
+        Answer::Page(
+            TEXT,
+            (0..SERIES)
+                .map(|series| format!("scrapes{{series=\"{series}\"}} {number}\n"))
+                .collect(),
+        )
     });
     let mut must_have = BTreeSet::new();
-    let mut clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_nanos();
+    let mut clock = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap()
+        .subsec_nanos();
     for kill in 0.. {
         // A busy machine needs more of them for as many scrapes.
         if kill >= KILLS && must_have.len() > 5 * KILLS {
             return;
         }
-        assert!(kill < 5 * KILLS, "only {} scrapes were durable: the test tested little", must_have.len());
+        assert!(
+            kill < 5 * KILLS,
+            "only {} scrapes were durable: the test tested little",
+            must_have.len()
+        );
         let first = arrivals.lock().unwrap().len() as u64 + 1;
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "kill::ingest_until_killed", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "kill::ingest_until_killed",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(DIRECTORY, root.path())
             .env(TARGET, served.address.to_string())
             .stdout(Stdio::piped())
@@ -69,12 +86,21 @@ fn twenty_kills_lose_nothing_that_was_durable() {
         child.kill().unwrap();
         child.wait().unwrap();
         let mut said = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        let watermarks = said.lines().filter_map(|line| line.strip_prefix("watermark ")?.parse().ok());
+        child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        let watermarks = said
+            .lines()
+            .filter_map(|line| line.strip_prefix("watermark ")?.parse().ok());
         if let Some(watermark) = watermarks.max() {
             let arrivals = arrivals.lock().unwrap();
             // A timestamp may be set on the grid by up to 2 ms.
-            let durable = arrivals.range(first..).filter(|(_, at)| at.0 + 2 <= watermark);
+            let durable = arrivals
+                .range(first..)
+                .filter(|(_, at)| at.0 + 2 <= watermark);
             must_have.extend(durable.map(|(&number, _)| number));
         }
         let store = open(root.path(), &mut Default::default());
@@ -90,19 +116,49 @@ fn check(store: &Store, must_have: &BTreeSet<u64>, kill: usize) {
             "SELECT value::BIGINT, count(*), count(DISTINCT ts) FROM samples WHERE metric = 'scrapes' GROUP BY value",
         )
         .unwrap();
-    let rows = query.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))).unwrap();
+    let rows = query
+        .query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))
+        .unwrap();
     let stored: BTreeMap<u64, (usize, usize)> = rows.map(Result::unwrap).collect();
-    let missing: Vec<_> = must_have.iter().filter(|number| !stored.contains_key(number)).collect();
+    let missing: Vec<_> = must_have
+        .iter()
+        .filter(|number| !stored.contains_key(number))
+        .collect();
     // On a busy machine a scrape may time out after it was served; then it is on record as failed.
-    let failed: usize =
-        db.query_row("SELECT count(*) FROM samples WHERE metric = 'up' AND value = 0", [], |row| row.get(0)).unwrap();
-    assert!(missing.len() <= failed, "kill {kill}: scrapes {missing:?} were durable and are gone, {failed} failed");
-    let torn: Vec<_> = stored.iter().filter(|(_, counts)| **counts != (SERIES, 1)).collect();
-    assert!(torn.is_empty(), "kill {kill}: scrapes in part or twice: {torn:?}");
+    let failed: usize = db
+        .query_row(
+            "SELECT count(*) FROM samples WHERE metric = 'up' AND value = 0",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert!(
+        missing.len() <= failed,
+        "kill {kill}: scrapes {missing:?} were durable and are gone, {failed} failed"
+    );
+    let torn: Vec<_> = stored
+        .iter()
+        .filter(|(_, counts)| **counts != (SERIES, 1))
+        .collect();
+    assert!(
+        torn.is_empty(),
+        "kill {kill}: scrapes in part or twice: {torn:?}"
+    );
     let doubled: i64 = db
-        .query_row("SELECT count(*) - count(DISTINCT (metric, labels, ts)) FROM samples", [], |row| row.get(0))
+        .query_row(
+            "SELECT count(*) - count(DISTINCT (metric, labels, ts)) FROM samples",
+            [],
+            |row| row.get(0),
+        )
         .unwrap();
     assert_eq!(doubled, 0, "kill {kill}");
-    let newest: Option<i64> = db.query_row("SELECT epoch_ms(max(ts)) FROM samples", [], |row| row.get(0)).unwrap();
-    assert!(newest.is_none_or(|newest| store.watermark() >= Timestamp(newest)), "kill {kill}");
+    let newest: Option<i64> = db
+        .query_row("SELECT epoch_ms(max(ts)) FROM samples", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    assert!(
+        newest.is_none_or(|newest| store.watermark() >= Timestamp(newest)),
+        "kill {kill}"
+    );
 }

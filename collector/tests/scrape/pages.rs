@@ -1,6 +1,8 @@
 //! Pages that are right: what is stored of them.
 
-use crate::support::{Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, now, open, target, values};
+use crate::support::{
+    Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, now, open, target, values,
+};
 use std::sync::{Arc, Mutex};
 use takt_collector::scrape::TargetHealth;
 use takt_collector::store::{Listed, Matcher, SeriesId, is_stale};
@@ -17,24 +19,36 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
         Answer::Page(TEXT, text)
     };
     let served = Target::start(page);
-    let scraping = Scraping::start(root.path(), config(250, vec![target(served.address, "g01")]));
+    let scraping = Scraping::start(
+        root.path(),
+        config(250, vec![target(served.address, "g01")]),
+    );
     scraping.wait_until("six scrapes are in", |all| {
-        values(&all.store, "requests_total").first().is_some_and(|(_, values)| values.len() >= 6)
+        values(&all.store, "requests_total")
+            .first()
+            .is_some_and(|(_, values)| values.len() >= 6)
     });
 
     let store = &scraping.store;
     let address = served.address;
-    let [up] = &instant(store, "up")[..] else { panic!("one series") };
+    let [up] = &instant(store, "up")[..] else {
+        panic!("one series")
+    };
     let labels = format!(r#"up{{cluster="lab", instance="{address}", job="node", node="g01"}}"#);
     assert_eq!((up.labels.to_string(), up.samples[0].value), (labels, 1.0));
-    let memory: Vec<String> = instant(store, "memory_bytes").iter().map(|series| series.labels.to_string()).collect();
+    let memory: Vec<String> = instant(store, "memory_bytes")
+        .iter()
+        .map(|series| series.labels.to_string())
+        .collect();
     assert_eq!(
         memory,
         [
             format!(
                 r#"memory_bytes{{cluster="lab", exported_node="own", instance="{address}", job="node", kind="free", node="g01"}}"#
             ),
-            format!(r#"memory_bytes{{cluster="lab", instance="{address}", job="node", kind="x", node="g01"}}"#),
+            format!(
+                r#"memory_bytes{{cluster="lab", instance="{address}", job="node", kind="x", node="g01"}}"#
+            ),
         ]
     );
     for (metric, value) in [
@@ -43,33 +57,82 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
         ("scrape_series_added", 0.0),
         ("memory_bytes", 5e9),
     ] {
-        assert_eq!(instant(store, metric)[0].samples[0].value, value, "{metric}");
+        assert_eq!(
+            instant(store, metric)[0].samples[0].value,
+            value,
+            "{metric}"
+        );
     }
     assert!(instant(store, "scrape_duration_seconds")[0].samples[0].value > 0.0);
     let metadata = scraping.manager.metadata();
-    assert_eq!((metadata["requests_total"].kind, metadata["requests_total"].help.as_str()), ("counter", "Requests."));
-    assert_eq!(store.label_values("kind", Listed::ever(&[])).unwrap(), ["free", "x"]);
+    assert_eq!(
+        (
+            metadata["requests_total"].kind,
+            metadata["requests_total"].help.as_str()
+        ),
+        ("counter", "Requests.")
+    );
+    assert_eq!(
+        store.label_values("kind", Listed::ever(&[])).unwrap(),
+        ["free", "x"]
+    );
 
     // A busy machine delays some; the schedule's own test is exact.
     let times = |all: &Scraping| -> Vec<i64> {
-        let requests = all.store.range(&[Matcher::metric("requests_total")], Timestamp(0), now()).unwrap();
-        requests[0].samples.iter().map(|sample| sample.at.0).collect()
+        let requests = all
+            .store
+            .range(&[Matcher::metric("requests_total")], Timestamp(0), now())
+            .unwrap();
+        requests[0]
+            .samples
+            .iter()
+            .map(|sample| sample.at.0)
+            .collect()
     };
     scraping.wait_until("two scrapes are exactly one interval apart", |all| {
         times(all).windows(2).any(|pair| pair[1] - pair[0] == 250)
     });
-    let requests = store.range(&[Matcher::metric("requests_total")], Timestamp(0), now()).unwrap();
-    let at: Vec<i64> = requests[0].samples.iter().map(|sample| sample.at.0).collect();
-    let counts: Vec<f64> = requests[0].samples.iter().map(|sample| sample.value).collect();
-    assert!((1..).zip(&counts).all(|(number, &count)| f64::from(number) == count), "{counts:?}");
+    let requests = store
+        .range(&[Matcher::metric("requests_total")], Timestamp(0), now())
+        .unwrap();
+    let at: Vec<i64> = requests[0]
+        .samples
+        .iter()
+        .map(|sample| sample.at.0)
+        .collect();
+    let counts: Vec<f64> = requests[0]
+        .samples
+        .iter()
+        .map(|sample| sample.value)
+        .collect();
+    assert!(
+        (1..)
+            .zip(&counts)
+            .all(|(number, &count)| f64::from(number) == count),
+        "{counts:?}"
+    );
 
     // What the head says and what the database says is the same, and the watermark covers it.
     let newest = *at.last().unwrap();
-    scraping.wait_until("the newest sample is durable", |all| all.store.watermark().0 >= newest);
-    let before = store.range(&[Matcher::metric("requests_total")], Timestamp(0), Timestamp(newest)).unwrap();
+    scraping.wait_until("the newest sample is durable", |all| {
+        all.store.watermark().0 >= newest
+    });
+    let before = store
+        .range(
+            &[Matcher::metric("requests_total")],
+            Timestamp(0),
+            Timestamp(newest),
+        )
+        .unwrap();
     drop(scraping.stop());
     let reopened = open(root.path(), &mut Default::default());
-    let after = reopened.range(&[Matcher::metric("requests_total")], Timestamp(0), Timestamp(newest)).unwrap();
+    let after = reopened
+        .range(
+            &[Matcher::metric("requests_total")],
+            Timestamp(0),
+            Timestamp(newest),
+        )
+        .unwrap();
     assert_eq!(after, before);
     assert!(reopened.watermark() >= Timestamp(newest));
 }
@@ -83,10 +146,15 @@ fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
         Some(text) => Answer::Page(TEXT, text.clone()),
         None => Answer::Raw(b"HTTP/1.1 503 Busy\r\n\r\n".to_vec()),
     });
-    let scraping = Scraping::start(root.path(), config(250, vec![target(served.address, "g01")]));
+    let scraping = Scraping::start(
+        root.path(),
+        config(250, vec![target(served.address, "g01")]),
+    );
     scraping.wait_for_health(TargetHealth::Up);
     *page.lock().unwrap() = Some("stays 1\n".to_owned());
-    scraping.wait_until("the series has left", |all| instant(&all.store, "leaves").is_empty());
+    scraping.wait_until("the series has left", |all| {
+        instant(&all.store, "leaves").is_empty()
+    });
     assert_eq!(instant(&scraping.store, "stays").len(), 1);
     *page.lock().unwrap() = None;
     scraping.wait_for_health(TargetHealth::Down);
@@ -97,15 +165,32 @@ fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
     let store = scraping.stop();
 
     let stays = &values(&store, "stays")[0].1;
-    assert_eq!(stays.iter().filter(|value| value.is_none()).count(), 1, "{stays:?}");
-    assert_eq!((stays.first(), stays.last()), (Some(&Some(1.0)), Some(&Some(7.0))));
+    assert_eq!(
+        stays.iter().filter(|value| value.is_none()).count(),
+        1,
+        "{stays:?}"
+    );
+    assert_eq!(
+        (stays.first(), stays.last()),
+        (Some(&Some(1.0)), Some(&Some(7.0)))
+    );
     let leaves = &values(&store, "leaves")[0].1;
-    assert_eq!((leaves.first(), leaves.last()), (Some(&Some(1.0)), Some(&None)));
-    assert_eq!(leaves.iter().filter(|value| value.is_none()).count(), 1, "{leaves:?}");
+    assert_eq!(
+        (leaves.first(), leaves.last()),
+        (Some(&Some(1.0)), Some(&None))
+    );
+    assert_eq!(
+        leaves.iter().filter(|value| value.is_none()).count(),
+        1,
+        "{leaves:?}"
+    );
     // In the database an end is NULL.
     let db = store.database().connect().unwrap();
-    let sql = "SELECT count(*) FILTER (value IS NULL), count(*) FROM samples WHERE metric = 'leaves'";
-    let (nulls, rows): (i64, i64) = db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let sql =
+        "SELECT count(*) FILTER (value IS NULL), count(*) FROM samples WHERE metric = 'leaves'";
+    let (nulls, rows): (i64, i64) = db
+        .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
     assert_eq!((nulls, rows), (1, leaves.len() as i64));
 }
 
@@ -115,25 +200,46 @@ fn timestamps_of_the_pages_own_are_kept_once_across_a_restart() {
     let taken = now().0 - 60_000;
     let page = move |_: &str, _: u64| {
         let seconds = taken as f64 / 1e3;
-        let text =
-            format!("own_time {{x=\"1\"}} 4 {seconds}\nnext 1 # {{trace=\"a\"}} 1 2\nfar 1 99999999999\n# EOF\n");
+        let text = format!(
+            "own_time {{x=\"1\"}} 4 {seconds}\nnext 1 # {{trace=\"a\"}} 1 2\nfar 1 99999999999\n# EOF\n"
+        );
         Answer::Page(OPENMETRICS, text.replace("own_time {", "own_time{"))
     };
     let served = Target::start(page);
     for run in 1..=2 {
-        let scraping = Scraping::start(root.path(), config(250, vec![target(served.address, "g01")]));
+        let scraping = Scraping::start(
+            root.path(),
+            config(250, vec![target(served.address, "g01")]),
+        );
         scraping.wait_until("three scrapes are in", |all| {
-            values(&all.store, "next").iter().any(|(_, values)| values.len() >= 3 * run)
+            values(&all.store, "next")
+                .iter()
+                .any(|(_, values)| values.len() >= 3 * run)
         });
         let store = scraping.stop();
-        let own = store.range(&[Matcher::metric("own_time")], Timestamp(0), now()).unwrap();
+        let own = store
+            .range(&[Matcher::metric("own_time")], Timestamp(0), now())
+            .unwrap();
         assert_eq!(own.len(), 1);
-        let samples: Vec<(i64, f64)> = own[0].samples.iter().map(|sample| (sample.at.0, sample.value)).collect();
+        let samples: Vec<(i64, f64)> = own[0]
+            .samples
+            .iter()
+            .map(|sample| (sample.at.0, sample.value))
+            .collect();
         assert_eq!(samples, [(taken, 4.0)], "run {run}");
-        assert_eq!(values(&store, "far"), [], "a timestamp in the far future is refused");
+        assert_eq!(
+            values(&store, "far"),
+            [],
+            "a timestamp in the far future is refused"
+        );
         let db = store.database().connect().unwrap();
-        let rows: i64 =
-            db.query_row("SELECT count(*) FROM samples WHERE metric = 'own_time'", [], |row| row.get(0)).unwrap();
+        let rows: i64 = db
+            .query_row(
+                "SELECT count(*) FROM samples WHERE metric = 'own_time'",
+                [],
+                |row| row.get(0),
+            )
+            .unwrap();
         assert_eq!(rows, 1, "run {run}");
     }
 }
@@ -141,17 +247,34 @@ fn timestamps_of_the_pages_own_are_kept_once_across_a_restart() {
 #[test]
 fn a_query_joins_what_was_before_the_start_with_what_came_after() {
     let root = tempfile::tempdir().unwrap();
-    let served = Target::start(|_, number| Answer::Page(TEXT, format!("requests_total {number}\n")));
+    let served =
+        Target::start(|_, number| Answer::Page(TEXT, format!("requests_total {number}\n")));
     for run in 1..=3 {
-        let scraping = Scraping::start(root.path(), config(250, vec![target(served.address, "g01")]));
+        let scraping = Scraping::start(
+            root.path(),
+            config(250, vec![target(served.address, "g01")]),
+        );
         scraping.wait_until("there is more", |all| {
-            values(&all.store, "requests_total").first().is_some_and(|(_, values)| values.len() >= 4 * run)
+            values(&all.store, "requests_total")
+                .first()
+                .is_some_and(|(_, values)| values.len() >= 4 * run)
         });
-        let found = scraping.store.range(&[Matcher::metric("requests_total")], Timestamp(0), now()).unwrap();
+        let found = scraping
+            .store
+            .range(&[Matcher::metric("requests_total")], Timestamp(0), now())
+            .unwrap();
         assert_eq!((found.len(), found[0].id), (1, found[0].id));
         let samples = &found[0].samples;
-        assert!(samples.windows(2).all(|pair| pair[0].at < pair[1].at && pair[0].value < pair[1].value), "{samples:?}");
-        assert!(samples.iter().all(|sample| !is_stale(sample.value)), "a restart ends nothing");
+        assert!(
+            samples
+                .windows(2)
+                .all(|pair| pair[0].at < pair[1].at && pair[0].value < pair[1].value),
+            "{samples:?}"
+        );
+        assert!(
+            samples.iter().all(|sample| !is_stale(sample.value)),
+            "a restart ends nothing"
+        );
         assert!(found[0].id < SeriesId(10), "a series keeps its number");
         drop(scraping.stop());
     }
@@ -166,7 +289,10 @@ fn what_is_asked_for() {
         seen.lock().unwrap().push(head.to_ascii_lowercase());
         Answer::Page(OPENMETRICS, "# EOF\n".to_owned())
     });
-    let scraping = Scraping::start(root.path(), config(500, vec![target(served.address, "g01")]));
+    let scraping = Scraping::start(
+        root.path(),
+        config(500, vec![target(served.address, "g01")]),
+    );
     scraping.wait_for_health(TargetHealth::Up);
     let head = heads.lock().unwrap()[0].clone();
     for line in [
@@ -185,8 +311,13 @@ fn what_is_asked_for() {
 fn self_metrics_follow() {
     let root = tempfile::tempdir().unwrap();
     let served = Target::start(|_, _| Answer::Page(TEXT, "a 1\na 2\n".to_owned()));
-    let scraping = Scraping::start(root.path(), config(250, vec![target(served.address, "g01")]));
-    scraping.wait_until("something is durable", |all| all.store.watermark() > Timestamp(0));
+    let scraping = Scraping::start(
+        root.path(),
+        config(250, vec![target(served.address, "g01")]),
+    );
+    scraping.wait_until("something is durable", |all| {
+        all.store.watermark() > Timestamp(0)
+    });
     let mut text = String::new();
     scraping.wait_until("the counters have moved", |all| {
         text.clear();

@@ -58,7 +58,8 @@ impl Target {
         let config = Arc::new(tls_config());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (answer, count, config) = (Arc::clone(&answer), Arc::clone(&count), Arc::clone(&config));
+                let (answer, count, config) =
+                    (Arc::clone(&answer), Arc::clone(&count), Arc::clone(&config));
                 std::thread::spawn(move || {
                     let session = ServerConnection::new(config).unwrap();
                     serve(StreamOwned::new(session, stream), &*answer, &count);
@@ -71,7 +72,9 @@ impl Target {
 
 /// A file of `tls/`.
 pub fn tls_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scrape/tls").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/scrape/tls")
+        .join(name)
 }
 
 fn tls_config() -> ServerConfig {
@@ -79,21 +82,33 @@ fn tls_config() -> ServerConfig {
     let certificate = |name| CertificateDer::from_pem_file(tls_file(name)).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(certificate("ca.pem")).unwrap();
-    let clients = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+    let clients = WebPkiClientVerifier::builder(Arc::new(roots))
+        .build()
+        .unwrap();
     let key = PrivateKeyDer::from_pem_file(tls_file("server.key")).unwrap();
     let builder = ServerConfig::builder().with_client_cert_verifier(clients);
-    builder.with_single_cert(vec![certificate("server.pem")], key).unwrap()
+    builder
+        .with_single_cert(vec![certificate("server.pem")], key)
+        .unwrap()
 }
 
-fn serve(mut stream: impl Read + Write, answer: &(dyn Fn(&str, u64) -> Answer + Send + Sync), count: &AtomicU64) {
+fn serve(
+    mut stream: impl Read + Write,
+    answer: &(dyn Fn(&str, u64) -> Answer + Send + Sync),
+    count: &AtomicU64,
+) {
     while let Some(head) = read_head(&mut stream) {
         let sent = match answer(&head, count.fetch_add(1, Ordering::SeqCst) + 1) {
             Answer::Page(kind, page) => {
                 let length = page.len();
-                let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n");
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+                );
                 stream.write_all((head + &page).as_bytes())
             }
-            Answer::Raw(bytes) => stream.write_all(&bytes).and(Err(ErrorKind::ConnectionAborted.into())),
+            Answer::Raw(bytes) => stream
+                .write_all(&bytes)
+                .and(Err(ErrorKind::ConnectionAborted.into())),
             Answer::Endless(bytes) => loop {
                 if let Err(error) = stream.write_all(&bytes) {
                     break Err(error);
@@ -131,20 +146,36 @@ pub struct Scraping {
 
 pub fn config(interval_ms: u64, targets: Vec<TargetConfig>) -> ScrapeConfig {
     let seconds = interval_ms as f64 / 1e3;
-    ScrapeConfig { interval_seconds: seconds, timeout_seconds: seconds, targets, ..ScrapeConfig::default() }
+    ScrapeConfig {
+        interval_seconds: seconds,
+        timeout_seconds: seconds,
+        targets,
+        ..ScrapeConfig::default()
+    }
 }
 
 /// Scrape configurations, from what a user would write.
 pub fn jobs(interval_ms: u64, jobs: serde_json::Value) -> ScrapeConfig {
-    ScrapeConfig { configs: serde_json::from_value(jobs).unwrap(), ..config(interval_ms, Vec::new()) }
+    ScrapeConfig {
+        configs: serde_json::from_value(jobs).unwrap(),
+        ..config(interval_ms, Vec::new())
+    }
 }
 
 pub fn target(address: SocketAddr, node: &str) -> TargetConfig {
-    TargetConfig { address: address.to_string(), node: node.to_owned(), ..TargetConfig::default() }
+    TargetConfig {
+        address: address.to_string(),
+        node: node.to_owned(),
+        ..TargetConfig::default()
+    }
 }
 
 pub fn open(directory: &Path, registry: &mut Registry) -> Store {
-    let config = StoreConfig { commit_interval_ms: 100, min_free_bytes: 0, ..StoreConfig::default() };
+    let config = StoreConfig {
+        commit_interval_ms: 100,
+        min_free_bytes: 0,
+        ..StoreConfig::default()
+    };
     Store::open(DataDir::claim(directory).unwrap(), &config, registry).unwrap()
 }
 
@@ -152,13 +183,23 @@ impl Scraping {
     pub fn start(directory: &Path, config: ScrapeConfig) -> Self {
         // As `takt` does in main; refused when another test was first.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let mut registry = Registry::default();
         let store = Arc::new(open(directory, &mut registry));
         let guard = runtime.enter();
-        let manager = ScrapeManager::start(Arc::clone(&store), config, "lab", &mut registry).unwrap();
+        let manager =
+            ScrapeManager::start(Arc::clone(&store), config, "lab", &mut registry).unwrap();
         drop(guard);
-        Self { store, manager, registry, runtime }
+        Self {
+            store,
+            manager,
+            registry,
+            runtime,
+        }
     }
 
     /// Goes on with another configuration.
@@ -178,7 +219,11 @@ impl Scraping {
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !is_so(self) {
-            assert!(Instant::now() < deadline, "waited in vain until {what}: {:?}", self.manager.targets());
+            assert!(
+                Instant::now() < deadline,
+                "waited in vain until {what}: {:?}",
+                self.manager.targets()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -198,11 +243,23 @@ pub fn now() -> Timestamp {
 
 /// All samples of a metric's series, markers as `None`.
 pub fn values(store: &Store, metric: &str) -> Vec<(String, Vec<Option<f64>>)> {
-    let found = store.range(&[Matcher::metric(metric)], Timestamp(0), now()).unwrap();
+    let found = store
+        .range(&[Matcher::metric(metric)], Timestamp(0), now())
+        .unwrap();
     let show = |sample: &Sample| Some(sample.value).filter(|&value| !is_stale(value));
-    found.iter().map(|series| (series.labels.to_string(), series.samples.iter().map(show).collect())).collect()
+    found
+        .iter()
+        .map(|series| {
+            (
+                series.labels.to_string(),
+                series.samples.iter().map(show).collect(),
+            )
+        })
+        .collect()
 }
 
 pub fn instant(store: &Store, metric: &str) -> Vec<SeriesData> {
-    store.instant(&[Matcher::metric(metric)], now(), Duration::from_secs(300)).unwrap()
+    store
+        .instant(&[Matcher::metric(metric)], now(), Duration::from_secs(300))
+        .unwrap()
 }

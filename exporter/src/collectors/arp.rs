@@ -15,14 +15,28 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct ArpOptions {
     /// Network devices whose neighbours are left out.
-    #[arg(id = "arp-exclude", long = "collector.arp.device-exclude", value_name = "REGEXP", default_value = "")]
+    #[arg(
+        id = "arp-exclude",
+        long = "collector.arp.device-exclude",
+        value_name = "REGEXP",
+        default_value = ""
+    )]
     pub device_exclude: Pattern,
     /// Network devices whose neighbours are counted, all others being left out.
-    #[arg(id = "arp-include", long = "collector.arp.device-include", value_name = "REGEXP")]
+    #[arg(
+        id = "arp-include",
+        long = "collector.arp.device-include",
+        value_name = "REGEXP"
+    )]
     #[arg(conflicts_with = "arp-exclude")]
     pub device_include: Option<Pattern>,
     /// Of node_exporter, which may read the same from two places.
-    #[arg(id = "arp-netlink", long = "collector.arp.netlink", alias = "no-collector.arp.netlink", hide = true)]
+    #[arg(
+        id = "arp-netlink",
+        long = "collector.arp.netlink",
+        alias = "no-collector.arp.netlink",
+        hide = true
+    )]
     pub netlink: bool,
 }
 
@@ -34,7 +48,11 @@ struct Arp {
 const ENTRIES: Metric = Metric::gauge("node_arp_entries", "ARP entries by device", &["device"]);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let ArpOptions { device_include, device_exclude, .. } = options.arp.clone();
+    let ArpOptions {
+        device_include,
+        device_exclude,
+        ..
+    } = options.arp.clone();
     Box::new(Arp {
         arp: File::new(options.paths.procfs.join("net/arp")),
         filter: Filter::new(device_include, device_exclude),
@@ -71,7 +89,10 @@ fn parse(text: &str) -> Result<BTreeMap<&str, u32>, ParseError> {
     let mut entries = BTreeMap::new();
     for (number, line) in text.lines().enumerate().skip(1) {
         let device = line.split_ascii_whitespace().nth(5);
-        let device = device.ok_or(ParseError { line: number + 1, expected: "a device in the sixth column" })?;
+        let device = device.ok_or(ParseError {
+            line: number + 1,
+            expected: "a device in the sixth column",
+        })?;
         *entries.entry(device).or_default() += 1;
     }
     Ok(entries)
@@ -81,18 +102,28 @@ fn parse(text: &str) -> Result<BTreeMap<&str, u32>, ParseError> {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "IP address       HW type     Flags       HW address            Mask     Device\n";
+    const HEAD: &str =
+        "IP address       HW type     Flags       HW address            Mask     Device\n";
 
     #[test]
     fn entries_by_device() {
-        let entry = |device: &str| format!("192.0.2.1   0x1   0x2    02:00:00:00:00:01     *   {device}\n");
+        let entry =
+            |device: &str| format!("192.0.2.1   0x1   0x2    02:00:00:00:00:01     *   {device}\n");
         let text = [HEAD, &entry("eth0"), &entry("ib0"), &entry("eth0")].concat();
-        assert_eq!(parse(&text).unwrap().into_iter().collect::<Vec<_>>(), [("eth0", 2), ("ib0", 1)]);
+        assert_eq!(
+            parse(&text).unwrap().into_iter().collect::<Vec<_>>(),
+            [("eth0", 2), ("ib0", 1)]
+        );
         assert_eq!(parse(HEAD).unwrap().len(), 0);
     }
 
     #[test]
     fn wrong_lines_are_named() {
-        assert_eq!(parse(&format!("{HEAD}192.0.2.1 0x1 0x2\n")).unwrap_err().line, 2);
+        assert_eq!(
+            parse(&format!("{HEAD}192.0.2.1 0x1 0x2\n"))
+                .unwrap_err()
+                .line,
+            2
+        );
     }
 }

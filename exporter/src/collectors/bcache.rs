@@ -53,8 +53,11 @@ const OF_BACKING: &[Row] = &[
     Row::counter("stats_total/cache_bypass_misses", "node_bcache_cache_bypass_misses_total", "Misses for IO intended to skip the cache.", BACKING),
     Row::counter("stats_total/cache_miss_collisions", "node_bcache_cache_miss_collisions_total", "Instances where data insertion from cache miss raced with write (data already present).", BACKING),
 ];
-const READAHEADS: Metric =
-    Metric::counter("node_bcache_cache_readaheads_total", "Count of times readahead occurred.", BACKING);
+const READAHEADS: Metric = Metric::counter(
+    "node_bcache_cache_readaheads_total",
+    "Count of times readahead occurred.",
+    BACKING,
+);
 /// Lines of `writeback_rate_debug`.
 #[rustfmt::skip]
 const WRITEBACK: &[Row] = &[
@@ -76,11 +79,21 @@ const PRIORITY: &[Row] = &[
     Row::gauge("Unused", "node_bcache_priority_stats_unused_percent", "The percentage of the cache that doesn't contain any data.", CACHE),
     Row::gauge("Metadata", "node_bcache_priority_stats_metadata_percent", "Bcache's metadata overhead.", CACHE),
 ];
-const METRICS: &[Metric] = metrics_of!([READAHEADS], OF_SET, OF_BACKING, WRITEBACK, OF_CACHE, PRIORITY);
+const METRICS: &[Metric] = metrics_of!(
+    [READAHEADS],
+    OF_SET,
+    OF_BACKING,
+    WRITEBACK,
+    OF_CACHE,
+    PRIORITY
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let directory = options.paths.sysfs.join("fs/bcache");
-    Box::new(Bcache { directory, priority_stats: options.bcache.priority_stats })
+    Box::new(Bcache {
+        directory,
+        priority_stats: options.bcache.priority_stats,
+    })
 }
 
 impl Collector for Bcache {
@@ -98,7 +111,11 @@ impl Collector for Bcache {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         // Beside the sets there are files to register disks with.
-        for uuid in sysfs::names(&self.directory, "").unwrap_or_default().iter().filter(|name| name.contains('-')) {
+        for uuid in sysfs::names(&self.directory, "")
+            .unwrap_or_default()
+            .iter()
+            .filter(|name| name.contains('-'))
+        {
             let set = self.directory.join(uuid);
             push_numbers(&set, OF_SET, &[uuid], out);
             for (device, _) in sysfs::numbered(&set, "bdev").unwrap_or_default() {
@@ -119,16 +136,27 @@ impl Collector for Bcache {
 fn push_backing(directory: &Path, labels: &[&String; 2], out: &mut Samples) {
     push_numbers(directory, OF_BACKING, labels, out);
     let readaheads = sysfs::text(&directory.join("stats_total/cache_readaheads"));
-    if let Some(readaheads) = readaheads.as_deref().and_then(number).filter(|readaheads| *readaheads != 0.0) {
+    if let Some(readaheads) = readaheads
+        .as_deref()
+        .and_then(number)
+        .filter(|readaheads| *readaheads != 0.0)
+    {
         out.push(&READAHEADS, labels, readaheads);
     }
-    push_lines(&directory.join("writeback_rate_debug"), WRITEBACK, labels, out);
+    push_lines(
+        &directory.join("writeback_rate_debug"),
+        WRITEBACK,
+        labels,
+        out,
+    );
 }
 
 fn push_numbers(directory: &Path, rows: &[Row], labels: &[&String], out: &mut Samples) {
     for row in rows {
         match sysfs::try_text(&directory.join(row.source)) {
-            Ok(text) => number(&text).into_iter().for_each(|number| row.push(labels, number, out)),
+            Ok(text) => number(&text)
+                .into_iter()
+                .for_each(|number| row.push(labels, number, out)),
             Err(rustix::io::Errno::NOENT) => row.push(labels, 0.0, out),
             Err(_) => {}
         }
@@ -137,12 +165,24 @@ fn push_numbers(directory: &Path, rows: &[Row], labels: &[&String], out: &mut Sa
 
 /// Lines such as `rate: 1.1M/sec` and `Unused: 99%`. What is not there is 0.
 fn push_lines(file: &Path, rows: &[Row], labels: &[&String], out: &mut Samples) {
-    let Some(text) = sysfs::text(file) else { return };
+    let Some(text) = sysfs::text(file) else {
+        return;
+    };
     for row in rows {
-        let line = text.lines().find_map(|line| line.strip_prefix(row.source)?.strip_prefix(':'));
-        let value =
-            line.map_or(Some(0.0), |value| number(value.trim_ascii().trim_end_matches("/sec").trim_end_matches('%')));
-        value.into_iter().for_each(|value| row.push(labels, value, out));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(row.source)?.strip_prefix(':'));
+        let value = line.map_or(Some(0.0), |value| {
+            number(
+                value
+                    .trim_ascii()
+                    .trim_end_matches("/sec")
+                    .trim_end_matches('%'),
+            )
+        });
+        value
+            .into_iter()
+            .for_each(|value| row.push(labels, value, out));
     }
 }
 
@@ -156,7 +196,11 @@ fn number(text: &str) -> Option<f64> {
     let (whole, fraction) = magnitude.split_once('.').unwrap_or((magnitude, "0"));
     let mantissa = whole.parse::<u64>().ok()? as f64 + fraction.parse::<u64>().ok()? as f64 / 10.24;
     let number = (mantissa * 1024_f64.powi(i32::try_from(power).ok()?)).trunc();
-    Some(if digits.starts_with('-') { -number } else { number })
+    Some(if digits.starts_with('-') {
+        -number
+    } else {
+        number
+    })
 }
 
 #[cfg(test)]
@@ -165,8 +209,12 @@ mod tests {
 
     #[test]
     fn numbers_for_people() {
-        let numbers = ["0", "517", "1.1k", "1.1M", "-10.3k", "20.0k"].map(|text| number(text).unwrap());
-        assert_eq!(numbers, [0.0, 517.0, 1124.0, 1_150_976.0, -10_540.0, 20_480.0]);
+        let numbers =
+            ["0", "517", "1.1k", "1.1M", "-10.3k", "20.0k"].map(|text| number(text).unwrap());
+        assert_eq!(
+            numbers,
+            [0.0, 517.0, 1124.0, 1_150_976.0, -10_540.0, 20_480.0]
+        );
         assert_eq!(["", "k", "1.1q", "many", "1.-1k"].map(number), [None; 5]);
     }
 }

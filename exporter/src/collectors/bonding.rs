@@ -13,13 +13,21 @@ struct Bonding {
     class_net: PathBuf,
 }
 
-const SLAVES: Metric =
-    Metric::gauge("node_bonding_slaves", "Number of configured slaves per bonding interface.", &["master"]);
-const ACTIVE: Metric =
-    Metric::gauge("node_bonding_active", "Number of active slaves per bonding interface.", &["master"]);
+const SLAVES: Metric = Metric::gauge(
+    "node_bonding_slaves",
+    "Number of configured slaves per bonding interface.",
+    &["master"],
+);
+const ACTIVE: Metric = Metric::gauge(
+    "node_bonding_active",
+    "Number of active slaves per bonding interface.",
+    &["master"],
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Bonding { class_net: options.paths.sysfs.join("class/net") })
+    Box::new(Bonding {
+        class_net: options.paths.sysfs.join("class/net"),
+    })
 }
 
 impl Collector for Bonding {
@@ -41,13 +49,29 @@ impl Collector for Bonding {
         for master in masters.split_ascii_whitespace() {
             let directory = self.class_net.join(master);
             // A bond that vanishes meanwhile is none any more.
-            let Some(slaves) = sysfs::text(&directory.join("bonding/slaves")) else { continue };
-            let is_up = |slave: &&str| {
-                let state = |prefix| sysfs::text(&directory.join(format!("{prefix}_{slave}/bonding_slave/mii_status")));
-                state("lower").or_else(|| state("slave")).is_some_and(|state| state == "up")
+            let Some(slaves) = sysfs::text(&directory.join("bonding/slaves")) else {
+                continue;
             };
-            out.push(&SLAVES, &[master], slaves.split_ascii_whitespace().count() as f64);
-            out.push(&ACTIVE, &[master], slaves.split_ascii_whitespace().filter(is_up).count() as f64);
+            let is_up = |slave: &&str| {
+                let state = |prefix| {
+                    sysfs::text(
+                        &directory.join(format!("{prefix}_{slave}/bonding_slave/mii_status")),
+                    )
+                };
+                state("lower")
+                    .or_else(|| state("slave"))
+                    .is_some_and(|state| state == "up")
+            };
+            out.push(
+                &SLAVES,
+                &[master],
+                slaves.split_ascii_whitespace().count() as f64,
+            );
+            out.push(
+                &ACTIVE,
+                &[master],
+                slaves.split_ascii_whitespace().filter(is_up).count() as f64,
+            );
         }
         Ok(())
     }

@@ -23,25 +23,56 @@ struct Btrfs {
 
 const UUID: &[&str] = &["uuid"];
 const LAYOUT: &[&str] = &["uuid", "block_group_type", "mode"];
-const INFO: Metric = Metric::gauge("node_btrfs_info", "Filesystem information", &["uuid", "label"]);
-const RESERVE: Metric = Metric::gauge("node_btrfs_global_rsv_size_bytes", "Size of global reserve.", UUID);
-const COMMITS: Metric =
-    Metric::counter("node_btrfs_commits_total", "The total number of commits that have occurred.", UUID);
-const LAST_COMMIT: Metric =
-    Metric::gauge("node_btrfs_last_commit_seconds", "Duration of the most recent commit, in seconds.", UUID);
-const MAX_COMMIT: Metric =
-    Metric::gauge("node_btrfs_max_commit_seconds", "Duration of the slowest commit, in seconds.", UUID);
-const COMMIT_SECONDS: Metric =
-    Metric::counter("node_btrfs_commit_seconds_total", "Sum of the duration of all commits, in seconds.", UUID);
+const INFO: Metric = Metric::gauge(
+    "node_btrfs_info",
+    "Filesystem information",
+    &["uuid", "label"],
+);
+const RESERVE: Metric = Metric::gauge(
+    "node_btrfs_global_rsv_size_bytes",
+    "Size of global reserve.",
+    UUID,
+);
+const COMMITS: Metric = Metric::counter(
+    "node_btrfs_commits_total",
+    "The total number of commits that have occurred.",
+    UUID,
+);
+const LAST_COMMIT: Metric = Metric::gauge(
+    "node_btrfs_last_commit_seconds",
+    "Duration of the most recent commit, in seconds.",
+    UUID,
+);
+const MAX_COMMIT: Metric = Metric::gauge(
+    "node_btrfs_max_commit_seconds",
+    "Duration of the slowest commit, in seconds.",
+    UUID,
+);
+const COMMIT_SECONDS: Metric = Metric::counter(
+    "node_btrfs_commit_seconds_total",
+    "Sum of the duration of all commits, in seconds.",
+    UUID,
+);
 const RESERVED: Metric = Metric::gauge(
     "node_btrfs_reserved_bytes",
     "Amount of space reserved for a data type",
     &["uuid", "block_group_type"],
 );
-const USED: Metric = Metric::gauge("node_btrfs_used_bytes", "Amount of used space by a layout/data type", LAYOUT);
-const SIZE: Metric = Metric::gauge("node_btrfs_size_bytes", "Amount of space allocated for a layout/data type", LAYOUT);
-const RATIO: Metric =
-    Metric::gauge("node_btrfs_allocation_ratio", "Data allocation ratio for a layout/data type", LAYOUT);
+const USED: Metric = Metric::gauge(
+    "node_btrfs_used_bytes",
+    "Amount of used space by a layout/data type",
+    LAYOUT,
+);
+const SIZE: Metric = Metric::gauge(
+    "node_btrfs_size_bytes",
+    "Amount of space allocated for a layout/data type",
+    LAYOUT,
+);
+const RATIO: Metric = Metric::gauge(
+    "node_btrfs_allocation_ratio",
+    "Data allocation ratio for a layout/data type",
+    LAYOUT,
+);
 const DEVICE_SIZE: Metric = Metric::gauge(
     "node_btrfs_device_size_bytes",
     "Size of a device that is part of the filesystem.",
@@ -100,10 +131,16 @@ impl Collector for Btrfs {
         // Beside the file systems there is `features`.
         let mut systems = sysfs::names(&self.directory, "").unwrap_or_default();
         systems.retain(|name| name.contains('-'));
-        let mounted = if systems.is_empty() { BTreeMap::new() } else { disks(&self.mounts, &self.rootfs) };
+        let mounted = if systems.is_empty() {
+            BTreeMap::new()
+        } else {
+            disks(&self.mounts, &self.rootfs)
+        };
         for name in systems {
             let directory = self.directory.join(&name);
-            let uuid = sysfs::text(&directory.join("metadata_uuid")).filter(|uuid| !uuid.is_empty()).unwrap_or(name);
+            let uuid = sysfs::text(&directory.join("metadata_uuid"))
+                .filter(|uuid| !uuid.is_empty())
+                .unwrap_or(name);
             push_system(&directory, &uuid, mounted.get(&uuid.replace('-', "")), out);
         }
         Ok(())
@@ -111,18 +148,39 @@ impl Collector for Btrfs {
 }
 
 fn push_system(directory: &Path, uuid: &str, mounted: Option<&Vec<Disk>>, out: &mut Samples) {
-    let number = |file: &str| sysfs::number::<u64>(&directory.join(file)).unwrap_or_default() as f64;
-    out.push(&INFO, &[uuid, &sysfs::text(&directory.join("label")).unwrap_or_default()], 1.0);
+    let number =
+        |file: &str| sysfs::number::<u64>(&directory.join(file)).unwrap_or_default() as f64;
+    out.push(
+        &INFO,
+        &[
+            uuid,
+            &sysfs::text(&directory.join("label")).unwrap_or_default(),
+        ],
+        1.0,
+    );
     out.push(&RESERVE, &[uuid], number("allocation/global_rsv_size"));
     let commits = sysfs::text(&directory.join("commit_stats")).unwrap_or_default();
     let commit = |field| field_of(&commits, field).unwrap_or_default();
     out.push(&COMMITS, &[uuid], commit("commits"));
-    out.push(&LAST_COMMIT, &[uuid], commit("last_commit_ms") / MILLISECONDS);
+    out.push(
+        &LAST_COMMIT,
+        &[uuid],
+        commit("last_commit_ms") / MILLISECONDS,
+    );
     out.push(&MAX_COMMIT, &[uuid], commit("max_commit_ms") / MILLISECONDS);
-    out.push(&COMMIT_SECONDS, &[uuid], commit("total_commit_ms") / MILLISECONDS);
+    out.push(
+        &COMMIT_SECONDS,
+        &[uuid],
+        commit("total_commit_ms") / MILLISECONDS,
+    );
     let devices = sysfs::names(&directory.join("devices"), "").unwrap_or_default();
     for group in ["data", "metadata", "system"] {
-        push_group(&directory.join("allocation").join(group), &[uuid, group], devices.len(), out);
+        push_group(
+            &directory.join("allocation").join(group),
+            &[uuid, group],
+            devices.len(),
+            out,
+        );
     }
     match mounted {
         Some(disks) => disks.iter().for_each(|disk| push_disk(disk, uuid, out)),
@@ -130,7 +188,13 @@ fn push_system(directory: &Path, uuid: &str, mounted: Option<&Vec<Disk>>, out: &
             for device in &devices {
                 let bytes = SECTOR * number(&format!("devices/{device}/size"));
                 let labels = [("uuid", uuid), ("device", device)];
-                out.push_foreign(DEVICE_SIZE.name, Kind::Gauge, DEVICE_SIZE.help, &labels, bytes);
+                out.push_foreign(
+                    DEVICE_SIZE.name,
+                    Kind::Gauge,
+                    DEVICE_SIZE.help,
+                    &labels,
+                    bytes,
+                );
             }
         }
     }
@@ -138,7 +202,8 @@ fn push_system(directory: &Path, uuid: &str, mounted: Option<&Vec<Disk>>, out: &
 
 /// A kind of data, and how much of it is stored in which layouts.
 fn push_group(directory: &Path, labels: &[&str; 2], devices: usize, out: &mut Samples) {
-    let number = |file: &str| sysfs::number::<u64>(&directory.join(file)).unwrap_or_default() as f64;
+    let number =
+        |file: &str| sysfs::number::<u64>(&directory.join(file)).unwrap_or_default() as f64;
     out.push(&RESERVED, labels, number("bytes_reserved"));
     for layout in sysfs::names(directory, "").unwrap_or_default() {
         if !directory.join(&layout).is_dir() {
@@ -155,9 +220,17 @@ fn push_group(directory: &Path, labels: &[&str; 2], devices: usize, out: &mut Sa
 fn push_disk(disk: &Disk, uuid: &str, out: &mut Samples) {
     let labels = [uuid, &disk.name, &disk.uuid];
     out.push(&DEVICE_SIZE, &labels, disk.total_bytes as f64);
-    out.push(&DEVICE_UNUSED, &labels, disk.total_bytes.saturating_sub(disk.used_bytes) as f64);
+    out.push(
+        &DEVICE_UNUSED,
+        &labels,
+        disk.total_bytes.saturating_sub(disk.used_bytes) as f64,
+    );
     for (kind, count) in Disk::ERRORS.iter().zip(disk.errors) {
-        out.push(&DEVICE_ERRORS, &[uuid, kind, &disk.name, &disk.uuid], count as f64);
+        out.push(
+            &DEVICE_ERRORS,
+            &[uuid, kind, &disk.name, &disk.uuid],
+            count as f64,
+        );
     }
 }
 
@@ -165,7 +238,11 @@ fn push_disk(disk: &Disk, uuid: &str, out: &mut Samples) {
 fn field_of(text: &str, name: &str) -> Option<f64> {
     let mut fields = text.lines().filter_map(|line| line.split_once(' '));
     let (_, value) = fields.find(|(field, _)| *field == name)?;
-    value.trim_ascii().parse::<u64>().ok().map(|value| value as f64)
+    value
+        .trim_ascii()
+        .parse::<u64>()
+        .ok()
+        .map(|value| value as f64)
 }
 
 /// How many bytes of the disks hold one byte of data.
@@ -188,8 +265,24 @@ mod tests {
     #[test]
     fn fields_and_ratios() {
         let text = "commits 258051\nlast_commit_ms 1\ntotal_commit_ms x\n";
-        assert_eq!((field_of(text, "commits"), field_of(text, "last_commit_ms")), (Some(258_051.0), Some(1.0)));
-        assert_eq!((field_of(text, "total_commit_ms"), field_of(text, "max_commit_ms")), (None, None));
-        assert_eq!((ratio("raid5", 4.0), ratio("raid6", 4.0), ratio("raid1", 4.0)), (4.0 / 3.0, 2.0, 2.0));
+        assert_eq!(
+            (field_of(text, "commits"), field_of(text, "last_commit_ms")),
+            (Some(258_051.0), Some(1.0))
+        );
+        assert_eq!(
+            (
+                field_of(text, "total_commit_ms"),
+                field_of(text, "max_commit_ms")
+            ),
+            (None, None)
+        );
+        assert_eq!(
+            (
+                ratio("raid5", 4.0),
+                ratio("raid6", 4.0),
+                ratio("raid1", 4.0)
+            ),
+            (4.0 / 3.0, 2.0, 2.0)
+        );
     }
 }

@@ -11,11 +11,16 @@ struct Buddyinfo {
     buddyinfo: File,
 }
 
-const BLOCKS: Metric =
-    Metric::gauge("node_buddyinfo_blocks", "Count of free blocks according to size.", &["node", "zone", "size"]);
+const BLOCKS: Metric = Metric::gauge(
+    "node_buddyinfo_blocks",
+    "Count of free blocks according to size.",
+    &["node", "zone", "size"],
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Buddyinfo { buddyinfo: File::new(options.paths.procfs.join("buddyinfo")) })
+    Box::new(Buddyinfo {
+        buddyinfo: File::new(options.paths.procfs.join("buddyinfo")),
+    })
 }
 
 impl Collector for Buddyinfo {
@@ -34,7 +39,10 @@ impl Collector for Buddyinfo {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.buddyinfo.parse(|text| {
             for (number, line) in text.lines().enumerate() {
-                let error = ParseError { line: number + 1, expected: "a zone and its free blocks" };
+                let error = ParseError {
+                    line: number + 1,
+                    expected: "a zone and its free blocks",
+                };
                 let (node, zone, counts) = parse(line).ok_or(error)?;
                 for (size, count) in counts.into_iter().enumerate() {
                     out.push(&BLOCKS, &[node, zone, &size.to_string()], count);
@@ -50,7 +58,13 @@ fn parse(line: &str) -> Option<(&str, &str, Vec<f64>)> {
     let (node, rest) = line.strip_prefix("Node ")?.split_once(", zone ")?;
     let mut words = rest.split_ascii_whitespace();
     let zone = words.next()?;
-    Some((node.trim_ascii(), zone, words.map(|count| count.parse().ok()).collect::<Option<_>>()?))
+    Some((
+        node.trim_ascii(),
+        zone,
+        words
+            .map(|count| count.parse().ok())
+            .collect::<Option<_>>()?,
+    ))
 }
 
 #[cfg(test)]
@@ -59,7 +73,17 @@ mod tests {
 
     #[test]
     fn zones() {
-        assert_eq!(parse("Node 0, zone   Normal   43 10  1 "), Some(("0", "Normal", vec![43.0, 10.0, 1.0])));
-        assert_eq!((parse("Node 0, zone"), parse("Node 0, zone DMA few"), parse("")), (None, None, None));
+        assert_eq!(
+            parse("Node 0, zone   Normal   43 10  1 "),
+            Some(("0", "Normal", vec![43.0, 10.0, 1.0]))
+        );
+        assert_eq!(
+            (
+                parse("Node 0, zone"),
+                parse("Node 0, zone DMA few"),
+                parse("")
+            ),
+            (None, None, None)
+        );
     }
 }

@@ -11,13 +11,21 @@ struct Cgroups {
     cgroups: File,
 }
 
-const CGROUPS: Metric =
-    Metric::gauge("node_cgroups_cgroups", "Current cgroup number of the subsystem.", &["subsys_name"]);
-const ENABLED: Metric =
-    Metric::gauge("node_cgroups_enabled", "Current cgroup number of the subsystem.", &["subsys_name"]);
+const CGROUPS: Metric = Metric::gauge(
+    "node_cgroups_cgroups",
+    "Current cgroup number of the subsystem.",
+    &["subsys_name"],
+);
+const ENABLED: Metric = Metric::gauge(
+    "node_cgroups_enabled",
+    "Current cgroup number of the subsystem.",
+    &["subsys_name"],
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Cgroups { cgroups: File::new(options.paths.procfs.join("cgroups")) })
+    Box::new(Cgroups {
+        cgroups: File::new(options.paths.procfs.join("cgroups")),
+    })
 }
 
 impl Collector for Cgroups {
@@ -35,13 +43,22 @@ impl Collector for Cgroups {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.cgroups.parse(|text| {
-            for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
+            for (number, line) in text
+                .lines()
+                .enumerate()
+                .filter(|(_, line)| !line.starts_with('#'))
+            {
                 let words: Vec<_> = line.split_ascii_whitespace().collect();
                 let numbers = || {
-                    let [name, _, count, enabled] = words[..] else { return None };
+                    let [name, _, count, enabled] = words[..] else {
+                        return None;
+                    };
                     Some((name, count.parse().ok()?, enabled.parse().ok()?))
                 };
-                let error = ParseError { line: number + 1, expected: "a controller and three numbers" };
+                let error = ParseError {
+                    line: number + 1,
+                    expected: "a controller and three numbers",
+                };
                 let (name, count, enabled) = numbers().ok_or(error)?;
                 out.push(&CGROUPS, &[name], count);
                 out.push(&ENABLED, &[name], enabled);

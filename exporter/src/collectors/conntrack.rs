@@ -18,8 +18,11 @@ const ENTRIES: Metric = Metric::gauge(
     "Number of currently allocated flow entries for connection tracking.",
     &[],
 );
-const LIMIT: Metric =
-    Metric::gauge("node_nf_conntrack_entries_limit", "Maximum size of connection tracking table.", &[]);
+const LIMIT: Metric = Metric::gauge(
+    "node_nf_conntrack_entries_limit",
+    "Maximum size of connection tracking table.",
+    &[],
+);
 
 macro_rules! stats {
     ($($column:literal $help:literal,)*) => {
@@ -67,7 +70,11 @@ impl Collector for Conntrack {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let absent = |error: CollectError| error.or_absent("no connection tracking");
-        out.push::<&str>(&ENTRIES, &[], self.count.parse(parse_number).map_err(absent)?);
+        out.push::<&str>(
+            &ENTRIES,
+            &[],
+            self.count.parse(parse_number).map_err(absent)?,
+        );
         out.push::<&str>(&LIMIT, &[], self.max.parse(parse_number).map_err(absent)?);
         let sums = self.stat.parse(parse_stat).map_err(absent)?;
         for (metric, sum) in STATS.iter().zip(sums) {
@@ -83,19 +90,35 @@ fn parse_number(text: &str) -> Result<f64, ParseError> {
     text.trim_ascii()
         .parse::<u64>()
         .map(|number| number as f64)
-        .map_err(|_| ParseError { line: 1, expected: "a number" })
+        .map_err(|_| ParseError {
+            line: 1,
+            expected: "a number",
+        })
 }
 
 /// A line of names, then hexadecimal numbers for each CPU; the sums over the CPUs. The names moved between kernels.
 fn parse_stat(text: &str) -> Result<Vec<Option<u64>>, ParseError> {
     let mut lines = text.lines().enumerate();
-    let heading: Vec<_> = lines.next().map(|(_, line)| line.split_ascii_whitespace().collect()).unwrap_or_default();
-    let places: Vec<_> = COLUMNS.iter().map(|column| heading.iter().position(|name| name == column)).collect();
+    let heading: Vec<_> = lines
+        .next()
+        .map(|(_, line)| line.split_ascii_whitespace().collect())
+        .unwrap_or_default();
+    let places: Vec<_> = COLUMNS
+        .iter()
+        .map(|column| heading.iter().position(|name| name == column))
+        .collect();
     let mut sums: Vec<_> = places.iter().map(|place| place.map(|_| 0_u64)).collect();
     for (number, line) in lines {
-        let numbers = line.split_ascii_whitespace().map(|word| u32::from_str_radix(word, 16).ok());
-        let numbers = numbers.collect::<Option<Vec<_>>>().filter(|numbers| numbers.len() == heading.len());
-        let error = ParseError { line: number + 1, expected: "a hexadecimal number for each name" };
+        let numbers = line
+            .split_ascii_whitespace()
+            .map(|word| u32::from_str_radix(word, 16).ok());
+        let numbers = numbers
+            .collect::<Option<Vec<_>>>()
+            .filter(|numbers| numbers.len() == heading.len());
+        let error = ParseError {
+            line: number + 1,
+            expected: "a hexadecimal number for each name",
+        };
         let numbers = numbers.ok_or(error)?;
         for (sum, place) in sums.iter_mut().zip(&places) {
             if let (Some(sum), Some(place)) = (sum, place) {
@@ -116,7 +139,16 @@ mod tests {
         let none = None;
         assert_eq!(
             parse_stat(text),
-            Ok(vec![Some(2), Some(0x100), none, Some(0), none, Some(0x1_0000_0000), none, none])
+            Ok(vec![
+                Some(2),
+                Some(0x100),
+                none,
+                Some(0),
+                none,
+                Some(0x1_0000_0000),
+                none,
+                none
+            ])
         );
         assert_eq!(parse_stat(""), Ok(vec![None; COLUMNS.len()]));
     }
@@ -124,7 +156,13 @@ mod tests {
     #[test]
     fn wrong_lines_are_named() {
         for line in ["1", "1 x", "1 2 3", ""] {
-            assert_eq!(parse_stat(&format!("entries found\n1 2\n{line}\n")).unwrap_err().line, 3, "{line:?}");
+            assert_eq!(
+                parse_stat(&format!("entries found\n1 2\n{line}\n"))
+                    .unwrap_err()
+                    .line,
+                3,
+                "{line:?}"
+            );
         }
         assert!(parse_number("many").is_err());
     }

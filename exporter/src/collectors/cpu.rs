@@ -24,7 +24,11 @@ pub struct CpuOptions {
     #[arg(long = "no-collector.cpu.guest", overrides_with = "guest")]
     pub no_guest: bool,
     /// Give node_cpu_guest_seconds_total. On unless told otherwise.
-    #[arg(long = "collector.cpu.guest", hide_short_help = true, overrides_with = "no_guest")]
+    #[arg(
+        long = "collector.cpu.guest",
+        hide_short_help = true,
+        overrides_with = "no_guest"
+    )]
     pub guest: bool,
     /// Tell which CPUs these are: node_cpu_info.
     #[arg(long = "collector.cpu.info")]
@@ -53,8 +57,11 @@ struct Cpu {
     info: Option<Info>,
 }
 
-const SECONDS: Metric =
-    Metric::counter("node_cpu_seconds_total", "Seconds the CPUs spent in each mode.", &["cpu", "mode"]);
+const SECONDS: Metric = Metric::counter(
+    "node_cpu_seconds_total",
+    "Seconds the CPUs spent in each mode.",
+    &["cpu", "mode"],
+);
 const GUEST: Metric = Metric::counter(
     "node_cpu_guest_seconds_total",
     "Seconds the CPUs spent in guests (VMs) for each mode.",
@@ -75,7 +82,11 @@ const ISOLATED: Metric = Metric::gauge(
     "Whether each core is isolated, information from /sys/devices/system/cpu/isolated.",
     &["cpu"],
 );
-const ONLINE: Metric = Metric::gauge("node_cpu_online", "CPUs that are online and being scheduled.", &["cpu"]);
+const ONLINE: Metric = Metric::gauge(
+    "node_cpu_online",
+    "CPUs that are online and being scheduled.",
+    &["cpu"],
+);
 const METRICS: &[Metric] = &[
     SECONDS,
     GUEST,
@@ -90,7 +101,9 @@ const METRICS: &[Metric] = &[
 
 /// The modes in the order of `/proc/stat`. Its columns after them count guests' time, which `user` and `nice`
 /// include.
-const MODES: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
+const MODES: [&str; 8] = [
+    "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal",
+];
 const IDLE: usize = 3;
 const GUEST_MODES: [&str; 2] = ["user", "nice"];
 const TICKS_A_SECOND: f64 = 100.0;
@@ -101,15 +114,24 @@ type Ticks = [u64; 10];
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let sysfs = options.paths.sysfs.join("devices/system/cpu");
     let file = |name: &str| File::new(options.paths.procfs.join(name));
-    let CpuOptions { no_guest, flags_include, bugs_include, .. } = options.cpu.clone();
+    let CpuOptions {
+        no_guest,
+        flags_include,
+        bugs_include,
+        ..
+    } = options.cpu.clone();
     Box::new(Cpu {
         stat: file("stat"),
-        info: options.cpu.wants_info().then(|| Info::new(file("cpuinfo"), flags_include, bugs_include)),
+        info: options
+            .cpu
+            .wants_info()
+            .then(|| Info::new(file("cpuinfo"), flags_include, bugs_include)),
         guest: !no_guest,
         shown: BTreeMap::new(),
         directories: Directories::default(),
         // Set on the kernel's command line, so it does not change.
-        isolated: std::fs::read_to_string(sysfs.join("isolated")).map_or(Vec::new(), |list| parse_list(&list)),
+        isolated: std::fs::read_to_string(sysfs.join("isolated"))
+            .map_or(Vec::new(), |list| parse_list(&list)),
         sysfs,
     })
 }
@@ -143,7 +165,11 @@ impl Collector for Cpu {
                 for (mode, ticks) in MODES.iter().zip(&*ticks) {
                     out.push(&SECONDS, &[cpu, mode], *ticks as f64 / TICKS_A_SECOND);
                 }
-                for (mode, ticks) in GUEST_MODES.iter().zip(&ticks[MODES.len()..]).filter(|_| self.guest) {
+                for (mode, ticks) in GUEST_MODES
+                    .iter()
+                    .zip(&ticks[MODES.len()..])
+                    .filter(|_| self.guest)
+                {
                     out.push(&GUEST, &[cpu, mode], *ticks as f64 / TICKS_A_SECOND);
                 }
                 Ok(())
@@ -154,9 +180,15 @@ impl Collector for Cpu {
             self.directories = Directories::find(&self.sysfs, count);
         }
         self.directories.push(out);
-        self.isolated.iter().for_each(|cpu| out.push(&ISOLATED, &[cpu.to_string()], 1.0));
+        self.isolated
+            .iter()
+            .for_each(|cpu| out.push(&ISOLATED, &[cpu.to_string()], 1.0));
         for (cpu, file) in &self.directories.online {
-            out.push(&ONLINE, &[cpu], f64::from(u8::from(sysfs::number::<u8>(file) == Some(1))));
+            out.push(
+                &ONLINE,
+                &[cpu],
+                f64::from(u8::from(sysfs::number::<u8>(file) == Some(1))),
+            );
         }
         match &mut self.info {
             Some(info) => info.push(out),
@@ -183,12 +215,18 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, Ticks), ParseError>> 
             return None;
         }
         let mut ticks = Ticks::default();
-        let parsed = ticks.iter_mut().zip(columns.split_ascii_whitespace()).try_for_each(|(ticks, column)| {
-            *ticks = column.parse().ok()?;
-            Some(())
-        });
+        let parsed = ticks
+            .iter_mut()
+            .zip(columns.split_ascii_whitespace())
+            .try_for_each(|(ticks, column)| {
+                *ticks = column.parse().ok()?;
+                Some(())
+            });
         let is_right = parsed.is_some() && cpu.bytes().all(|c| c.is_ascii_digit());
-        Some(is_right.then_some((cpu, ticks)).ok_or(ParseError { line: number + 1, expected: "a CPU's ticks" }))
+        Some(is_right.then_some((cpu, ticks)).ok_or(ParseError {
+            line: number + 1,
+            expected: "a CPU's ticks",
+        }))
     })
 }
 
@@ -198,7 +236,10 @@ fn parse_list(text: &str) -> Vec<usize> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         Some(first.parse().ok()?..=last.parse().ok()?)
     });
-    ranges.flat_map(|range: std::ops::RangeInclusive<usize>| range.take(MAX_DEVICES)).take(MAX_DEVICES).collect()
+    ranges
+        .flat_map(|range: std::ops::RangeInclusive<usize>| range.take(MAX_DEVICES))
+        .take(MAX_DEVICES)
+        .collect()
 }
 
 /// What `/sys` tells of the CPUs: the throttle counters, which all CPUs of a core, and all cores of a package, share.
@@ -215,17 +256,30 @@ struct Directories {
 
 impl Directories {
     fn find(sysfs: &Path, cpus: usize) -> Self {
-        let mut found = Self { cpus, ..Self::default() };
+        let mut found = Self {
+            cpus,
+            ..Self::default()
+        };
         let directories = sysfs::numbered(sysfs, "cpu").unwrap_or_default();
-        if directories.first().is_some_and(|(first, _)| sysfs.join(first).join("online").exists()) {
-            found.online =
-                directories.iter().map(|(name, cpu)| (cpu.clone(), sysfs.join(name).join("online"))).collect();
+        if directories
+            .first()
+            .is_some_and(|(first, _)| sysfs.join(first).join("online").exists())
+        {
+            found.online = directories
+                .iter()
+                .map(|(name, cpu)| (cpu.clone(), sysfs.join(name).join("online")))
+                .collect();
         }
         for (name, _) in directories {
             let directory = sysfs.join(name);
             let topology = |name: &str| sysfs::text(&directory.join("topology").join(name));
-            let (Some(package), Some(core)) = (topology("physical_package_id"), topology("core_id")) else { continue };
-            let counter = |name: &str| Attribute::open(&directory.join("thermal_throttle").join(name)).ok();
+            let (Some(package), Some(core)) =
+                (topology("physical_package_id"), topology("core_id"))
+            else {
+                continue;
+            };
+            let counter =
+                |name: &str| Attribute::open(&directory.join("thermal_throttle").join(name)).ok();
             if let Some(counter) = counter("package_throttle_count") {
                 found.packages.entry(package.clone()).or_insert(counter);
             }
@@ -240,10 +294,14 @@ impl Directories {
     fn push(&mut self, out: &mut Samples) {
         let mut read = |counter: &Attribute| counter.read(&mut self.buffer).ok()?.parse().ok();
         for ((package, core), counter) in &self.cores {
-            read(counter).into_iter().for_each(|count| out.push(&CORE_THROTTLES, &[package, core], count));
+            read(counter)
+                .into_iter()
+                .for_each(|count| out.push(&CORE_THROTTLES, &[package, core], count));
         }
         for (package, counter) in &self.packages {
-            read(counter).into_iter().for_each(|count| out.push(&PACKAGE_THROTTLES, &[package], count));
+            read(counter)
+                .into_iter()
+                .for_each(|count| out.push(&PACKAGE_THROTTLES, &[package], count));
         }
     }
 }
@@ -254,9 +312,16 @@ mod tests {
 
     #[test]
     fn single_cpus_are_read_and_the_sum_is_not() {
-        let text = "cpu  75198 9143 13815 418248 1676 0 141 120 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n";
-        assert_eq!(parse(text).collect::<Vec<_>>(), [Ok(("0", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]))]);
-        assert_eq!(parse("cpu12 1 2 3 4\n").next(), Some(Ok(("12", [1, 2, 3, 4, 0, 0, 0, 0, 0, 0]))));
+        let text =
+            "cpu  75198 9143 13815 418248 1676 0 141 120 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n";
+        assert_eq!(
+            parse(text).collect::<Vec<_>>(),
+            [Ok(("0", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]))]
+        );
+        assert_eq!(
+            parse("cpu12 1 2 3 4\n").next(),
+            Some(Ok(("12", [1, 2, 3, 4, 0, 0, 0, 0, 0, 0])))
+        );
         assert_eq!(parse("ok\ncpu0 1 x\n").next().unwrap().unwrap_err().line, 2);
         assert!(parse("cpu\"} 1 2\n").next().unwrap().is_err());
     }
@@ -264,7 +329,10 @@ mod tests {
     #[test]
     fn a_small_step_back_is_not_shown_and_a_long_one_is() {
         let shown = [100, 0, 0, 1000, 50, 0, 0, 0, 0, 0];
-        assert_eq!(steady(&shown, [110, 0, 0, 990, 49, 0, 0, 0, 0, 0]), [110, 0, 0, 1000, 50, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            steady(&shown, [110, 0, 0, 990, 49, 0, 0, 0, 0, 0]),
+            [110, 0, 0, 1000, 50, 0, 0, 0, 0, 0]
+        );
         let anew = [1, 0, 0, 10, 0, 0, 0, 0, 0, 0];
         assert_eq!(steady(&shown, anew), anew);
     }

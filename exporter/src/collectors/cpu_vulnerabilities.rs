@@ -19,7 +19,12 @@ const INFO: Metric = Metric::gauge(
 );
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(CpuVulnerabilities { directory: options.paths.sysfs.join("devices/system/cpu/vulnerabilities") })
+    Box::new(CpuVulnerabilities {
+        directory: options
+            .paths
+            .sysfs
+            .join("devices/system/cpu/vulnerabilities"),
+    })
 }
 
 impl Collector for CpuVulnerabilities {
@@ -36,10 +41,13 @@ impl Collector for CpuVulnerabilities {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let names = sysfs::names(&self.directory, "")
-            .map_err(|source| CollectError::read(&self.directory, source).or_absent("the kernel tells of none"))?;
+        let names = sysfs::names(&self.directory, "").map_err(|source| {
+            CollectError::read(&self.directory, source).or_absent("the kernel tells of none")
+        })?;
         for name in names {
-            let Some(text) = sysfs::text(&self.directory.join(&name)) else { continue };
+            let Some(text) = sysfs::text(&self.directory.join(&name)) else {
+                continue;
+            };
             let (state, mitigation) = parse(&text);
             out.push(&INFO, &[name.as_str(), state, &mitigation], 1.0);
         }
@@ -56,7 +64,11 @@ fn parse(text: &str) -> (&'static str, String) {
     };
     let how = match state {
         "not affected" => String::new(),
-        _ => text.split_ascii_whitespace().skip(1).collect::<Vec<_>>().join(" "),
+        _ => text
+            .split_ascii_whitespace()
+            .skip(1)
+            .collect::<Vec<_>>()
+            .join(" "),
     };
     (state, how)
 }
@@ -70,6 +82,9 @@ mod tests {
         assert_eq!(parse("Not affected"), ("not affected", String::new()));
         assert_eq!(parse("Mitigation: PTI"), ("mitigation", "PTI".to_owned()));
         assert_eq!(parse("Vulnerable"), ("vulnerable", String::new()));
-        assert_eq!(parse("KVM: Mitigation: VMX disabled"), ("unknown", "KVM: Mitigation: VMX disabled".to_owned()));
+        assert_eq!(
+            parse("KVM: Mitigation: VMX disabled"),
+            ("unknown", "KVM: Mitigation: VMX disabled".to_owned())
+        );
     }
 }

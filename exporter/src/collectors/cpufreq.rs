@@ -24,8 +24,11 @@ macro_rules! clocks {
     };
 }
 
-const GOVERNOR: Metric =
-    Metric::gauge("node_cpu_scaling_governor", "Current enabled CPU frequency governor.", &["cpu", "governor"]);
+const GOVERNOR: Metric = Metric::gauge(
+    "node_cpu_scaling_governor",
+    "Current enabled CPU frequency governor.",
+    &["cpu", "governor"],
+);
 
 clocks! {
     "cpuinfo_cur_freq" "node_cpu_frequency_hertz" "Current CPU thread frequency in hertz.",
@@ -68,16 +71,29 @@ impl Collector for Cpufreq {
                     out.push(metric, &[&cpu], kilohertz as f64 * 1e3);
                 }
             }
-            let Some(current) = sysfs::text(&directory.join("scaling_governor")) else { continue };
-            let available = sysfs::text(&directory.join("scaling_available_governors")).unwrap_or_default();
+            let Some(current) = sysfs::text(&directory.join("scaling_governor")) else {
+                continue;
+            };
+            let available =
+                sysfs::text(&directory.join("scaling_available_governors")).unwrap_or_default();
             for governor in available.split_ascii_whitespace() {
-                out.push(&GOVERNOR, &[cpu.as_str(), governor], f64::from(u8::from(governor == current)));
+                out.push(
+                    &GOVERNOR,
+                    &[cpu.as_str(), governor],
+                    f64::from(u8::from(governor == current)),
+                );
             }
         }
         if let Some(cpuinfo) = &mut self.cpuinfo {
             for ([package, core, cpu], hertz) in frequencies(cpuinfo.read().unwrap_or_default()) {
                 let labels = [("package", package), ("core", core), ("cpu", cpu)];
-                out.push_foreign(METRICS[0].name, Kind::Gauge, METRICS[0].help, &labels, hertz);
+                out.push_foreign(
+                    METRICS[0].name,
+                    Kind::Gauge,
+                    METRICS[0].help,
+                    &labels,
+                    hertz,
+                );
             }
         }
         Ok(())

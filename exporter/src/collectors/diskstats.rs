@@ -19,14 +19,22 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct DiskstatsOptions {
     /// Disks and partitions to leave out.
-    #[arg(id = "diskstats-exclude", long = "collector.diskstats.device-exclude", value_name = "REGEXP")]
+    #[arg(
+        id = "diskstats-exclude",
+        long = "collector.diskstats.device-exclude",
+        value_name = "REGEXP"
+    )]
     #[arg(
         alias = "collector.diskstats.ignored-devices",
         default_value = r"^(z?ram|loop|fd|(h|s|v|xv)d[a-z]|nvme\d+n\d+p)\d+$"
     )]
     pub device_exclude: Pattern,
     /// Disks and partitions to keep, all others being left out.
-    #[arg(id = "diskstats-include", long = "collector.diskstats.device-include", value_name = "REGEXP")]
+    #[arg(
+        id = "diskstats-include",
+        long = "collector.diskstats.device-include",
+        value_name = "REGEXP"
+    )]
     #[arg(conflicts_with = "diskstats-exclude")]
     pub device_include: Option<Pattern>,
 }
@@ -46,28 +54,119 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
 
 /// In the order of the columns, each with what its unit is in ours.
 const COLUMNS: [(Metric, f64); 17] = [
-    (counter("node_disk_reads_completed_total", "The total number of reads completed successfully."), 1.0),
-    (counter("node_disk_reads_merged_total", "The total number of reads merged."), 1.0),
-    (counter("node_disk_read_bytes_total", "The total number of bytes read successfully."), SECTOR_BYTES),
-    (counter("node_disk_read_time_seconds_total", "The total number of seconds spent by all reads."), SECONDS),
-    (counter("node_disk_writes_completed_total", "The total number of writes completed successfully."), 1.0),
-    (counter("node_disk_writes_merged_total", "The number of writes merged."), 1.0),
-    (counter("node_disk_written_bytes_total", "The total number of bytes written successfully."), SECTOR_BYTES),
     (
-        counter("node_disk_write_time_seconds_total", "This is the total number of seconds spent by all writes."),
+        counter(
+            "node_disk_reads_completed_total",
+            "The total number of reads completed successfully.",
+        ),
+        1.0,
+    ),
+    (
+        counter(
+            "node_disk_reads_merged_total",
+            "The total number of reads merged.",
+        ),
+        1.0,
+    ),
+    (
+        counter(
+            "node_disk_read_bytes_total",
+            "The total number of bytes read successfully.",
+        ),
+        SECTOR_BYTES,
+    ),
+    (
+        counter(
+            "node_disk_read_time_seconds_total",
+            "The total number of seconds spent by all reads.",
+        ),
         SECONDS,
     ),
-    (Metric::gauge("node_disk_io_now", "The number of I/Os currently in progress.", &["device"]), 1.0),
-    (counter("node_disk_io_time_seconds_total", "Total seconds spent doing I/Os."), SECONDS),
-    (counter("node_disk_io_time_weighted_seconds_total", "The weighted # of seconds spent doing I/Os."), SECONDS),
-    (counter("node_disk_discards_completed_total", "The total number of discards completed successfully."), 1.0),
-    (counter("node_disk_discards_merged_total", "The total number of discards merged."), 1.0),
-    (counter("node_disk_discarded_sectors_total", "The total number of sectors discarded successfully."), 1.0),
     (
-        counter("node_disk_discard_time_seconds_total", "This is the total number of seconds spent by all discards."),
+        counter(
+            "node_disk_writes_completed_total",
+            "The total number of writes completed successfully.",
+        ),
+        1.0,
+    ),
+    (
+        counter(
+            "node_disk_writes_merged_total",
+            "The number of writes merged.",
+        ),
+        1.0,
+    ),
+    (
+        counter(
+            "node_disk_written_bytes_total",
+            "The total number of bytes written successfully.",
+        ),
+        SECTOR_BYTES,
+    ),
+    (
+        counter(
+            "node_disk_write_time_seconds_total",
+            "This is the total number of seconds spent by all writes.",
+        ),
         SECONDS,
     ),
-    (counter("node_disk_flush_requests_total", "The total number of flush requests completed successfully"), 1.0),
+    (
+        Metric::gauge(
+            "node_disk_io_now",
+            "The number of I/Os currently in progress.",
+            &["device"],
+        ),
+        1.0,
+    ),
+    (
+        counter(
+            "node_disk_io_time_seconds_total",
+            "Total seconds spent doing I/Os.",
+        ),
+        SECONDS,
+    ),
+    (
+        counter(
+            "node_disk_io_time_weighted_seconds_total",
+            "The weighted # of seconds spent doing I/Os.",
+        ),
+        SECONDS,
+    ),
+    (
+        counter(
+            "node_disk_discards_completed_total",
+            "The total number of discards completed successfully.",
+        ),
+        1.0,
+    ),
+    (
+        counter(
+            "node_disk_discards_merged_total",
+            "The total number of discards merged.",
+        ),
+        1.0,
+    ),
+    (
+        counter(
+            "node_disk_discarded_sectors_total",
+            "The total number of sectors discarded successfully.",
+        ),
+        1.0,
+    ),
+    (
+        counter(
+            "node_disk_discard_time_seconds_total",
+            "This is the total number of seconds spent by all discards.",
+        ),
+        SECONDS,
+    ),
+    (
+        counter(
+            "node_disk_flush_requests_total",
+            "The total number of flush requests completed successfully",
+        ),
+        1.0,
+    ),
     (
         counter(
             "node_disk_flush_requests_time_seconds_total",
@@ -82,7 +181,17 @@ const FEWEST_COLUMNS: usize = 11;
 const INFO: Metric = Metric::gauge(
     "node_disk_info",
     "Info of /sys/block/<block_device>.",
-    &["device", "major", "minor", "path", "wwn", "model", "serial", "revision", "rotational"],
+    &[
+        "device",
+        "major",
+        "minor",
+        "path",
+        "wwn",
+        "model",
+        "serial",
+        "revision",
+        "rotational",
+    ],
 );
 const FILESYSTEM: Metric = Metric::gauge(
     "node_disk_filesystem_info",
@@ -94,11 +203,21 @@ const DEVICE_MAPPER: Metric = Metric::gauge(
     "Info about disk device mapper.",
     &["device", "name", "uuid", "vg_name", "lv_name", "lv_layer"],
 );
-const WRITE_CACHE: Metric = Metric::gauge("node_disk_ata_write_cache", "ATA disk has a write cache.", &["device"]);
-const WRITE_CACHE_ENABLED: Metric =
-    Metric::gauge("node_disk_ata_write_cache_enabled", "ATA disk has its write cache enabled.", &["device"]);
-const ROTATION: Metric =
-    Metric::gauge("node_disk_ata_rotation_rate_rpm", "ATA disk rotation rate in RPMs (0 for SSDs).", &["device"]);
+const WRITE_CACHE: Metric = Metric::gauge(
+    "node_disk_ata_write_cache",
+    "ATA disk has a write cache.",
+    &["device"],
+);
+const WRITE_CACHE_ENABLED: Metric = Metric::gauge(
+    "node_disk_ata_write_cache_enabled",
+    "ATA disk has its write cache enabled.",
+    &["device"],
+);
+const ROTATION: Metric = Metric::gauge(
+    "node_disk_ata_rotation_rate_rpm",
+    "ATA disk rotation rate in RPMs (0 for SSDs).",
+    &["device"],
+);
 const METRICS: &[Metric; COLUMNS.len() + 6] = &{
     let mut metrics = [INFO; COLUMNS.len() + 6];
     let mut at = 0;
@@ -115,7 +234,10 @@ const METRICS: &[Metric; COLUMNS.len() + 6] = &{
 };
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let DiskstatsOptions { device_include, device_exclude } = options.diskstats.clone();
+    let DiskstatsOptions {
+        device_include,
+        device_exclude,
+    } = options.diskstats.clone();
     Box::new(Diskstats {
         diskstats: File::new(options.paths.procfs.join("diskstats")),
         filter: Filter::new(device_include, device_exclude),
@@ -182,14 +304,18 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
             for (count, word) in counts.iter_mut().zip(words) {
                 *count = Some(word.parse().ok()?);
             }
-            (is_number(major) && is_number(minor) && counts[FEWEST_COLUMNS - 1].is_some()).then_some(Disk {
-                major,
-                minor,
-                device,
-                counts,
-            })
+            (is_number(major) && is_number(minor) && counts[FEWEST_COLUMNS - 1].is_some())
+                .then_some(Disk {
+                    major,
+                    minor,
+                    device,
+                    counts,
+                })
         };
-        disk().ok_or(ParseError { line: number + 1, expected: "a disk and its 11 or more counts" })
+        disk().ok_or(ParseError {
+            line: number + 1,
+            expected: "a disk and its 11 or more counts",
+        })
     })
 }
 
@@ -217,16 +343,28 @@ struct Properties {
 impl Udev {
     fn properties(&mut self, disk: &Disk<'_>) -> &Properties {
         let path = self.data.join(format!("b{}:{}", disk.major, disk.minor));
-        let written = std::fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
-        let known = self.disks.entry((disk.major.to_owned(), disk.minor.to_owned())).or_insert_with(|| {
-            let rotational = sysfs::text(&self.block.join(disk.device).join("queue/rotational"));
-            let rotational = rotational.unwrap_or_else(|| "0".to_owned());
-            Known { written: None, properties: Properties { rotational, of_udev: HashMap::new() } }
-        });
+        let written = std::fs::metadata(&path)
+            .and_then(|metadata| metadata.modified())
+            .ok();
+        let known = self
+            .disks
+            .entry((disk.major.to_owned(), disk.minor.to_owned()))
+            .or_insert_with(|| {
+                let rotational =
+                    sysfs::text(&self.block.join(disk.device).join("queue/rotational"));
+                let rotational = rotational.unwrap_or_else(|| "0".to_owned());
+                Known {
+                    written: None,
+                    properties: Properties {
+                        rotational,
+                        of_udev: HashMap::new(),
+                    },
+                }
+            });
         if known.written != written {
             known.written = written;
-            known.properties.of_udev =
-                std::fs::read_to_string(&path).map_or_else(|_| HashMap::new(), |text| parse_udev(&text));
+            known.properties.of_udev = std::fs::read_to_string(&path)
+                .map_or_else(|_| HashMap::new(), |text| parse_udev(&text));
         }
         &known.properties
     }
@@ -234,8 +372,12 @@ impl Udev {
 
 /// `E:KEY=VALUE`, among lines of other kinds.
 fn parse_udev(text: &str) -> HashMap<String, String> {
-    let pairs = text.lines().filter_map(|line| line.strip_prefix("E:")?.split_once('='));
-    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    let pairs = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("E:")?.split_once('='));
+    pairs
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
 }
 
 impl Properties {
@@ -250,17 +392,43 @@ impl Properties {
             "" => self.get("ID_SERIAL_SHORT"),
             serial => serial,
         };
-        let [path, wwn, model, revision] = ["ID_PATH", "ID_WWN", "ID_MODEL", "ID_REVISION"].map(|key| self.get(key));
-        out.push(&INFO, &[device, disk.major, disk.minor, path, wwn, model, serial, revision, &self.rotational], 1.0);
+        let [path, wwn, model, revision] =
+            ["ID_PATH", "ID_WWN", "ID_MODEL", "ID_REVISION"].map(|key| self.get(key));
+        out.push(
+            &INFO,
+            &[
+                device,
+                disk.major,
+                disk.minor,
+                path,
+                wwn,
+                model,
+                serial,
+                revision,
+                &self.rotational,
+            ],
+            1.0,
+        );
         if !self.get("ID_FS_TYPE").is_empty() {
             let [kind, usage, uuid, version] =
-                ["ID_FS_TYPE", "ID_FS_USAGE", "ID_FS_UUID", "ID_FS_VERSION"].map(|key| self.get(key));
+                ["ID_FS_TYPE", "ID_FS_USAGE", "ID_FS_UUID", "ID_FS_VERSION"]
+                    .map(|key| self.get(key));
             out.push(&FILESYSTEM, &[device, kind, usage, uuid, version], 1.0);
         }
         if !self.get("DM_NAME").is_empty() {
-            let [name, uuid, group, volume, layer] =
-                ["DM_NAME", "DM_UUID", "DM_VG_NAME", "DM_LV_NAME", "DM_LV_LAYER"].map(|key| self.get(key));
-            out.push(&DEVICE_MAPPER, &[device, name, uuid, group, volume, layer], 1.0);
+            let [name, uuid, group, volume, layer] = [
+                "DM_NAME",
+                "DM_UUID",
+                "DM_VG_NAME",
+                "DM_LV_NAME",
+                "DM_LV_LAYER",
+            ]
+            .map(|key| self.get(key));
+            out.push(
+                &DEVICE_MAPPER,
+                &[device, name, uuid, group, volume, layer],
+                1.0,
+            );
         }
         if !self.get("ID_ATA").is_empty() {
             for (metric, key) in [
@@ -284,17 +452,27 @@ mod tests {
     fn disks_of_old_and_new_kernels() {
         let text = " 254  0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n   8  0 sda 1 2 3 4 5 6 7 8 9 10 11\n 8 1 sdb 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19\n";
         let disks: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
-        assert_eq!((disks[0].major, disks[0].minor, disks[0].device), ("254", "0", "vda"));
+        assert_eq!(
+            (disks[0].major, disks[0].minor, disks[0].device),
+            ("254", "0", "vda")
+        );
         assert_eq!(disks[0].counts[16], Some(17));
         assert_eq!((disks[1].counts[10], disks[1].counts[11]), (Some(11), None));
-        assert_eq!(disks[2].counts[16], Some(17), "columns of the future are left");
+        assert_eq!(
+            disks[2].counts[16],
+            Some(17),
+            "columns of the future are left"
+        );
     }
 
     #[test]
     fn wrong_lines_are_named() {
-        for text in
-            ["8 0 sda 1 2 3\n", "8 0 sda 1 2 3 4 5 6 7 8 9 10 x\n", "8/../1 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", "\n"]
-        {
+        for text in [
+            "8 0 sda 1 2 3\n",
+            "8 0 sda 1 2 3 4 5 6 7 8 9 10 x\n",
+            "8/../1 0 sda 1 2 3 4 5 6 7 8 9 10 11\n",
+            "\n",
+        ] {
             assert_eq!(parse(text).next().unwrap().unwrap_err().line, 1, "{text:?}");
         }
     }
@@ -304,12 +482,23 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let text = "S:disk/by-id/x\nE:ID_MODEL=Samsung_SSD\nE:ID_SERIAL_SHORT=S1\nE:SCSI_IDENT_SERIAL=S2\nE:ID_FS_TYPE=ext4\nE:ID_ATA=1\nE:ID_ATA_ROTATION_RATE_RPM=0\n";
         std::fs::write(data.path().join("b8:0"), text).unwrap();
-        let mut udev = Udev { data: data.path().to_owned(), block: data.path().to_owned(), disks: HashMap::new() };
-        let disk = parse("8 0 sda 1 2 3 4 5 6 7 8 9 10 11").next().unwrap().unwrap();
+        let mut udev = Udev {
+            data: data.path().to_owned(),
+            block: data.path().to_owned(),
+            disks: HashMap::new(),
+        };
+        let disk = parse("8 0 sda 1 2 3 4 5 6 7 8 9 10 11")
+            .next()
+            .unwrap()
+            .unwrap();
         let mut samples = Samples::new();
         udev.properties(&disk).push(&disk, &mut samples);
         let mut page = String::new();
-        takt_model::exposition::write_page(takt_model::exposition::Format::Text, [&samples], &mut page);
+        takt_model::exposition::write_page(
+            takt_model::exposition::Format::Text,
+            [&samples],
+            &mut page,
+        );
         let lines: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
             lines,

@@ -36,11 +36,17 @@ const LABELS: &[&str] = &[
     "product_version",
     "system_vendor",
 ];
-const INFO: Metric =
-    Metric::gauge("node_dmi_info", "What the firmware says about the machine, as far as it says it; always 1.", LABELS);
+const INFO: Metric = Metric::gauge(
+    "node_dmi_info",
+    "What the firmware says about the machine, as far as it says it; always 1.",
+    LABELS,
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Dmi { id: options.paths.sysfs.join("class/dmi/id"), labels: None })
+    Box::new(Dmi {
+        id: options.paths.sysfs.join("class/dmi/id"),
+        labels: None,
+    })
 }
 
 impl Collector for Dmi {
@@ -59,13 +65,25 @@ impl Collector for Dmi {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let id = &self.id;
         let labels = self.labels.get_or_insert_with(|| {
-            let file = |label: &str| id.join(if label == "system_vendor" { "sys_vendor" } else { label });
-            LABELS.iter().filter_map(|label| Some((*label, sysfs::text(&file(label))?))).collect()
+            let file = |label: &str| {
+                id.join(if label == "system_vendor" {
+                    "sys_vendor"
+                } else {
+                    label
+                })
+            };
+            LABELS
+                .iter()
+                .filter_map(|label| Some((*label, sysfs::text(&file(label))?)))
+                .collect()
         });
         if labels.is_empty() {
             return Err(CollectError::Absent("the firmware says nothing"));
         }
-        let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let labels: Vec<_> = labels
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
         out.push_foreign(INFO.name, INFO.kind, INFO.help, &labels, 1.0);
         Ok(())
     }

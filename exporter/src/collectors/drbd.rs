@@ -41,14 +41,26 @@ numbers! {
     "oos" Gauge "out_of_sync_bytes" 1024.0 "Amount of data known to be out of sync; in bytes.";
 }
 
-const PRIMARY: Metric =
-    Metric::gauge("node_drbd_node_role_is_primary", "Whether the role of the node is in the primary state.", SIDE);
-const UP_TO_DATE: Metric =
-    Metric::gauge("node_drbd_disk_state_is_up_to_date", "Whether the disk of the node is up to date.", SIDE);
-const CONNECTED: Metric = Metric::gauge("node_drbd_connected", "Whether DRBD is connected to the peer.", DEVICE);
+const PRIMARY: Metric = Metric::gauge(
+    "node_drbd_node_role_is_primary",
+    "Whether the role of the node is in the primary state.",
+    SIDE,
+);
+const UP_TO_DATE: Metric = Metric::gauge(
+    "node_drbd_disk_state_is_up_to_date",
+    "Whether the disk of the node is up to date.",
+    SIDE,
+);
+const CONNECTED: Metric = Metric::gauge(
+    "node_drbd_connected",
+    "Whether DRBD is connected to the peer.",
+    DEVICE,
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Drbd { drbd: File::new(options.paths.procfs.join("drbd")) })
+    Box::new(Drbd {
+        drbd: File::new(options.paths.procfs.join("drbd")),
+    })
 }
 
 impl Collector for Drbd {
@@ -65,7 +77,12 @@ impl Collector for Drbd {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        push(self.drbd.read().map_err(|error| error.or_absent("no DRBD"))?, out);
+        push(
+            self.drbd
+                .read()
+                .map_err(|error| error.or_absent("no DRBD"))?,
+            out,
+        );
         Ok(())
     }
 }
@@ -73,12 +90,17 @@ impl Collector for Drbd {
 /// Words such as ` 0:`, which begins a device, `cs:Connected` and `ns:17`; those that we do not know are passed over.
 fn push(text: &str, out: &mut Samples) {
     let mut device = None;
-    for (key, value) in text.split_ascii_whitespace().filter_map(|word| word.split_once(':')) {
+    for (key, value) in text
+        .split_ascii_whitespace()
+        .filter_map(|word| word.split_once(':'))
+    {
         if let (Ok(number), "") = (key.parse::<u32>(), value) {
             device = Some(format!("drbd{number}"));
             continue;
         }
-        let Some(device) = device.as_deref() else { continue };
+        let Some(device) = device.as_deref() else {
+            continue;
+        };
         let flag = |is_so: bool| f64::from(u8::from(is_so));
         let mut sides = |metric, good: &str| {
             for (side, state) in ["local", "remote"].into_iter().zip(value.split('/')) {
@@ -90,7 +112,10 @@ fn push(text: &str, out: &mut Samples) {
             "ds" => sides(&UP_TO_DATE, "UpToDate"),
             "cs" => out.push(&CONNECTED, &[device], flag(value == "Connected")),
             _ => {
-                let known = NUMBERS.iter().zip(METRICS).find(|((word, _), _)| *word == key);
+                let known = NUMBERS
+                    .iter()
+                    .zip(METRICS)
+                    .find(|((word, _), _)| *word == key);
                 if let (Some(((_, unit), metric)), Ok(number)) = (known, value.parse::<u64>()) {
                     out.push(metric, &[device], number as f64 * unit);
                 }
@@ -110,7 +135,11 @@ mod tests {
                     ns:17 nr:0 dw:x oos:3\n 12: cs:WFConnection ro:Secondary/Unknown\n";
         let (mut samples, mut page) = (Samples::new(), String::new());
         push(text, &mut samples);
-        takt_model::exposition::write_page(takt_model::exposition::Format::Text, [&samples], &mut page);
+        takt_model::exposition::write_page(
+            takt_model::exposition::Format::Text,
+            [&samples],
+            &mut page,
+        );
         let lines: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
             lines,

@@ -17,7 +17,13 @@ struct Drm {
 const INFO: Metric = Metric::gauge(
     "node_drm_card_info",
     "Card information",
-    &["card", "memory_vendor", "power_performance_level", "unique_id", "vendor"],
+    &[
+        "card",
+        "memory_vendor",
+        "power_performance_level",
+        "unique_id",
+        "vendor",
+    ],
 );
 
 const MEMORY_BUSY: Metric = Metric::gauge(
@@ -25,8 +31,11 @@ const MEMORY_BUSY: Metric = Metric::gauge(
     "Share of the last sampling period in which the card's memory was read or written; not how full it is.",
     &["card"],
 );
-const PCIE_REPLAYS: Metric =
-    Metric::counter("takt_drm_pcie_replays_total", "Packets that were sent again over PCIe.", &["card"]);
+const PCIE_REPLAYS: Metric = Metric::counter(
+    "takt_drm_pcie_replays_total",
+    "Packets that were sent again over PCIe.",
+    &["card"],
+);
 const ECC_ERRORS: Metric = Metric::counter(
     "takt_drm_ecc_errors_total",
     "Errors in the memories of a part of the card (umc is that of its own memory): corrected, uncorrected, or deferred until \
@@ -56,7 +65,9 @@ numbers! {
 }
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Drm { class: options.paths.sysfs.join("class/drm") })
+    Box::new(Drm {
+        class: options.paths.sysfs.join("class/drm"),
+    })
 }
 
 impl Collector for Drm {
@@ -81,8 +92,11 @@ impl Collector for Drm {
             if !text("uevent").lines().any(|line| line == "DRIVER=amdgpu") {
                 continue;
             }
-            let (memory, level, id) =
-                (text("mem_info_vram_vendor"), text("power_dpm_force_performance_level"), text("unique_id"));
+            let (memory, level, id) = (
+                text("mem_info_vram_vendor"),
+                text("power_dpm_force_performance_level"),
+                text("unique_id"),
+            );
             out.push(&INFO, &[card.as_str(), &memory, &level, &id, "amd"], 1.0);
             for (file, metric) in FILES.iter().zip(&METRICS[OTHERS..]) {
                 if let Some(value) = sysfs::number::<u64>(&device.join(file)) {
@@ -103,9 +117,15 @@ impl Collector for Drm {
 
 /// A file for each part, `umc_err_count`, with lines such as `ue: 0`.
 fn push_errors(card: &str, ras: &Path, out: &mut Samples) {
-    const TYPES: [(&str, &str); 3] = [("ce", "corrected"), ("ue", "uncorrected"), ("de", "deferred")];
+    const TYPES: [(&str, &str); 3] = [
+        ("ce", "corrected"),
+        ("ue", "uncorrected"),
+        ("de", "deferred"),
+    ];
     for file in sysfs::names(ras, "").unwrap_or_default() {
-        let Some(block) = file.strip_suffix("_err_count") else { continue };
+        let Some(block) = file.strip_suffix("_err_count") else {
+            continue;
+        };
         let text = sysfs::text(&ras.join(&file)).unwrap_or_default();
         for (key, count) in text.lines().filter_map(|line| line.split_once(':')) {
             let kind = TYPES.iter().find(|(known, _)| *known == key.trim());

@@ -16,10 +16,16 @@ struct Edac {
 
 const CONTROLLER: &[&str] = &["controller"];
 const CSROW: &[&str] = &["controller", "csrow"];
-const CORRECTABLE: Metric =
-    Metric::counter("node_edac_correctable_errors_total", "Total correctable memory errors.", CONTROLLER);
-const UNCORRECTABLE: Metric =
-    Metric::counter("node_edac_uncorrectable_errors_total", "Total uncorrectable memory errors.", CONTROLLER);
+const CORRECTABLE: Metric = Metric::counter(
+    "node_edac_correctable_errors_total",
+    "Total correctable memory errors.",
+    CONTROLLER,
+);
+const UNCORRECTABLE: Metric = Metric::counter(
+    "node_edac_uncorrectable_errors_total",
+    "Total uncorrectable memory errors.",
+    CONTROLLER,
+);
 const CSROW_CORRECTABLE: Metric = Metric::counter(
     "node_edac_csrow_correctable_errors_total",
     "Total correctable memory errors for this csrow.",
@@ -43,7 +49,9 @@ const DIMM_UNCORRECTABLE: Metric = Metric::counter(
 );
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Edac { controllers: options.paths.sysfs.join("devices/system/edac/mc") })
+    Box::new(Edac {
+        controllers: options.paths.sysfs.join("devices/system/edac/mc"),
+    })
 }
 
 impl Collector for Edac {
@@ -52,7 +60,14 @@ impl Collector for Edac {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        &[CORRECTABLE, UNCORRECTABLE, CSROW_CORRECTABLE, CSROW_UNCORRECTABLE, DIMM_CORRECTABLE, DIMM_UNCORRECTABLE]
+        &[
+            CORRECTABLE,
+            UNCORRECTABLE,
+            CSROW_CORRECTABLE,
+            CSROW_UNCORRECTABLE,
+            DIMM_CORRECTABLE,
+            DIMM_UNCORRECTABLE,
+        ]
     }
 
     fn max_series(&self) -> usize {
@@ -63,13 +78,37 @@ impl Collector for Edac {
         for (name, controller) in sysfs::numbered(&self.controllers, "mc").unwrap_or_default() {
             let directory = self.controllers.join(name);
             push(out, &CORRECTABLE, &[&controller], &directory, "ce_count");
-            push(out, &CSROW_CORRECTABLE, &[&controller, "unknown"], &directory, "ce_noinfo_count");
+            push(
+                out,
+                &CSROW_CORRECTABLE,
+                &[&controller, "unknown"],
+                &directory,
+                "ce_noinfo_count",
+            );
             push(out, &UNCORRECTABLE, &[&controller], &directory, "ue_count");
-            push(out, &CSROW_UNCORRECTABLE, &[&controller, "unknown"], &directory, "ue_noinfo_count");
+            push(
+                out,
+                &CSROW_UNCORRECTABLE,
+                &[&controller, "unknown"],
+                &directory,
+                "ue_noinfo_count",
+            );
             for (name, csrow) in sysfs::numbered(&directory, "csrow").unwrap_or_default() {
                 let row = directory.join(name);
-                push(out, &CSROW_CORRECTABLE, &[&controller, &csrow], &row, "ce_count");
-                push(out, &CSROW_UNCORRECTABLE, &[&controller, &csrow], &row, "ue_count");
+                push(
+                    out,
+                    &CSROW_CORRECTABLE,
+                    &[&controller, &csrow],
+                    &row,
+                    "ce_count",
+                );
+                push(
+                    out,
+                    &CSROW_UNCORRECTABLE,
+                    &[&controller, &csrow],
+                    &row,
+                    "ue_count",
+                );
             }
             for (name, dimm) in sysfs::numbered(&directory, "dimm").unwrap_or_default() {
                 let module = directory.join(name);

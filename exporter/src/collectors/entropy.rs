@@ -12,13 +12,20 @@ struct Entropy {
     size: File,
 }
 
-const AVAILABLE: Metric = Metric::gauge("node_entropy_available_bits", "Bits of available entropy.", &[]);
+const AVAILABLE: Metric = Metric::gauge(
+    "node_entropy_available_bits",
+    "Bits of available entropy.",
+    &[],
+);
 const SIZE: Metric = Metric::gauge("node_entropy_pool_size_bits", "Bits of entropy pool.", &[]);
 const METRICS: &[Metric] = &[AVAILABLE, SIZE];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let random = options.paths.procfs.join("sys/kernel/random");
-    Box::new(Entropy { available: File::new(random.join("entropy_avail")), size: File::new(random.join("poolsize")) })
+    Box::new(Entropy {
+        available: File::new(random.join("entropy_avail")),
+        size: File::new(random.join("poolsize")),
+    })
 }
 
 impl Collector for Entropy {
@@ -43,7 +50,10 @@ impl Collector for Entropy {
 
 fn parse(text: &str) -> Result<f64, ParseError> {
     let bits = text.trim_ascii().parse::<u64>();
-    bits.map(|bits| bits as f64).map_err(|_| ParseError { line: 1, expected: "a number of bits" })
+    bits.map(|bits| bits as f64).map_err(|_| ParseError {
+        line: 1,
+        expected: "a number of bits",
+    })
 }
 
 #[cfg(test)]

@@ -38,7 +38,11 @@ pub struct EthtoolOptions {
     )]
     pub device_exclude: Pattern,
     /// Counters to give, by the driver's name for them.
-    #[arg(long = "collector.ethtool.metrics-include", value_name = "REGEXP", default_value = ".*")]
+    #[arg(
+        long = "collector.ethtool.metrics-include",
+        value_name = "REGEXP",
+        default_value = ".*"
+    )]
     pub metrics_include: Pattern,
 }
 
@@ -53,7 +57,14 @@ const SPEED: &[&str] = &["device", "duplex", "mode"];
 const INFO: Metric = Metric::gauge(
     "node_ethtool_info",
     "A metric with a constant '1' value labeled by bus_info, device, driver, expansion_rom_version, firmware_version, version.",
-    &["bus_info", "device", "driver", "expansion_rom_version", "firmware_version", "version"],
+    &[
+        "bus_info",
+        "device",
+        "driver",
+        "expansion_rom_version",
+        "firmware_version",
+        "version",
+    ],
 );
 const SUPPORTED_SPEED: Metric = Metric::gauge(
     "node_network_supported_speed_bytes",
@@ -72,8 +83,16 @@ const PORT: Metric = Metric::gauge(
 );
 /// In the order of [`FEATURES`].
 const SUPPORTED: [Metric; 3] = [
-    Metric::gauge("node_network_autonegotiate_supported", "If this port device supports autonegotiate", DEVICE),
-    Metric::gauge("node_network_pause_supported", "If this port device supports pause frames", DEVICE),
+    Metric::gauge(
+        "node_network_autonegotiate_supported",
+        "If this port device supports autonegotiate",
+        DEVICE,
+    ),
+    Metric::gauge(
+        "node_network_pause_supported",
+        "If this port device supports pause frames",
+        DEVICE,
+    ),
     Metric::gauge(
         "node_network_asymmetricpause_supported",
         "If this port device supports asymmetric pause frames",
@@ -81,16 +100,27 @@ const SUPPORTED: [Metric; 3] = [
     ),
 ];
 const ADVERTISED: [Metric; 3] = [
-    Metric::gauge("node_network_autonegotiate_advertised", "If this port device offers autonegotiate", DEVICE),
-    Metric::gauge("node_network_pause_advertised", "If this port device offers pause capability", DEVICE),
+    Metric::gauge(
+        "node_network_autonegotiate_advertised",
+        "If this port device offers autonegotiate",
+        DEVICE,
+    ),
+    Metric::gauge(
+        "node_network_pause_advertised",
+        "If this port device offers pause capability",
+        DEVICE,
+    ),
     Metric::gauge(
         "node_network_asymmetricpause_advertised",
         "If this port device offers asymmetric pause capability",
         DEVICE,
     ),
 ];
-const AUTONEGOTIATE: Metric =
-    Metric::gauge("node_network_autonegotiate", "If this port is using autonegotiate", DEVICE);
+const AUTONEGOTIATE: Metric = Metric::gauge(
+    "node_network_autonegotiate",
+    "If this port is using autonegotiate",
+    DEVICE,
+);
 const METRICS: &[Metric] = &[
     INFO,
     SUPPORTED_SPEED,
@@ -104,12 +134,20 @@ const METRICS: &[Metric] = &[
     ADVERTISED[2],
     AUTONEGOTIATE,
 ];
-const COUNTERS: Family =
-    Family { prefix: "node_ethtool_", help: "Network interface {}", kind: Kind::Unknown, labels: DEVICE };
+const COUNTERS: Family = Family {
+    prefix: "node_ethtool_",
+    help: "Network interface {}",
+    kind: Kind::Unknown,
+    labels: DEVICE,
+};
 const MEGABIT: f64 = 1e6 / 8.0;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let EthtoolOptions { device_include, device_exclude, metrics_include } = options.ethtool.clone();
+    let EthtoolOptions {
+        device_include,
+        device_exclude,
+        metrics_include,
+    } = options.ethtool.clone();
     Box::new(Ethtool {
         class_net: options.paths.sysfs.join("class/net"),
         devices: Filter::new(device_include, device_exclude),
@@ -135,39 +173,87 @@ impl Collector for Ethtool {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let links = sysfs::names(&self.class_net, "")
-            .map_err(|source| CollectError::read(&self.class_net, source).or_absent("no network devices"))?;
+        let links = sysfs::names(&self.class_net, "").map_err(|source| {
+            CollectError::read(&self.class_net, source).or_absent("no network devices")
+        })?;
         // A link that cannot be asked, or not for this, says nothing about it.
         for device in links.iter().filter(|device| self.devices.passes(device)) {
             if let Ok(settings) = ethtool::settings(device) {
-                push_modes(device, &settings.supported, &SUPPORTED_SPEED, &SUPPORTED, out);
+                push_modes(
+                    device,
+                    &settings.supported,
+                    &SUPPORTED_SPEED,
+                    &SUPPORTED,
+                    out,
+                );
                 for (bit, kind) in PORTS {
                     if settings.supported.has(*bit) {
                         out.push(&PORT, &[device, *kind], 1.0);
                     }
                 }
-                push_modes(device, &settings.advertised, &ADVERTISED_SPEED, &ADVERTISED, out);
-                out.push(&AUTONEGOTIATE, &[device], f64::from(u8::from(settings.is_autonegotiated)));
+                push_modes(
+                    device,
+                    &settings.advertised,
+                    &ADVERTISED_SPEED,
+                    &ADVERTISED,
+                    out,
+                );
+                out.push(
+                    &AUTONEGOTIATE,
+                    &[device],
+                    f64::from(u8::from(settings.is_autonegotiated)),
+                );
             }
             if let Ok(driver) = ethtool::driver(device) {
-                let ethtool::Driver { name, version, firmware, bus, expansion_rom } = &driver;
-                out.push(&INFO, &[bus, device, name, expansion_rom, firmware, version], 1.0);
+                let ethtool::Driver {
+                    name,
+                    version,
+                    firmware,
+                    bus,
+                    expansion_rom,
+                } = &driver;
+                out.push(
+                    &INFO,
+                    &[bus, device, name, expansion_rom, firmware, version],
+                    1.0,
+                );
             }
             let counters = ethtool::counters(device).unwrap_or_default();
-            for Renamed { name, help, value } in names::rename(&counters, |name| self.counters.passes(name)) {
+            for Renamed { name, help, value } in
+                names::rename(&counters, |name| self.counters.passes(name))
+            {
                 let name = format!("{}{name}", COUNTERS.prefix);
-                out.push_foreign(&name, COUNTERS.kind, &help, &[("device", device)], value as f64);
+                out.push_foreign(
+                    &name,
+                    COUNTERS.kind,
+                    &help,
+                    &[("device", device)],
+                    value as f64,
+                );
             }
         }
         Ok(())
     }
 }
 
-fn push_modes(device: &str, modes: &Modes, speed: &Metric, features: &[Metric; 3], out: &mut Samples) {
+fn push_modes(
+    device: &str,
+    modes: &Modes,
+    speed: &Metric,
+    features: &[Metric; 3],
+    out: &mut Samples,
+) {
     for (bit, megabits, is_full, suffix) in SPEEDS {
         if modes.has(*bit) {
-            let (duplex, mode) = (if *is_full { "full" } else { "half" }, format!("{megabits}base{suffix}"));
-            out.push(speed, &[device, duplex, &mode], f64::from(*megabits) * MEGABIT);
+            let (duplex, mode) = (
+                if *is_full { "full" } else { "half" },
+                format!("{megabits}base{suffix}"),
+            );
+            out.push(
+                speed,
+                &[device, duplex, &mode],
+                f64::from(*megabits) * MEGABIT,
+            );
         }
     }
     for (metric, bit) in features.iter().zip(FEATURES) {

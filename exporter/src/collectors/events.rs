@@ -45,23 +45,44 @@ const RESPONDING: Metric = Metric::gauge(
     "Whether the NFS server answered when the kernel last spoke of it. Servers that never failed have no series.",
     &["server"],
 );
-const FOLLOWED: Metric =
-    Metric::gauge("takt_kernel_log_followed", "Whether the kernel log is read as it is written.", &[]);
+const FOLLOWED: Metric = Metric::gauge(
+    "takt_kernel_log_followed",
+    "Whether the kernel log is read as it is written.",
+    &[],
+);
 const OVERRUNS: Metric = Metric::counter(
     "takt_kernel_log_overruns_total",
     "How often the kernel overwrote lines before they were read; events may be missing.",
     &[],
 );
-const LISTENERS: Metric = Metric::gauge("takt_events_listeners", "Connections that wait for events.", &[]);
-const METRICS: &[Metric] = &[TOTAL, UNTOLD, LAST_SEEN, XIDS, XID_LAST_SEEN, RESPONDING, FOLLOWED, OVERRUNS, LISTENERS];
+const LISTENERS: Metric = Metric::gauge(
+    "takt_events_listeners",
+    "Connections that wait for events.",
+    &[],
+);
+const METRICS: &[Metric] = &[
+    TOTAL,
+    UNTOLD,
+    LAST_SEEN,
+    XIDS,
+    XID_LAST_SEEN,
+    RESPONDING,
+    FOLLOWED,
+    OVERRUNS,
+    LISTENERS,
+];
 
 /// XIDs that tell of the GPU's, the link's or the driver's failure, or of a frequent fault of programs: each GPU has them at
 /// 0 before they happen.
-const FOREKNOWN: [u32; 22] =
-    [13, 31, 43, 45, 46, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120, 140, 143, 154];
+const FOREKNOWN: [u32; 22] = [
+    13, 31, 43, 45, 46, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120, 140, 143, 154,
+];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(EventCounts { kmsg: options.paths.kmsg.clone(), events: Events::default() })
+    Box::new(EventCounts {
+        kmsg: options.paths.kmsg.clone(),
+        events: Events::default(),
+    })
 }
 
 impl Collector for EventCounts {
@@ -92,7 +113,10 @@ impl Collector for EventCounts {
             push_time(out, &LAST_SEEN, &[kind.name()], count.last);
         }
         for uuid in uuids.iter().take(MAX_XIDS / FOREKNOWN.len()) {
-            for xid in FOREKNOWN.iter().filter(|xid| !shown.xids.contains_key(&(uuid.to_owned(), **xid))) {
+            for xid in FOREKNOWN
+                .iter()
+                .filter(|xid| !shown.xids.contains_key(&(uuid.to_owned(), **xid)))
+            {
                 out.push(&XIDS, &[uuid, &xid.to_string()], 0.0);
             }
         }
@@ -111,7 +135,11 @@ impl Collector for EventCounts {
             None => Ok(()),
             Some((path, kind, error)) => {
                 let source = io::Error::new(*kind, error.clone());
-                Err(CollectError::Read { path: path.clone(), source }.or_absent("no kernel log"))
+                Err(CollectError::Read {
+                    path: path.clone(),
+                    source,
+                }
+                .or_absent("no kernel log"))
             }
         }
     }

@@ -60,7 +60,9 @@ counters! {
 }
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Fibrechannel { class: options.paths.sysfs.join("class/fc_host") })
+    Box::new(Fibrechannel {
+        class: options.paths.sysfs.join("class/fc_host"),
+    })
 }
 
 impl Collector for Fibrechannel {
@@ -77,8 +79,9 @@ impl Collector for Fibrechannel {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let hosts = sysfs::names(&self.class, "")
-            .map_err(|source| CollectError::read(&self.class, source).or_absent("no Fibre Channel"))?;
+        let hosts = sysfs::names(&self.class, "").map_err(|source| {
+            CollectError::read(&self.class, source).or_absent("no Fibre Channel")
+        })?;
         for host in hosts {
             let directory = self.class.join(&host);
             let label = |file: &&str| {
@@ -115,7 +118,10 @@ mod tests {
 
     #[test]
     fn what_an_adapter_does_not_count_is_left_out() {
-        assert_eq!((parse("0x1f"), parse("31"), parse("0xffffffffffffffff")), (Some(31), Some(31), None));
+        assert_eq!(
+            (parse("0x1f"), parse("31"), parse("0xffffffffffffffff")),
+            (Some(31), Some(31), None)
+        );
         assert_eq!((parse("0x"), parse("many")), (None, None));
     }
 }

@@ -11,12 +11,22 @@ struct Filefd {
     file_nr: File,
 }
 
-const ALLOCATED: Metric = Metric::gauge("node_filefd_allocated", "File descriptor statistics: allocated.", &[]);
-const MAXIMUM: Metric = Metric::gauge("node_filefd_maximum", "File descriptor statistics: maximum.", &[]);
+const ALLOCATED: Metric = Metric::gauge(
+    "node_filefd_allocated",
+    "File descriptor statistics: allocated.",
+    &[],
+);
+const MAXIMUM: Metric = Metric::gauge(
+    "node_filefd_maximum",
+    "File descriptor statistics: maximum.",
+    &[],
+);
 const METRICS: &[Metric] = &[ALLOCATED, MAXIMUM];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Filefd { file_nr: File::new(options.paths.procfs.join("sys/fs/file-nr")) })
+    Box::new(Filefd {
+        file_nr: File::new(options.paths.procfs.join("sys/fs/file-nr")),
+    })
 }
 
 impl Collector for Filefd {
@@ -42,8 +52,15 @@ impl Collector for Filefd {
 
 /// Allocated, allocated but unused (0 since Linux 2.6), maximum.
 fn parse(text: &str) -> Result<[f64; 2], ParseError> {
-    let mut counts = text.split_ascii_whitespace().map(|count| count.parse::<u64>().ok());
-    let mut next = || counts.next().flatten().ok_or(ParseError { line: 1, expected: "three counts" });
+    let mut counts = text
+        .split_ascii_whitespace()
+        .map(|count| count.parse::<u64>().ok());
+    let mut next = || {
+        counts.next().flatten().ok_or(ParseError {
+            line: 1,
+            expected: "three counts",
+        })
+    };
     let (allocated, _, maximum) = (next()?, next()?, next()?);
     Ok([allocated as f64, maximum as f64])
 }
@@ -55,7 +72,10 @@ mod tests {
     #[test]
     fn counts() {
         assert_eq!(parse("1024\t0\t1631329\n"), Ok([1024.0, 1_631_329.0]));
-        assert_eq!(parse("1 0 9223372036854775807"), Ok([1.0, 9_223_372_036_854_775_807.0]));
+        assert_eq!(
+            parse("1 0 9223372036854775807"),
+            Ok([1.0, 9_223_372_036_854_775_807.0])
+        );
         assert!(parse("").is_err());
         assert!(parse("1024 0").is_err());
         assert!(parse("1024 0 many").is_err());

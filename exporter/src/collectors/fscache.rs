@@ -12,8 +12,11 @@ struct Fscache {
     files: [File; 2],
 }
 
-const COOKIES: Metric =
-    Metric::gauge("takt_fscache_cookies", "What the cache knows now: files (data), and volumes or indices.", &["type"]);
+const COOKIES: Metric = Metric::gauge(
+    "takt_fscache_cookies",
+    "What the cache knows now: files (data), and volumes or indices.",
+    &["type"],
+);
 const ACQUIRED: Metric = Metric::counter(
     "takt_fscache_acquires_total",
     "Files for which the cache was asked, by result: ok, no_memory, no_cache.",
@@ -24,7 +27,11 @@ const REQUESTS: Metric = Metric::counter(
     "Requests to the cache: read, write; before Linux 5.17 of pages. What the cache could not give went to the server.",
     &["operation"],
 );
-const MISSES: Metric = Metric::counter("takt_fscache_misses_total", "Reads that the cache could not answer.", &[]);
+const MISSES: Metric = Metric::counter(
+    "takt_fscache_misses_total",
+    "Reads that the cache could not answer.",
+    &[],
+);
 const NO_SPACE: Metric = Metric::counter(
     "takt_fscache_no_space_total",
     "What was given up because the cache's disk is full: write, create; and files removed to make room, cull.",
@@ -45,7 +52,9 @@ const FAILED: Metric = Metric::counter(
     "Parts of requests that failed, by what was asked: cache_read, cache_write, download, upload.",
     &["operation"],
 );
-const METRICS: &[Metric] = &[COOKIES, ACQUIRED, REQUESTS, MISSES, NO_SPACE, RETIRED, READS, FAILED];
+const METRICS: &[Metric] = &[
+    COOKIES, ACQUIRED, REQUESTS, MISSES, NO_SPACE, RETIRED, READS, FAILED,
+];
 
 /// The library below the network file systems; newer kernels have a section for each line of it.
 const NETFS: &str = "Netfs";
@@ -84,7 +93,9 @@ const KNOWN: &[(&str, &str, &Metric, &[&str])] = &[
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let file = |name: &str| File::new(options.paths.procfs.join("fs").join(name).join("stats"));
-    Box::new(Fscache { files: ["fscache", "netfs"].map(file) })
+    Box::new(Fscache {
+        files: ["fscache", "netfs"].map(file),
+    })
 }
 
 impl Collector for Fscache {
@@ -104,7 +115,10 @@ impl Collector for Fscache {
         let mut found = [None; KNOWN.len()];
         let mut is_there = false;
         for file in &mut self.files {
-            match file.read().map_err(|error| error.or_absent("no cache of network file systems")) {
+            match file
+                .read()
+                .map_err(|error| error.or_absent("no cache of network file systems"))
+            {
                 Ok(text) => {
                     is_there = true;
                     parse(text, &mut found);
@@ -114,7 +128,9 @@ impl Collector for Fscache {
             }
         }
         for ((_, _, metric, label), value) in KNOWN.iter().zip(found) {
-            value.into_iter().for_each(|value| out.push(metric, label, value));
+            value
+                .into_iter()
+                .for_each(|value| out.push(metric, label, value));
         }
         match is_there {
             true => Ok(()),
@@ -126,11 +142,22 @@ impl Collector for Fscache {
 /// Puts what is known in its place in `found`. The newer of the two files repeats what is in the older; one counts.
 fn parse(text: &str, found: &mut [Option<f64>; KNOWN.len()]) {
     for line in text.lines() {
-        let Some((section, pairs)) = line.split_once(':') else { continue };
+        let Some((section, pairs)) = line.split_once(':') else {
+            continue;
+        };
         let section = section.trim_ascii();
-        let section = if NETFS_SECTIONS.contains(&section) { NETFS } else { section };
-        for (key, value) in pairs.split_ascii_whitespace().filter_map(|pair| pair.split_once('=')) {
-            let place = KNOWN.iter().position(|(known, known_key, ..)| (*known, *known_key) == (section, key));
+        let section = if NETFS_SECTIONS.contains(&section) {
+            NETFS
+        } else {
+            section
+        };
+        for (key, value) in pairs
+            .split_ascii_whitespace()
+            .filter_map(|pair| pair.split_once('='))
+        {
+            let place = KNOWN
+                .iter()
+                .position(|(known, known_key, ..)| (*known, *known_key) == (section, key));
             if let (Some(place), Ok(value)) = (place, value.parse::<u64>()) {
                 found[place].get_or_insert(value as f64);
             }
@@ -146,8 +173,13 @@ mod tests {
     fn read(text: &str) -> Vec<(&'static str, f64)> {
         let mut found = [None; KNOWN.len()];
         parse(text, &mut found);
-        let found = KNOWN.iter().zip(found).filter_map(|((.., metric, label), value)| Some((metric, label, value?)));
-        found.map(|(metric, label, value)| (label.first().copied().unwrap_or(metric.name), value)).collect()
+        let found = KNOWN
+            .iter()
+            .zip(found)
+            .filter_map(|((.., metric, label), value)| Some((metric, label, value?)));
+        found
+            .map(|(metric, label, value)| (label.first().copied().unwrap_or(metric.name), value))
+            .collect()
     }
 
     /// As `fs/fscache/stats.c` of Linux 6.1 prints it.
@@ -194,10 +226,26 @@ mod tests {
 
     #[test]
     fn the_library_below_tells_where_reads_came_from() {
-        let expected = [("cache", 5.0), ("server", 7.0), ("zero", 1.0), ("cache_read", 2.0), ("download", 3.0)];
+        let expected = [
+            ("cache", 5.0),
+            ("server", 7.0),
+            ("zero", 1.0),
+            ("cache_read", 2.0),
+            ("download", 3.0),
+        ];
         // Linux 6.6, then newer.
-        assert_eq!(read("Netfs  : ZR=1 sh=0 sk=0\nNetfs  : DL=7 ds=4 df=3 di=0\nNetfs  : RD=5 rs=3 rf=2\n"), expected);
-        assert_eq!(read("ZeroOps: ZR=1 sh=0 sk=0\nDownOps: DL=7 ds=4 df=3 di=0\nCaRdOps: RD=5 rs=3 rf=2\n"), expected);
+        assert_eq!(
+            read(
+                "Netfs  : ZR=1 sh=0 sk=0\nNetfs  : DL=7 ds=4 df=3 di=0\nNetfs  : RD=5 rs=3 rf=2\n"
+            ),
+            expected
+        );
+        assert_eq!(
+            read(
+                "ZeroOps: ZR=1 sh=0 sk=0\nDownOps: DL=7 ds=4 df=3 di=0\nCaRdOps: RD=5 rs=3 rf=2\n"
+            ),
+            expected
+        );
     }
 
     #[test]

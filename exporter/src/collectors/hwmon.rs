@@ -17,13 +17,26 @@ use takt_model::{Family, Kind, Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct HwmonOptions {
     /// Chips to tell of.
-    #[arg(long = "collector.hwmon.chip-include", value_name = "REGEXP", conflicts_with = "hwmon-chip-exclude")]
+    #[arg(
+        long = "collector.hwmon.chip-include",
+        value_name = "REGEXP",
+        conflicts_with = "hwmon-chip-exclude"
+    )]
     pub chip_include: Option<Pattern>,
     /// Chips to leave out.
-    #[arg(id = "hwmon-chip-exclude", long = "collector.hwmon.chip-exclude", value_name = "REGEXP", default_value = "")]
+    #[arg(
+        id = "hwmon-chip-exclude",
+        long = "collector.hwmon.chip-exclude",
+        value_name = "REGEXP",
+        default_value = ""
+    )]
     pub chip_exclude: Pattern,
     /// Sensors to tell of, by CHIP;SENSOR.
-    #[arg(long = "collector.hwmon.sensor-include", value_name = "REGEXP", conflicts_with = "hwmon-sensor-exclude")]
+    #[arg(
+        long = "collector.hwmon.sensor-include",
+        value_name = "REGEXP",
+        conflicts_with = "hwmon-sensor-exclude"
+    )]
     pub sensor_include: Option<Pattern>,
     /// Sensors to leave out, by CHIP;SENSOR.
     #[arg(
@@ -42,14 +55,27 @@ struct Hwmon {
 }
 
 const SENSOR: &[&str] = &["chip", "sensor"];
-const CHIP_NAMES: Metric =
-    Metric::gauge("node_hwmon_chip_names", "Annotation metric for human-readable chip names", &["chip", "chip_name"]);
-const SENSOR_LABEL: Metric =
-    Metric::gauge("node_hwmon_sensor_label", "Label for given chip and sensor", &["chip", "sensor", "label"]);
+const CHIP_NAMES: Metric = Metric::gauge(
+    "node_hwmon_chip_names",
+    "Annotation metric for human-readable chip names",
+    &["chip", "chip_name"],
+);
+const SENSOR_LABEL: Metric = Metric::gauge(
+    "node_hwmon_sensor_label",
+    "Label for given chip and sensor",
+    &["chip", "sensor", "label"],
+);
 const BEEP: Metric = Metric::gauge("node_hwmon_beep_enabled", "Hardware beep enabled", SENSOR);
-const REGULATOR: Metric = Metric::gauge("node_hwmon_voltage_regulator_version", "Hardware voltage regulator", SENSOR);
-const INTERVAL: Metric =
-    Metric::gauge("node_hwmon_update_interval_seconds", "Hardware monitor update interval", SENSOR);
+const REGULATOR: Metric = Metric::gauge(
+    "node_hwmon_voltage_regulator_version",
+    "Hardware voltage regulator",
+    SENSOR,
+);
+const INTERVAL: Metric = Metric::gauge(
+    "node_hwmon_update_interval_seconds",
+    "Hardware monitor update interval",
+    SENSOR,
+);
 
 macro_rules! families {
     ($($kind:literal,)*) => {
@@ -71,7 +97,12 @@ const PREFIX: &str = "node_hwmon_";
 const MAX_SERIES: usize = 8192;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let HwmonOptions { chip_include, chip_exclude, sensor_include, sensor_exclude } = options.hwmon.clone();
+    let HwmonOptions {
+        chip_include,
+        chip_exclude,
+        sensor_include,
+        sensor_exclude,
+    } = options.hwmon.clone();
     Box::new(Hwmon {
         class: options.paths.sysfs.join("class/hwmon"),
         chips: Filter::new(chip_include, chip_exclude),
@@ -121,10 +152,16 @@ fn push_chip(chip: &str, directory: &Path, filter: &mut Filter, out: &mut Sample
     let mut sensors = BTreeMap::new();
     gather(directory, &mut sensors);
     gather(&directory.join("device"), &mut sensors);
-    if let Some(name) = sysfs::text(&directory.join("name")).map(|name| clean(&name)).filter(|name| !name.is_empty()) {
+    if let Some(name) = sysfs::text(&directory.join("name"))
+        .map(|name| clean(&name))
+        .filter(|name| !name.is_empty())
+    {
         out.push(&CHIP_NAMES, &[chip, &name], 1.0);
     }
-    for (name, sensor) in sensors.iter().filter(|(name, _)| filter.passes(&format!("{chip};{name}"))) {
+    for (name, sensor) in sensors
+        .iter()
+        .filter(|(name, _)| filter.passes(&format!("{chip};{name}")))
+    {
         if let Some(label) = sensor.files.get("label") {
             out.push(&SENSOR_LABEL, &[chip, name, label], 1.0);
         }
@@ -142,15 +179,27 @@ fn push_sensor(chip: &str, name: &str, sensor: &Sensor, out: &mut Samples) {
         ("update_interval", Some(millis)) => out.push(&INTERVAL, &labels, millis * 0.001),
         ("vrm" | "update_interval", None) => {}
         _ => {
-            let Some(family) = FAMILIES.iter().find(|family| family.prefix[PREFIX.len()..] == sensor.kind) else {
+            let Some(family) = FAMILIES
+                .iter()
+                .find(|family| family.prefix[PREFIX.len()..] == sensor.kind)
+            else {
                 return;
             };
-            for (element, value) in sensor.files.iter().filter(|(element, _)| *element != "label") {
-                let Ok(value) = value.parse::<f64>() else { continue };
+            for (element, value) in sensor
+                .files
+                .iter()
+                .filter(|(element, _)| *element != "label")
+            {
+                let Ok(value) = value.parse::<f64>() else {
+                    continue;
+                };
                 let (field, scaled) = field(&sensor.kind, element, own.is_some(), value);
                 match sensor.kind.as_str() {
                     "energy" => {
-                        let counter = Family { kind: Kind::Counter, ..*family };
+                        let counter = Family {
+                            kind: Kind::Counter,
+                            ..*family
+                        };
                         out.push_field(&counter, &field, &labels, scaled);
                     }
                     _ => out.push_field(family, &field, &labels, scaled),
@@ -177,7 +226,9 @@ fn field(kind: &str, element: &str, has_own_file: bool, value: f64) -> (String, 
         ("curr", _) => ("_amps", value * 0.001),
         ("energy", _) => ("_joule_total", value / 1e6),
         ("power", "accuracy") | ("humidity", _) => ("", value / 1e6),
-        ("power", "average_interval" | "average_interval_min" | "average_interval_max") => ("_seconds", value * 0.001),
+        ("power", "average_interval" | "average_interval_min" | "average_interval_max") => {
+            ("_seconds", value * 0.001)
+        }
         ("power", _) => ("_watt", value / 1e6),
         ("fan", "input" | "min" | "max" | "target") => ("_rpm", value),
         _ => ("", value),
@@ -188,13 +239,19 @@ fn field(kind: &str, element: &str, has_own_file: bool, value: f64) -> (String, 
 
 fn gather(directory: &Path, sensors: &mut BTreeMap<String, Sensor>) {
     for file in sysfs::names(directory, "").unwrap_or_default() {
-        let Some((kind, number, element)) = take_apart(&file) else { continue };
-        let is_known =
-            OTHER_KINDS.contains(&kind) || FAMILIES.iter().any(|family| &family.prefix[PREFIX.len()..] == kind);
+        let Some((kind, number, element)) = take_apart(&file) else {
+            continue;
+        };
+        let is_known = OTHER_KINDS.contains(&kind)
+            || FAMILIES
+                .iter()
+                .any(|family| &family.prefix[PREFIX.len()..] == kind);
         if !is_known {
             continue;
         }
-        let Some(value) = sysfs::text(&directory.join(&file)) else { continue };
+        let Some(value) = sysfs::text(&directory.join(&file)) else {
+            continue;
+        };
         let sensor = sensors.entry(format!("{kind}{number}")).or_default();
         kind.clone_into(&mut sensor.kind);
         sensor.files.insert(element.to_owned(), value);
@@ -203,11 +260,19 @@ fn gather(directory: &Path, sensors: &mut BTreeMap<String, Sensor>) {
 
 /// `temp1_crit_alarm` is sensor 1 of kind `temp`, element `crit_alarm`; no number is 0.
 fn take_apart(file: &str) -> Option<(&str, u32, &str)> {
-    let digits = file.find(|letter: char| letter.is_ascii_digit()).unwrap_or(file.len());
+    let digits = file
+        .find(|letter: char| letter.is_ascii_digit())
+        .unwrap_or(file.len());
     let (kind, rest) = file.split_at(digits);
-    let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+    let end = rest
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(rest.len());
     let (number, element) = rest.split_at(end);
-    let number = if number.is_empty() { 0 } else { number.parse().ok()? };
+    let number = if number.is_empty() {
+        0
+    } else {
+        number.parse().ok()?
+    };
     match (kind, element.strip_prefix('_')) {
         ("", _) => None,
         (_, Some("")) => None,
@@ -218,23 +283,34 @@ fn take_apart(file: &str) -> Option<(&str, u32, &str)> {
 
 /// A chip's number depends on the order in which drivers were loaded; its place does not.
 fn chip(directory: &Path) -> Option<String> {
-    let named =
-        |path: &Path| path.file_name().and_then(|name| name.to_str()).map(clean).filter(|name| !name.is_empty());
+    let named = |path: &Path| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .map(clean)
+            .filter(|name| !name.is_empty())
+    };
     if let Ok(device) = directory.join("device").canonicalize()
         && let Some(name) = named(&device)
     {
         let bus = device.parent().and_then(named);
         return Some(bus.map_or(name.clone(), |bus| format!("{bus}_{name}")));
     }
-    let own = sysfs::text(&directory.join("name")).map(|name| clean(&name)).filter(|name| !name.is_empty());
+    let own = sysfs::text(&directory.join("name"))
+        .map(|name| clean(&name))
+        .filter(|name| !name.is_empty());
     own.or_else(|| named(&directory.canonicalize().ok()?))
 }
 
 /// As node_exporter writes names that the hardware chose.
 fn clean(name: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, ':' | '_');
+    let is_plain = |letter: char| {
+        letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, ':' | '_')
+    };
     let lower = name.to_lowercase();
-    let clean: String = lower.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect();
+    let clean: String = lower
+        .chars()
+        .map(|letter| if is_plain(letter) { letter } else { '_' })
+        .collect();
     clean.trim_matches('_').to_owned()
 }
 
@@ -245,9 +321,15 @@ mod tests {
     #[test]
     fn file_names() {
         assert_eq!(take_apart("temp1_input"), Some(("temp", 1, "input")));
-        assert_eq!(take_apart("temp12_crit_alarm"), Some(("temp", 12, "crit_alarm")));
+        assert_eq!(
+            take_apart("temp12_crit_alarm"),
+            Some(("temp", 12, "crit_alarm"))
+        );
         assert_eq!(take_apart("pwm2"), Some(("pwm", 2, "")));
-        assert_eq!(take_apart("update_interval"), Some(("update_interval", 0, "")));
+        assert_eq!(
+            take_apart("update_interval"),
+            Some(("update_interval", 0, ""))
+        );
         for name in ["", "1", "temp1_", "temp1x", "temp99999999999_input"] {
             assert_eq!(take_apart(name), None, "{name}");
         }
@@ -256,7 +338,10 @@ mod tests {
     #[test]
     fn units() {
         let is = |kind, element, own, value| field(kind, element, own, value);
-        assert_eq!(is("temp", "input", false, 45_000.0), ("_celsius".into(), 45.0));
+        assert_eq!(
+            is("temp", "input", false, 45_000.0),
+            ("_celsius".into(), 45.0)
+        );
         assert_eq!(is("temp", "type", false, 4.0), ("_type".into(), 4.0));
         assert_eq!(
             is("temp", "crit_alarm", false, 1.0),
@@ -266,9 +351,15 @@ mod tests {
         assert_eq!(is("in", "alarm", false, 1.0), ("_alarm".into(), 1.0));
         assert_eq!(is("fan", "input", false, 900.0), ("_rpm".into(), 900.0));
         assert_eq!(is("fan", "div", false, 2.0), ("_div".into(), 2.0));
-        assert_eq!(is("power", "average", false, 5e6), ("_average_watt".into(), 5.0));
+        assert_eq!(
+            is("power", "average", false, 5e6),
+            ("_average_watt".into(), 5.0)
+        );
         assert_eq!(is("power", "input", true, 5e6), ("_input_watt".into(), 5.0));
-        assert_eq!(is("energy", "input", false, 5e6), ("_joule_total".into(), 5.0));
+        assert_eq!(
+            is("energy", "input", false, 5e6),
+            ("_joule_total".into(), 5.0)
+        );
         assert_eq!(clean("  AMD k10-Temp\u{e9}"), "amd_k10_temp");
     }
 }

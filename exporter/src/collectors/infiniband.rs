@@ -30,7 +30,11 @@ const PHYSICAL_STATE: Metric = Metric::gauge(
     "Physical state of the InfiniBand port (0: no change, 1: sleep, 2: polling, 3: disable, 4: shift, 5: link up, 6: link error recover, 7: phytest)",
     PORT,
 );
-const RATE: Metric = Metric::gauge("node_infiniband_rate_bytes_per_second", "Maximum signal transfer rate", PORT);
+const RATE: Metric = Metric::gauge(
+    "node_infiniband_rate_bytes_per_second",
+    "Maximum signal transfer rate",
+    PORT,
+);
 
 /// A counter's file, how many bytes or events one count is, and its metric.
 struct Counter {
@@ -83,7 +87,9 @@ counters! {
 }
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Infiniband { class: options.paths.sysfs.join("class/infiniband") })
+    Box::new(Infiniband {
+        class: options.paths.sysfs.join("class/infiniband"),
+    })
 }
 
 impl Collector for Infiniband {
@@ -105,7 +111,16 @@ impl Collector for Infiniband {
         for device in &devices {
             let directory = self.class.join(device);
             let text = |file: &str| sysfs::text(&directory.join(file)).unwrap_or_default();
-            out.push(&INFO, &[device.as_str(), &text("board_id"), &text("fw_ver"), &text("hca_type")], 1.0);
+            out.push(
+                &INFO,
+                &[
+                    device.as_str(),
+                    &text("board_id"),
+                    &text("fw_ver"),
+                    &text("hca_type"),
+                ],
+                1.0,
+            );
             for port in sysfs::names(&directory.join("ports"), "").unwrap_or_default() {
                 push_port(&directory.join("ports").join(&port), &[device, &port], out);
             }
@@ -117,18 +132,23 @@ impl Collector for Infiniband {
 fn push_port(directory: &Path, labels: &[&str; 2], out: &mut Samples) {
     for (file, metric) in [("state", &STATE), ("phys_state", &PHYSICAL_STATE)] {
         // `4: ACTIVE`
-        let state =
-            sysfs::text(&directory.join(file)).and_then(|text| text.split(':').next()?.trim().parse::<u32>().ok());
+        let state = sysfs::text(&directory.join(file))
+            .and_then(|text| text.split(':').next()?.trim().parse::<u32>().ok());
         if let Some(state) = state {
             out.push(metric, labels, f64::from(state));
         }
     }
-    if let Some(gigabits) = sysfs::text(&directory.join("rate")).as_deref().and_then(rate) {
+    if let Some(gigabits) = sysfs::text(&directory.join("rate"))
+        .as_deref()
+        .and_then(rate)
+    {
         out.push(&RATE, labels, gigabits * 1e9 / 8.0);
     }
     for (counter, metric) in COUNTERS.iter().zip(&METRICS[4..]) {
         // What a kind of port does not count is no number: "N/A (no PMA)".
-        if let Some(count) = sysfs::number::<u64>(&directory.join(counter.directory).join(counter.file)) {
+        if let Some(count) =
+            sysfs::number::<u64>(&directory.join(counter.directory).join(counter.file))
+        {
             out.push(metric, labels, count.wrapping_mul(counter.unit) as f64);
         }
     }

@@ -13,7 +13,11 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct InterruptsOptions {
     /// Interrupts to tell of, by NAME;INFO;DEVICES.
-    #[arg(long = "collector.interrupts.name-include", value_name = "REGEXP", conflicts_with = "interrupts-exclude")]
+    #[arg(
+        long = "collector.interrupts.name-include",
+        value_name = "REGEXP",
+        conflicts_with = "interrupts-exclude"
+    )]
     pub name_include: Option<Pattern>,
     /// Interrupts to leave out.
     #[arg(
@@ -24,10 +28,17 @@ pub struct InterruptsOptions {
     )]
     pub name_exclude: Pattern,
     /// Leave out interrupts that have not happened on a CPU.
-    #[arg(long = "no-collector.interrupts.include-zeros", overrides_with = "include_zeros")]
+    #[arg(
+        long = "no-collector.interrupts.include-zeros",
+        overrides_with = "include_zeros"
+    )]
     pub no_zeros: bool,
     /// Tell of interrupts that have not happened on a CPU. On unless told otherwise.
-    #[arg(long = "collector.interrupts.include-zeros", hide_short_help = true, overrides_with = "no_zeros")]
+    #[arg(
+        long = "collector.interrupts.include-zeros",
+        hide_short_help = true,
+        overrides_with = "no_zeros"
+    )]
     pub include_zeros: bool,
 }
 
@@ -37,11 +48,19 @@ struct Interrupts {
     zeros: bool,
 }
 
-const TOTAL: Metric =
-    Metric::counter("node_interrupts_total", "Interrupt details.", &["cpu", "type", "info", "devices"]);
+const TOTAL: Metric = Metric::counter(
+    "node_interrupts_total",
+    "Interrupt details.",
+    &["cpu", "type", "info", "devices"],
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let InterruptsOptions { name_include, name_exclude, no_zeros, .. } = options.interrupts.clone();
+    let InterruptsOptions {
+        name_include,
+        name_exclude,
+        no_zeros,
+        ..
+    } = options.interrupts.clone();
     Box::new(Interrupts {
         interrupts: File::new(options.paths.procfs.join("interrupts")),
         filter: Filter::new(name_include, name_exclude),
@@ -66,12 +85,25 @@ impl Collector for Interrupts {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.interrupts.parse(|text| {
             for interrupt in parse(text)? {
-                let Interrupt { name, counts, info, devices } = interrupt;
+                let Interrupt {
+                    name,
+                    counts,
+                    info,
+                    devices,
+                } = interrupt;
                 if !self.filter.passes(&format!("{name};{info};{devices}")) {
                     continue;
                 }
-                for (cpu, count) in counts.iter().enumerate().filter(|(_, count)| self.zeros || **count != 0.0) {
-                    out.push(&TOTAL, &[cpu.to_string().as_str(), name, &info, &devices], *count);
+                for (cpu, count) in counts
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, count)| self.zeros || **count != 0.0)
+                {
+                    out.push(
+                        &TOTAL,
+                        &[cpu.to_string().as_str(), name, &info, &devices],
+                        *count,
+                    );
                 }
             }
             Ok(())
@@ -88,10 +120,18 @@ struct Interrupt<'a> {
 }
 
 fn parse(text: &str) -> Result<Vec<Interrupt<'_>>, ParseError> {
-    let cpus = text.lines().next().unwrap_or_default().split_ascii_whitespace().count();
+    let cpus = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .count();
     let lines = text.lines().enumerate().skip(1);
     let found = lines.filter_map(|(number, line)| {
-        let error = ParseError { line: number + 1, expected: "a count for each CPU" };
+        let error = ParseError {
+            line: number + 1,
+            expected: "a count for each CPU",
+        };
         parse_line(line, cpus).map(|interrupt| interrupt.ok_or(error))
     });
     found.collect()
@@ -101,13 +141,24 @@ fn parse(text: &str) -> Result<Vec<Interrupt<'_>>, ParseError> {
 fn parse_line(line: &str, cpus: usize) -> Option<Option<Interrupt<'_>>> {
     let (name, rest) = line.split_once(':')?;
     let words: Vec<_> = rest.split_ascii_whitespace().collect();
-    let (counts, details) = words.split_at_checked(cpus).filter(|(_, details)| !details.is_empty())?;
+    let (counts, details) = words
+        .split_at_checked(cpus)
+        .filter(|(_, details)| !details.is_empty())?;
     let name = name.trim_ascii();
     // `IO-APIC 2-edge timer`: the first word is the controller, but named interrupts have only a text.
-    let of_info = if name.parse::<u64>().is_ok() { 1 } else { details.len() };
+    let of_info = if name.parse::<u64>().is_ok() {
+        1
+    } else {
+        details.len()
+    };
     let (info, devices) = details.split_at(of_info);
     let counts: Option<_> = counts.iter().map(|count| count.parse().ok()).collect();
-    Some(counts.map(|counts| Interrupt { name, counts, info: info.join(" "), devices: devices.join(" ") }))
+    Some(counts.map(|counts| Interrupt {
+        name,
+        counts,
+        info: info.join(" "),
+        devices: devices.join(" "),
+    }))
 }
 
 #[cfg(test)]
@@ -117,9 +168,17 @@ mod tests {
     #[test]
     fn interrupts_have_a_controller_or_a_name() {
         let text = "           CPU0       CPU1\n  0:         18          0   IO-APIC   2-edge      timer\nNMI:          0          2   Non-maskable interrupts\nERR:          0\n";
-        let [timer, nmi] = &parse(text).unwrap()[..] else { panic!("two") };
-        assert_eq!((timer.name, &*timer.info, &*timer.devices), ("0", "IO-APIC", "2-edge timer"));
-        assert_eq!((nmi.name, &*nmi.info, &*nmi.devices), ("NMI", "Non-maskable interrupts", ""));
+        let [timer, nmi] = &parse(text).unwrap()[..] else {
+            panic!("two")
+        };
+        assert_eq!(
+            (timer.name, &*timer.info, &*timer.devices),
+            ("0", "IO-APIC", "2-edge timer")
+        );
+        assert_eq!(
+            (nmi.name, &*nmi.info, &*nmi.devices),
+            ("NMI", "Non-maskable interrupts", "")
+        );
         assert_eq!(nmi.counts, [0.0, 2.0]);
         assert_eq!(parse("CPU0\n 1: many x\n").unwrap_err().line, 2);
     }

@@ -27,7 +27,14 @@ pub struct IpvsOptions {
 #[derive(Debug, Clone)]
 pub struct BackendLabels(Vec<usize>);
 
-const LABELS: [&str; 6] = ["local_address", "local_port", "remote_address", "remote_port", "proto", "local_mark"];
+const LABELS: [&str; 6] = [
+    "local_address",
+    "local_port",
+    "remote_address",
+    "remote_port",
+    "proto",
+    "local_mark",
+];
 
 impl FromStr for BackendLabels {
     type Err = String;
@@ -35,8 +42,15 @@ impl FromStr for BackendLabels {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wanted: Vec<_> = text.split(',').filter(|label| !label.is_empty()).collect();
         match wanted.iter().find(|label| !LABELS.contains(label)) {
-            Some(unknown) => Err(format!("no label {unknown:?}; there are {}", LABELS.join(", "))),
-            None => Ok(Self((0..LABELS.len()).filter(|at| wanted.contains(&LABELS[*at])).collect())),
+            Some(unknown) => Err(format!(
+                "no label {unknown:?}; there are {}",
+                LABELS.join(", ")
+            )),
+            None => Ok(Self(
+                (0..LABELS.len())
+                    .filter(|at| wanted.contains(&LABELS[*at]))
+                    .collect(),
+            )),
         }
     }
 }
@@ -48,11 +62,31 @@ struct Ipvs {
 }
 
 const TRAFFIC: [Metric; 5] = [
-    Metric::counter("node_ipvs_connections_total", "The total number of connections made.", &[]),
-    Metric::counter("node_ipvs_incoming_packets_total", "The total number of incoming packets.", &[]),
-    Metric::counter("node_ipvs_outgoing_packets_total", "The total number of outgoing packets.", &[]),
-    Metric::counter("node_ipvs_incoming_bytes_total", "The total amount of incoming data.", &[]),
-    Metric::counter("node_ipvs_outgoing_bytes_total", "The total amount of outgoing data.", &[]),
+    Metric::counter(
+        "node_ipvs_connections_total",
+        "The total number of connections made.",
+        &[],
+    ),
+    Metric::counter(
+        "node_ipvs_incoming_packets_total",
+        "The total number of incoming packets.",
+        &[],
+    ),
+    Metric::counter(
+        "node_ipvs_outgoing_packets_total",
+        "The total number of outgoing packets.",
+        &[],
+    ),
+    Metric::counter(
+        "node_ipvs_incoming_bytes_total",
+        "The total amount of incoming data.",
+        &[],
+    ),
+    Metric::counter(
+        "node_ipvs_outgoing_bytes_total",
+        "The total amount of outgoing data.",
+        &[],
+    ),
 ];
 const BACKEND: [Metric; 3] = [
     Metric::gauge(
@@ -65,15 +99,24 @@ const BACKEND: [Metric; 3] = [
         "The current inactive connections by local and remote address.",
         &LABELS,
     ),
-    Metric::gauge("node_ipvs_backend_weight", "The current backend weight by local and remote address.", &LABELS),
+    Metric::gauge(
+        "node_ipvs_backend_weight",
+        "The current backend weight by local and remote address.",
+        &LABELS,
+    ),
 ];
-const METRICS: &[Metric] =
-    &[TRAFFIC[0], TRAFFIC[1], TRAFFIC[2], TRAFFIC[3], TRAFFIC[4], BACKEND[0], BACKEND[1], BACKEND[2]];
+const METRICS: &[Metric] = &[
+    TRAFFIC[0], TRAFFIC[1], TRAFFIC[2], TRAFFIC[3], TRAFFIC[4], BACKEND[0], BACKEND[1], BACKEND[2],
+];
 const MAX_BACKENDS: usize = 16_384;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let file = |name: &str| File::new(options.paths.procfs.join("net").join(name));
-    Box::new(Ipvs { stats: file("ip_vs_stats"), table: file("ip_vs"), labels: options.ipvs.backend_labels.0.clone() })
+    Box::new(Ipvs {
+        stats: file("ip_vs_stats"),
+        table: file("ip_vs"),
+        labels: options.ipvs.backend_labels.0.clone(),
+    })
 }
 
 impl Collector for Ipvs {
@@ -90,22 +133,37 @@ impl Collector for Ipvs {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let traffic = self.stats.parse(parse_traffic).map_err(|error| error.or_absent("no IPVS"))?;
-        TRAFFIC.iter().zip(traffic).for_each(|(metric, count)| out.push::<&str>(metric, &[], count as f64));
+        let traffic = self
+            .stats
+            .parse(parse_traffic)
+            .map_err(|error| error.or_absent("no IPVS"))?;
+        TRAFFIC
+            .iter()
+            .zip(traffic)
+            .for_each(|(metric, count)| out.push::<&str>(metric, &[], count as f64));
         let labels = &self.labels;
         let sums = self.table.parse(|text| {
             let mut sums = BTreeMap::<Vec<String>, [f64; 3]>::new();
             for backend in backends(text) {
                 let backend = backend?;
-                let key = labels.iter().map(|at| backend.labels[*at].clone()).collect();
+                let key = labels
+                    .iter()
+                    .map(|at| backend.labels[*at].clone())
+                    .collect();
                 let sum = sums.entry(key).or_default();
-                sum.iter_mut().zip(backend.counts).for_each(|(sum, count)| *sum += count);
+                sum.iter_mut()
+                    .zip(backend.counts)
+                    .for_each(|(sum, count)| *sum += count);
             }
             Ok(sums)
         })?;
         let names: Vec<_> = labels.iter().map(|at| LABELS[*at]).collect();
         for (values, sum) in &sums {
-            let labels: Vec<_> = names.iter().copied().zip(values.iter().map(String::as_str)).collect();
+            let labels: Vec<_> = names
+                .iter()
+                .copied()
+                .zip(values.iter().map(String::as_str))
+                .collect();
             for (metric, sum) in BACKEND.iter().zip(sum) {
                 out.push_foreign(metric.name, Kind::Gauge, metric.help, &labels, *sum);
             }
@@ -116,12 +174,18 @@ impl Collector for Ipvs {
 
 /// Connections, packets in and out, bytes in and out, below two lines of heads.
 fn parse_traffic(text: &str) -> Result<[u64; 5], ParseError> {
-    let error = ParseError { line: 3, expected: "five counts in hexadecimal" };
-    let counts: Option<Vec<_>> = text
-        .lines()
-        .nth(2)
-        .and_then(|line| line.split_ascii_whitespace().map(|count| u64::from_str_radix(count, 16).ok()).collect());
-    counts.and_then(|counts| counts.try_into().ok()).ok_or(error)
+    let error = ParseError {
+        line: 3,
+        expected: "five counts in hexadecimal",
+    };
+    let counts: Option<Vec<_>> = text.lines().nth(2).and_then(|line| {
+        line.split_ascii_whitespace()
+            .map(|count| u64::from_str_radix(count, 16).ok())
+            .collect()
+    });
+    counts
+        .and_then(|counts| counts.try_into().ok())
+        .ok_or(error)
 }
 
 /// A server behind a service.
@@ -137,11 +201,19 @@ fn backends(text: &str) -> impl Iterator<Item = Result<Backend, ParseError>> {
     let mut service = [const { String::new() }; 4];
     text.lines().enumerate().filter_map(move |(number, line)| {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
-        let error = ParseError { line: number + 1, expected: "a service or a server of IPVS" };
+        let error = ParseError {
+            line: number + 1,
+            expected: "a service or a server of IPVS",
+        };
         match words[..] {
             ["->", "RemoteAddress:Port", ..] => None,
             ["FWM", mark, ..] => {
-                service = [String::new(), "0".to_owned(), "FWM".to_owned(), mark.to_owned()];
+                service = [
+                    String::new(),
+                    "0".to_owned(),
+                    "FWM".to_owned(),
+                    mark.to_owned(),
+                ];
                 None
             }
             [protocol @ ("TCP" | "UDP" | "SCTP"), local, ..] => match address(local) {
@@ -155,8 +227,15 @@ fn backends(text: &str) -> impl Iterator<Item = Result<Backend, ParseError>> {
                 let [local, local_port, protocol, mark] = service.clone();
                 let backend = || {
                     let (remote, remote_port) = address(remote)?;
-                    let counts = [active.parse().ok()?, inactive.parse().ok()?, weight.parse().ok()?];
-                    Some(Backend { labels: [local, local_port, remote, remote_port, protocol, mark], counts })
+                    let counts = [
+                        active.parse().ok()?,
+                        inactive.parse().ok()?,
+                        weight.parse().ok()?,
+                    ];
+                    Some(Backend {
+                        labels: [local, local_port, remote, remote_port, protocol, mark],
+                        counts,
+                    })
                 };
                 Some(backend().ok_or(error))
             }
@@ -169,9 +248,14 @@ fn backends(text: &str) -> impl Iterator<Item = Result<Backend, ParseError>> {
 fn address(text: &str) -> Option<(String, String)> {
     let (address, port) = text.rsplit_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?.to_string();
-    let address = match address.strip_prefix('[').and_then(|address| address.strip_suffix(']')) {
+    let address = match address
+        .strip_prefix('[')
+        .and_then(|address| address.strip_suffix(']'))
+    {
         Some(address) => address.parse::<Ipv6Addr>().ok()?.to_string(),
-        None if address.len() == 8 => Ipv4Addr::from(u32::from_str_radix(address, 16).ok()?).to_string(),
+        None if address.len() == 8 => {
+            Ipv4Addr::from(u32::from_str_radix(address, 16).ok()?).to_string()
+        }
         None => return None,
     };
     Some((address, port))
@@ -184,7 +268,10 @@ mod tests {
     #[test]
     fn traffic() {
         let text = "   Total Incoming Outgoing         Incoming         Outgoing\n   Conns  Packets  Packets            Bytes            Bytes\n  2F41C9 8A03B1D2       11     1C7E99A04F21      1A7\n";
-        assert_eq!(parse_traffic(text), Ok([3_097_033, 2_315_497_938, 17, 31_330_068_877_089, 423]));
+        assert_eq!(
+            parse_traffic(text),
+            Ok([3_097_033, 2_315_497_938, 17, 31_330_068_877_089, 423])
+        );
         assert!(parse_traffic("a\nb\n1 2 3 4\n").is_err());
     }
 
@@ -192,15 +279,26 @@ mod tests {
     fn servers_have_the_labels_of_their_service() {
         let text = "IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port Forward Weight ActiveConn InActConn\nTCP  0A140001:1538 wlc  \n  -> 0A140115:1538      Tunnel  50     131        6         \nFWM  00000A01 wlc \n  -> [2001:0DB8:0000:0000:0000:0000:0000:0001]:0050      Route   0      0          1\n";
         let backends: Vec<_> = backends(text).map(Result::unwrap).collect();
-        assert_eq!(backends[0].labels, ["10.20.0.1", "5432", "10.20.1.21", "5432", "TCP", ""]);
+        assert_eq!(
+            backends[0].labels,
+            ["10.20.0.1", "5432", "10.20.1.21", "5432", "TCP", ""]
+        );
         assert_eq!(backends[0].counts, [131.0, 6.0, 50.0]);
-        assert_eq!(backends[1].labels, ["", "0", "2001:db8::1", "80", "FWM", "00000A01"]);
+        assert_eq!(
+            backends[1].labels,
+            ["", "0", "2001:db8::1", "80", "FWM", "00000A01"]
+        );
     }
 
     #[test]
     fn labels_are_chosen_and_unknown_ones_refused() {
         let chosen: BackendLabels = "remote_address,local_port,".parse().unwrap();
         assert_eq!(chosen.0, [1, 2]);
-        assert!("colour".parse::<BackendLabels>().unwrap_err().contains("no label \"colour\""));
+        assert!(
+            "colour"
+                .parse::<BackendLabels>()
+                .unwrap_err()
+                .contains("no label \"colour\"")
+        );
     }
 }

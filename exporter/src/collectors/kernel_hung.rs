@@ -19,7 +19,14 @@ const DETECTED: Metric = Metric::counter(
 );
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(KernelHung { count: File::new(options.paths.procfs.join("sys/kernel/hung_task_detect_count")) })
+    Box::new(KernelHung {
+        count: File::new(
+            options
+                .paths
+                .procfs
+                .join("sys/kernel/hung_task_detect_count"),
+        ),
+    })
 }
 
 impl Collector for KernelHung {
@@ -36,8 +43,13 @@ impl Collector for KernelHung {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let error = ParseError { line: 1, expected: "a number" };
-        let count = self.count.parse(|text| text.trim().parse::<u64>().map_err(|_| error));
+        let error = ParseError {
+            line: 1,
+            expected: "a number",
+        };
+        let count = self
+            .count
+            .parse(|text| text.trim().parse::<u64>().map_err(|_| error));
         out.push::<&str>(
             &DETECTED,
             &[],

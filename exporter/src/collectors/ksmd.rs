@@ -27,7 +27,9 @@ const FILES: &[Row] = &[
 const METRICS: &[Metric] = metrics_of!([], FILES);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Ksmd { directory: options.paths.sysfs.join("kernel/mm/ksm") })
+    Box::new(Ksmd {
+        directory: options.paths.sysfs.join("kernel/mm/ksm"),
+    })
 }
 
 impl Collector for Ksmd {

@@ -20,7 +20,9 @@ const FIELDS: Family = Family {
 };
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Lnstat { directory: options.paths.procfs.join("net/stat") })
+    Box::new(Lnstat {
+        directory: options.paths.procfs.join("net/stat"),
+    })
 }
 
 impl Collector for Lnstat {
@@ -42,9 +44,16 @@ impl Collector for Lnstat {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         for file in sysfs::names(&self.directory, "").unwrap_or_default() {
-            let Ok(text) = std::fs::read_to_string(self.directory.join(&file)) else { continue };
+            let Ok(text) = std::fs::read_to_string(self.directory.join(&file)) else {
+                continue;
+            };
             for (field, cpu, count) in parse(&text) {
-                out.push_field(&FIELDS, &format!("{field}_total"), &[file.as_str(), &cpu.to_string()], count);
+                out.push_field(
+                    &FIELDS,
+                    &format!("{field}_total"),
+                    &[file.as_str(), &cpu.to_string()],
+                    count,
+                );
             }
         }
         Ok(())
@@ -52,13 +61,30 @@ impl Collector for Lnstat {
 }
 
 fn parse(text: &str) -> impl Iterator<Item = (&str, usize, f64)> {
-    let names: Vec<_> = text.lines().next().unwrap_or_default().split_ascii_whitespace().collect();
-    let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    text.lines().skip(1).enumerate().flat_map(move |(cpu, line)| {
-        let counts = line.split_ascii_whitespace().map(|count| u64::from_str_radix(count, 16).ok());
-        let found = names.clone().into_iter().zip(counts).filter(move |(name, _)| is_name(name));
-        found.filter_map(move |(name, count)| Some((name, cpu, count? as f64)))
-    })
+    let names: Vec<_> = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .collect();
+    let is_name = |name: &str| {
+        name.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    text.lines()
+        .skip(1)
+        .enumerate()
+        .flat_map(move |(cpu, line)| {
+            let counts = line
+                .split_ascii_whitespace()
+                .map(|count| u64::from_str_radix(count, 16).ok());
+            let found = names
+                .clone()
+                .into_iter()
+                .zip(counts)
+                .filter(move |(name, _)| is_name(name));
+            found.filter_map(move |(name, count)| Some((name, cpu, count? as f64)))
+        })
 }
 
 #[cfg(test)]
@@ -69,6 +95,13 @@ mod tests {
     fn a_line_for_each_cpu() {
         let text = "entries  allocs od{d\n00000014  0000001f 1\n00000014  zz\n";
         let found: Vec<_> = parse(text).collect();
-        assert_eq!(found, [("entries", 0, 20.0), ("allocs", 0, 31.0), ("entries", 1, 20.0)]);
+        assert_eq!(
+            found,
+            [
+                ("entries", 0, 20.0),
+                ("allocs", 0, 31.0),
+                ("entries", 1, 20.0)
+            ]
+        );
     }
 }

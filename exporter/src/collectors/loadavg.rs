@@ -17,7 +17,9 @@ const LOAD15: Metric = Metric::gauge("node_load15", "15m load average.", &[]);
 const METRICS: &[Metric] = &[LOAD1, LOAD5, LOAD15];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Loadavg { loadavg: File::new(options.paths.procfs.join("loadavg")) })
+    Box::new(Loadavg {
+        loadavg: File::new(options.paths.procfs.join("loadavg")),
+    })
 }
 
 impl Collector for Loadavg {
@@ -43,7 +45,12 @@ impl Collector for Loadavg {
 
 fn parse(text: &str) -> Result<[f64; 3], ParseError> {
     let mut loads = text.split_ascii_whitespace().map(|load| load.parse().ok());
-    let mut next = || loads.next().flatten().ok_or(ParseError { line: 1, expected: "three load averages" });
+    let mut next = || {
+        loads.next().flatten().ok_or(ParseError {
+            line: 1,
+            expected: "three load averages",
+        })
+    };
     Ok([next()?, next()?, next()?])
 }
 
@@ -53,7 +60,10 @@ mod tests {
 
     #[test]
     fn loads() {
-        assert_eq!(parse("0.45 0.23 12.5 3/111 26278\n"), Ok([0.45, 0.23, 12.5]));
+        assert_eq!(
+            parse("0.45 0.23 12.5 3/111 26278\n"),
+            Ok([0.45, 0.23, 12.5])
+        );
         assert!(parse("").is_err());
         assert!(parse("0.45 0.23").is_err());
         assert!(parse("0.45 high 0.1 1/1 1").is_err());

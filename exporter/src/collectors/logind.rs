@@ -16,7 +16,15 @@ const SESSIONS: Metric = Metric::gauge(
     &["seat", "remote", "type", "class"],
 );
 const REMOTE: [&str; 2] = ["true", "false"];
-const TYPES: [&str; 7] = ["other", "unspecified", "tty", "x11", "wayland", "mir", "web"];
+const TYPES: [&str; 7] = [
+    "other",
+    "unspecified",
+    "tty",
+    "x11",
+    "wayland",
+    "mir",
+    "web",
+];
 const CLASSES: [&str; 5] = ["other", "user", "greeter", "lock-screen", "background"];
 const MAX_SEATS: usize = 64;
 
@@ -45,12 +53,19 @@ impl Collector for Logind {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let (seats, sessions) = ask().map_err(|source| CollectError::Dbus { source: source.into() })?;
+        let (seats, sessions) = ask().map_err(|source| CollectError::Dbus {
+            source: source.into(),
+        })?;
         let mut counts = HashMap::<_, f64>::new();
-        sessions.into_iter().for_each(|session| *counts.entry(session).or_default() += 1.0);
+        sessions
+            .into_iter()
+            .for_each(|session| *counts.entry(session).or_default() += 1.0);
         for seat in &seats {
             for (remote, kind, class) in combinations() {
-                let count = counts.get(&(seat.clone(), remote, kind, class)).copied().unwrap_or_default();
+                let count = counts
+                    .get(&(seat.clone(), remote, kind, class))
+                    .copied()
+                    .unwrap_or_default();
                 out.push(&SESSIONS, &[seat.as_str(), remote, kind, class], count);
             }
         }
@@ -70,17 +85,38 @@ fn ask() -> Result<(Vec<String>, Vec<Session>), DbusError> {
     };
     let seats = list("ListSeats")?;
     let sessions = list("ListSessions")?;
-    let seats = seats.iter().filter_map(|seat| seat.list().first()?.text().map(str::to_owned)).chain([String::new()]);
+    let seats = seats
+        .iter()
+        .filter_map(|seat| seat.list().first()?.text().map(str::to_owned))
+        .chain([String::new()]);
     let sessions = sessions.iter().filter_map(|session| {
         // Number, user's number and name, seat, path.
-        let [_, _, _, seat, path] = session.list() else { return None };
+        let [_, _, _, seat, path] = session.list() else {
+            return None;
+        };
         let mut property = |name| {
             let interface = "org.freedesktop.login1.Session";
-            connection.property(Method { path: path.text()?, interface, name, ..MANAGER }).ok()
+            connection
+                .property(Method {
+                    path: path.text()?,
+                    interface,
+                    name,
+                    ..MANAGER
+                })
+                .ok()
         };
-        let remote = if property("Remote")?.number()? == 1 { "true" } else { "false" };
+        let remote = if property("Remote")?.number()? == 1 {
+            "true"
+        } else {
+            "false"
+        };
         let kind = known(property("Type")?.text()?, &TYPES);
-        Some((seat.text()?.to_owned(), remote, kind, known(property("Class")?.text()?, &CLASSES)))
+        Some((
+            seat.text()?.to_owned(),
+            remote,
+            kind,
+            known(property("Class")?.text()?, &CLASSES),
+        ))
     });
     let sessions = sessions.collect();
     Ok((seats.collect(), sessions))
@@ -92,6 +128,8 @@ fn known(text: &str, known: &[&'static str]) -> &'static str {
 
 fn combinations() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     REMOTE.into_iter().flat_map(|remote| {
-        TYPES.into_iter().flat_map(move |kind| CLASSES.into_iter().map(move |class| (remote, kind, class)))
+        TYPES
+            .into_iter()
+            .flat_map(move |kind| CLASSES.into_iter().map(move |class| (remote, kind, class)))
     })
 }

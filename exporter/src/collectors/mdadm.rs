@@ -12,16 +12,37 @@ struct Mdadm {
     mdstat: File,
 }
 
-const STATE: Metric = Metric::gauge("node_md_state", "Indicates the state of md-device.", &["device", "state"]);
-const DISKS: Metric =
-    Metric::gauge("node_md_disks", "Number of active/failed/spare disks of device.", &["device", "state"]);
-const REQUIRED: Metric = Metric::gauge("node_md_disks_required", "Total number of disks of device.", &["device"]);
-const BLOCKS: Metric = Metric::gauge("node_md_blocks", "Total number of blocks on device.", &["device"]);
-const SYNCED: Metric = Metric::gauge("node_md_blocks_synced", "Number of blocks synced on device.", &["device"]);
+const STATE: Metric = Metric::gauge(
+    "node_md_state",
+    "Indicates the state of md-device.",
+    &["device", "state"],
+);
+const DISKS: Metric = Metric::gauge(
+    "node_md_disks",
+    "Number of active/failed/spare disks of device.",
+    &["device", "state"],
+);
+const REQUIRED: Metric = Metric::gauge(
+    "node_md_disks_required",
+    "Total number of disks of device.",
+    &["device"],
+);
+const BLOCKS: Metric = Metric::gauge(
+    "node_md_blocks",
+    "Total number of blocks on device.",
+    &["device"],
+);
+const SYNCED: Metric = Metric::gauge(
+    "node_md_blocks_synced",
+    "Number of blocks synced on device.",
+    &["device"],
+);
 const STATES: [&str; 5] = ["active", "inactive", "recovering", "resync", "check"];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Mdadm { mdstat: File::new(options.paths.procfs.join("mdstat")) })
+    Box::new(Mdadm {
+        mdstat: File::new(options.paths.procfs.join("mdstat")),
+    })
 }
 
 impl Collector for Mdadm {
@@ -38,10 +59,27 @@ impl Collector for Mdadm {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let arrays = self.mdstat.parse(parse).map_err(|error| error.or_absent("no software RAID"))?;
-        for Array { device, state, active, failed, spare, required, blocks, synced } in &arrays {
+        let arrays = self
+            .mdstat
+            .parse(parse)
+            .map_err(|error| error.or_absent("no software RAID"))?;
+        for Array {
+            device,
+            state,
+            active,
+            failed,
+            spare,
+            required,
+            blocks,
+            synced,
+        } in &arrays
+        {
             for name in STATES {
-                out.push(&STATE, &[device.as_str(), name], f64::from(u8::from(name == *state)));
+                out.push(
+                    &STATE,
+                    &[device.as_str(), name],
+                    f64::from(u8::from(name == *state)),
+                );
             }
             for (name, count) in [("active", active), ("failed", failed), ("spare", spare)] {
                 out.push(&DISKS, &[device.as_str(), name], *count as f64);
@@ -72,13 +110,20 @@ fn parse(text: &str) -> Result<Vec<Array>, ParseError> {
     let is_first = |line: &str| {
         !line.is_empty()
             && !line.starts_with([' ', '\t'])
-            && !["Personalities", "unused", "read_ahead"].iter().any(|word| line.starts_with(word))
+            && !["Personalities", "unused", "read_ahead"]
+                .iter()
+                .any(|word| line.starts_with(word))
     };
     let starts = lines.iter().filter(|(_, line)| is_first(line));
     let array = |&(number, first): &(usize, &str)| {
-        let rest = lines[number + 1..].iter().take_while(|(_, line)| line.starts_with([' ', '\t']));
+        let rest = lines[number + 1..]
+            .iter()
+            .take_while(|(_, line)| line.starts_with([' ', '\t']));
         let rest: Vec<_> = rest.map(|(_, line)| *line).collect();
-        parse_array(first, &rest).ok_or(ParseError { line: number + 1, expected: "an array and its blocks" })
+        parse_array(first, &rest).ok_or(ParseError {
+            line: number + 1,
+            expected: "an array and its blocks",
+        })
     };
     starts.map(array).collect()
 }
@@ -90,7 +135,11 @@ fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
     let status = rest.first()?;
     let blocks = status.split_ascii_whitespace().next()?.parse().ok()?;
     // Whatever stands in brackets behind a disk is its place.
-    let disks = first.split_ascii_whitespace().skip(3).filter(|word| word.contains('[')).count() as u64;
+    let disks = first
+        .split_ascii_whitespace()
+        .skip(3)
+        .filter(|word| word.contains('['))
+        .count() as u64;
     let marked = |mark: &str| first.matches(mark).count() as u64;
     // `[required/active]`
     let counts = status.split(['[', ']']).find_map(|part| {
@@ -105,7 +154,11 @@ fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
     };
     let mut array = Array {
         device: device.to_owned(),
-        state: if state == "inactive" { "inactive" } else { "active" },
+        state: if state == "inactive" {
+            "inactive"
+        } else {
+            "active"
+        },
         active,
         failed: marked("(F)"),
         spare: marked("(S)"),
@@ -114,13 +167,22 @@ fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
         synced: blocks,
     };
     let progress = rest[1..].iter().find_map(|line| {
-        let states = [("recovery", "recovering"), ("check", "check"), ("resync", "resync")];
-        states.iter().find(|(word, _)| line.contains(word)).map(|(_, state)| (*line, *state))
+        let states = [
+            ("recovery", "recovering"),
+            ("check", "check"),
+            ("resync", "resync"),
+        ];
+        states
+            .iter()
+            .find(|(word, _)| line.contains(word))
+            .map(|(_, state)| (*line, *state))
     });
     if let Some((line, state)) = progress {
         array.state = state;
         // `(done/all)`; a repair that has not begun has done nothing.
-        let done = line.split(['(', ')']).find_map(|part| part.split_once('/')?.0.parse().ok());
+        let done = line
+            .split(['(', ')'])
+            .find_map(|part| part.split_once('/')?.0.parse().ok());
         array.synced = done.unwrap_or(0);
     }
     Some(array)
@@ -157,7 +219,18 @@ unused devices: <none>
         let arrays = parse(text).unwrap();
         let told: Vec<_> = arrays
             .iter()
-            .map(|a| (a.device.as_str(), a.state, a.active, a.failed, a.spare, a.required, a.blocks, a.synced))
+            .map(|a| {
+                (
+                    a.device.as_str(),
+                    a.state,
+                    a.active,
+                    a.failed,
+                    a.spare,
+                    a.required,
+                    a.blocks,
+                    a.synced,
+                )
+            })
             .collect();
         assert_eq!(
             told,
@@ -169,7 +242,10 @@ unused devices: <none>
                 ("md4", "inactive", 0, 0, 1, 0, 1000, 1000),
             ]
         );
-        assert_eq!(parse("Personalities :\nunused devices: <none>\n"), Ok(vec![]));
+        assert_eq!(
+            parse("Personalities :\nunused devices: <none>\n"),
+            Ok(vec![])
+        );
         assert_eq!(parse("md0 : active raid1 sda1[0]\n").unwrap_err().line, 1);
         assert!(parse("md0\n 5 blocks\n").is_err());
     }

@@ -13,11 +13,18 @@ struct Meminfo {
 }
 
 /// Every field of the file; those without `kB` are counts, such as `HugePages_Total`.
-const FIELDS: Family =
-    Family { prefix: "node_memory_", help: "Memory information field {}.", kind: Kind::Gauge, labels: &[] };
+const FIELDS: Family = Family {
+    prefix: "node_memory_",
+    help: "Memory information field {}.",
+    kind: Kind::Gauge,
+    labels: &[],
+};
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Meminfo { meminfo: File::new(options.paths.procfs.join("meminfo")), field: String::new() })
+    Box::new(Meminfo {
+        meminfo: File::new(options.paths.procfs.join("meminfo")),
+        field: String::new(),
+    })
 }
 
 impl Collector for Meminfo {
@@ -60,7 +67,11 @@ impl Name<'_> {
     /// Writes it as node_exporter does, `Active_anon_bytes`.
     fn write(&self, out: &mut String) {
         out.clear();
-        match self.text.strip_suffix(')').and_then(|text| text.split_once('(')) {
+        match self
+            .text
+            .strip_suffix(')')
+            .and_then(|text| text.split_once('('))
+        {
             Some((whole, part)) => {
                 out.push_str(whole);
                 out.push('_');
@@ -75,21 +86,33 @@ impl Name<'_> {
 }
 
 fn parse(text: &str) -> impl Iterator<Item = Result<(Name<'_>, f64), ParseError>> {
-    text.lines().enumerate().filter(|(_, line)| !line.trim_ascii().is_empty()).map(|(number, line)| {
-        let field = || {
-            let (name, rest) = line.split_once(':')?;
-            let mut words = rest.split_ascii_whitespace();
-            let value: f64 = words.next()?.parse().ok()?;
-            let (is_bytes, scale) = match (words.next(), words.next()) {
-                (None, _) => (false, 1.0),
-                (Some("kB"), None) => (true, 1024.0),
-                _ => return None,
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim_ascii().is_empty())
+        .map(|(number, line)| {
+            let field = || {
+                let (name, rest) = line.split_once(':')?;
+                let mut words = rest.split_ascii_whitespace();
+                let value: f64 = words.next()?.parse().ok()?;
+                let (is_bytes, scale) = match (words.next(), words.next()) {
+                    (None, _) => (false, 1.0),
+                    (Some("kB"), None) => (true, 1024.0),
+                    _ => return None,
+                };
+                let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'(' | b')');
+                (!name.is_empty() && name.bytes().all(is_name)).then_some((
+                    Name {
+                        text: name,
+                        is_bytes,
+                    },
+                    value * scale,
+                ))
             };
-            let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'(' | b')');
-            (!name.is_empty() && name.bytes().all(is_name)).then_some((Name { text: name, is_bytes }, value * scale))
-        };
-        field().ok_or(ParseError { line: number + 1, expected: "`name: value` or `name: value kB`" })
-    })
+            field().ok_or(ParseError {
+                line: number + 1,
+                expected: "`name: value` or `name: value kB`",
+            })
+        })
 }
 
 #[cfg(test)]
@@ -108,7 +131,8 @@ mod tests {
 
     #[test]
     fn kilobytes_become_bytes_and_counts_stay() {
-        let text = "MemTotal:       24684092 kB\nActive(anon):       1584 kB\nHugePages_Total:       3\n";
+        let text =
+            "MemTotal:       24684092 kB\nActive(anon):       1584 kB\nHugePages_Total:       3\n";
         assert_eq!(
             fields(text),
             [
@@ -121,7 +145,18 @@ mod tests {
 
     #[test]
     fn a_wrong_line_is_named_and_the_others_stay() {
-        let text = "MemTotal 1 kB\nMemFree: 2 kB\nCached: many kB\nBuffers: 3 MB\nBad-Name: 4\n: 5\n";
-        assert_eq!(fields(text), [Err(1), Ok(("MemFree_bytes".into(), 2048.0)), Err(3), Err(4), Err(5), Err(6)]);
+        let text =
+            "MemTotal 1 kB\nMemFree: 2 kB\nCached: many kB\nBuffers: 3 MB\nBad-Name: 4\n: 5\n";
+        assert_eq!(
+            fields(text),
+            [
+                Err(1),
+                Ok(("MemFree_bytes".into(), 2048.0)),
+                Err(3),
+                Err(4),
+                Err(5),
+                Err(6)
+            ]
+        );
     }
 }

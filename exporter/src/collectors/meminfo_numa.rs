@@ -12,13 +12,22 @@ struct MeminfoNuma {
     nodes: PathBuf,
 }
 
-const FIELDS: Family =
-    Family { prefix: "node_memory_numa_", help: "Memory information field {}.", kind: Kind::Gauge, labels: &["node"] };
+const FIELDS: Family = Family {
+    prefix: "node_memory_numa_",
+    help: "Memory information field {}.",
+    kind: Kind::Gauge,
+    labels: &["node"],
+};
 /// The fields of `numastat`.
-const PAGES: Family = Family { kind: Kind::Counter, ..FIELDS };
+const PAGES: Family = Family {
+    kind: Kind::Counter,
+    ..FIELDS
+};
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(MeminfoNuma { nodes: options.paths.sysfs.join("devices/system/node") })
+    Box::new(MeminfoNuma {
+        nodes: options.paths.sysfs.join("devices/system/node"),
+    })
 }
 
 impl Collector for MeminfoNuma {
@@ -41,7 +50,8 @@ impl Collector for MeminfoNuma {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         // A kernel without NUMA is a success without series, as with node_exporter.
         for (name, node) in sysfs::numbered(&self.nodes, "node").unwrap_or_default() {
-            let text = |file: &str| sysfs::text(&self.nodes.join(&name).join(file)).unwrap_or_default();
+            let text =
+                |file: &str| sysfs::text(&self.nodes.join(&name).join(file)).unwrap_or_default();
             for (field, value) in text("meminfo").lines().filter_map(parse_field) {
                 out.push_field(&FIELDS, &field, &[&node], value);
             }
@@ -64,12 +74,22 @@ fn parse_field(line: &str) -> Option<(String, f64)> {
     let name = words.next()?.strip_suffix(':')?;
     let value: f64 = words.next()?.parse().ok()?;
     let name = name.replace('(', "_").replace(')', "");
-    is_plain(&name).then_some((name, if words.next() == Some("kB") { value * 1024.0 } else { value }))
+    is_plain(&name).then_some((
+        name,
+        if words.next() == Some("kB") {
+            value * 1024.0
+        } else {
+            value
+        },
+    ))
 }
 
 /// Whether it can be part of a metric's name.
 fn is_plain(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 #[cfg(test)]
@@ -78,9 +98,21 @@ mod tests {
 
     #[test]
     fn fields() {
-        assert_eq!(parse_field("Node 0 Active(anon):  2 kB"), Some(("Active_anon".into(), 2048.0)));
-        assert_eq!(parse_field("Node 1 HugePages_Free:     3"), Some(("HugePages_Free".into(), 3.0)));
-        for line in ["", "Node 0", "Node 0 Free 3", "Node 0 Fr-ee: 3", "Node 0 Free: x"] {
+        assert_eq!(
+            parse_field("Node 0 Active(anon):  2 kB"),
+            Some(("Active_anon".into(), 2048.0))
+        );
+        assert_eq!(
+            parse_field("Node 1 HugePages_Free:     3"),
+            Some(("HugePages_Free".into(), 3.0))
+        );
+        for line in [
+            "",
+            "Node 0",
+            "Node 0 Free 3",
+            "Node 0 Fr-ee: 3",
+            "Node 0 Free: x",
+        ] {
             assert_eq!(parse_field(line), None, "{line}");
         }
     }

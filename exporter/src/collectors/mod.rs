@@ -114,13 +114,21 @@ pub enum Reads {
 }
 
 /// The usual deadline.
-const SOON: Reads = Reads::OnItsThread { deadline: Duration::from_secs(2) };
+const SOON: Reads = Reads::OnItsThread {
+    deadline: Duration::from_secs(2),
+};
 /// systemd answers for each unit by itself, and a node may have thousands.
-const BUS: Reads = Reads::OnItsThread { deadline: Duration::from_secs(5) };
+const BUS: Reads = Reads::OnItsThread {
+    deadline: Duration::from_secs(5),
+};
 /// Slow hardware, seldom asked: a disk that spins up, a controller with little time. What it said last stands meanwhile.
-const SLOW: Reads = Reads::OnItsThread { deadline: Duration::from_secs(60) };
+const SLOW: Reads = Reads::OnItsThread {
+    deadline: Duration::from_secs(60),
+};
 /// NVML needs seconds to begin where nothing keeps the driver loaded. The collector itself gives up before.
-const DRIVER: Reads = Reads::OnItsThread { deadline: Duration::from_secs(8) };
+const DRIVER: Reads = Reads::OnItsThread {
+    deadline: Duration::from_secs(8),
+};
 
 /// Every collector there is.
 #[rustfmt::skip]
@@ -235,7 +243,8 @@ mod tests {
         fn strategy() -> impl Strategy<Value = Self> {
             let inserted = "[ -~\n\u{fffd}]{0,40}|[0-9 :.-]{0,40}|\\u{0}";
             prop_oneof![
-                (inserted, any::<prop::sample::Index>()).prop_map(|(text, at)| Self::Inserted(text, at)),
+                (inserted, any::<prop::sample::Index>())
+                    .prop_map(|(text, at)| Self::Inserted(text, at)),
                 any::<prop::sample::Index>().prop_map(Self::CutOff),
                 prop::collection::vec(any::<u8>(), 0..200).prop_map(Self::Replaced),
                 "[0-9a-fx.:, \n-]{0,200}".prop_map(|text| Self::Replaced(text.into_bytes())),
@@ -279,7 +288,10 @@ mod tests {
             udev_data: root.join("udev"),
             kmsg: root.join("kmsg"),
         };
-        let mut options = Options { paths, ..Options::default() };
+        let mut options = Options {
+            paths,
+            ..Options::default()
+        };
         options.textfile.directory = vec![root.join("textfile")];
         options.nvml.library = "/nonexistent".into();
         options.bcache.priority_stats = true;
@@ -329,9 +341,18 @@ mod tests {
             let _ = collector.collect(&mut samples);
             !samples.is_empty()
         };
-        let without = COLLECTORS.iter().filter(|entry| !WITHOUT_FILES.contains(&entry.name));
-        let without = without.filter(|entry| !["odd-node", "much-hardware"].iter().any(|tree| finds(entry, tree)));
-        assert_eq!(without.map(|entry| entry.name).collect::<Vec<_>>(), Vec::<&str>::new());
+        let without = COLLECTORS
+            .iter()
+            .filter(|entry| !WITHOUT_FILES.contains(&entry.name));
+        let without = without.filter(|entry| {
+            !["odd-node", "much-hardware"]
+                .iter()
+                .any(|tree| finds(entry, tree))
+        });
+        assert_eq!(
+            without.map(|entry| entry.name).collect::<Vec<_>>(),
+            Vec::<&str>::new()
+        );
     }
 
     #[test]
@@ -343,18 +364,31 @@ mod tests {
             assert_eq!(collector.name(), entry.name);
             let names = collector.metrics().iter().map(|metric| metric.name);
             for name in names.chain(collector.families().iter().map(|family| family.prefix)) {
-                assert_eq!(owners.insert(name, entry.name), None, "{name} has two owners");
-                assert!(name.starts_with("node_") || name.starts_with("takt_"), "{name}");
+                assert_eq!(
+                    owners.insert(name, entry.name),
+                    None,
+                    "{name} has two owners"
+                );
+                assert!(
+                    name.starts_with("node_") || name.starts_with("takt_"),
+                    "{name}"
+                );
             }
         }
         // A family may lie within another: `node_memory_numa_` within `node_memory_`, whose kernel has no such field.
-        let families = COLLECTORS.iter().flat_map(|entry| (entry.new)(&options).families());
+        let families = COLLECTORS
+            .iter()
+            .flat_map(|entry| (entry.new)(&options).families());
         let prefixes: Vec<_> = families.map(|family| family.prefix).collect();
         for prefix in &prefixes {
             let is_others = |(name, owner): &(&&str, &&str)| {
                 name.starts_with(prefix) && **owner != owners[prefix] && !prefixes.contains(name)
             };
-            assert_eq!(owners.iter().find(is_others), None, "belongs to the family {prefix}");
+            assert_eq!(
+                owners.iter().find(is_others),
+                None,
+                "belongs to the family {prefix}"
+            );
         }
     }
 }

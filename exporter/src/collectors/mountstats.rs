@@ -29,8 +29,11 @@ macro_rules! metrics {
     };
 }
 
-const AGE: Metric =
-    Metric::counter("node_mountstats_nfs_age_seconds_total", "The age of the NFS mount in seconds.", LABELS);
+const AGE: Metric = Metric::counter(
+    "node_mountstats_nfs_age_seconds_total",
+    "The age of the NFS mount in seconds.",
+    LABELS,
+);
 /// In the order of the line `bytes:`.
 const BYTES: &[Metric] = metrics! { LABELS "node_mountstats_nfs_"
     counter "read_bytes_total" "Number of bytes read using the read() syscall.",
@@ -94,8 +97,9 @@ const LISTS: [&[Metric]; 3] = [BYTES, TRANSPORT, OPERATIONS];
 const METRIC_COUNT: usize = 3 + BYTES.len() + TRANSPORT.len() + OPERATIONS.len();
 
 /// The operations with series of their own; the last is the sum of all others.
-const NAMED: [&str; 10] =
-    ["READ", "WRITE", "GETATTR", "LOOKUP", "ACCESS", "OPEN", "CLOSE", "COMMIT", "READDIR", "other"];
+const NAMED: [&str; 10] = [
+    "READ", "WRITE", "GETATTR", "LOOKUP", "ACCESS", "OPEN", "CLOSE", "COMMIT", "READDIR", "other",
+];
 const OTHER: usize = NAMED.len() - 1;
 /// The columns that are times in milliseconds.
 const TIMES: std::ops::Range<usize> = 5..8;
@@ -125,19 +129,30 @@ impl Collector for Mountstats {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let text = self.mountstats.read().map_err(|error| error.or_absent("no mount statistics"))?;
+        let text = self
+            .mountstats
+            .read()
+            .map_err(|error| error.or_absent("no mount statistics"))?;
         let mounts = parse(text);
         if mounts.is_empty() {
             self.progress.clear();
             return Err(CollectError::Absent("no NFS mounts"));
         }
         // Without it the series lack a label, not their values.
-        let addresses = self.mountinfo.read().map(parse_addresses).unwrap_or_default();
+        let addresses = self
+            .mountinfo
+            .read()
+            .map(parse_addresses)
+            .unwrap_or_default();
         let (mut seen, mut progress, now) = (HashSet::new(), HashMap::new(), Instant::now());
         for mount in &mounts {
             let before = self.progress.remove(mount.point);
             let after = Progress::step(before, mount, now);
-            out.push(&HUNG, &[&*unescape(mount.point), mount.server()], after.hung(now).as_secs_f64());
+            out.push(
+                &HUNG,
+                &[&*unescape(mount.point), mount.server()],
+                after.hung(now).as_secs_f64(),
+            );
             progress.insert(mount.point.to_owned(), after);
             let address = addresses.get(mount.point).copied().unwrap_or_default();
             // Mounts of one export share its counters.
@@ -163,16 +178,28 @@ impl Progress {
     fn step(before: Option<Self>, mount: &Mount<'_>, now: Instant) -> Self {
         let sends = mount.transport[Transport::SENDS];
         let done = mount.transport[Transport::RECEIVES]
-            + mount.operations.iter().flatten().map(|counts| counts[0]).sum::<f64>();
+            + mount
+                .operations
+                .iter()
+                .flatten()
+                .map(|counts| counts[0])
+                .sum::<f64>();
         let unanswered_since = match before {
-            Some(before) if before.done == done => before.unanswered_since.or((sends > before.sends).then_some(now)),
+            Some(before) if before.done == done => before
+                .unanswered_since
+                .or((sends > before.sends).then_some(now)),
             _ => None,
         };
-        Self { sends, done, unanswered_since }
+        Self {
+            sends,
+            done,
+            unanswered_since,
+        }
     }
 
     fn hung(self, now: Instant) -> Duration {
-        self.unanswered_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        self.unanswered_since
+            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 }
 
@@ -197,7 +224,9 @@ struct Mount<'a> {
 impl Mount<'_> {
     /// The part of `server:/export`, where the server may be an IPv6 address.
     fn server(&self) -> &str {
-        self.export.rsplit_once(":/").map_or(self.export, |(server, _)| server)
+        self.export
+            .rsplit_once(":/")
+            .map_or(self.export, |(server, _)| server)
     }
 
     fn push(&self, address: &str, out: &mut Samples) {
@@ -227,13 +256,19 @@ impl Mount<'_> {
 
     /// A line of the mount's own. What it lacks or what is not a number stays as it was.
     fn read(&mut self, line: &str) {
-        let Some((key, rest)) = line.trim_ascii().split_once(':') else { return };
+        let Some((key, rest)) = line.trim_ascii().split_once(':') else {
+            return;
+        };
         match key {
             "age" => self.age = rest.trim_ascii().parse().ok(),
             "bytes" => self.bytes = numbers(rest).unwrap_or_default(),
             "xprt" => self.add_transport(rest),
             // An operation's name is in capitals; `opts`, `caps`, `events` and what else there is are not.
-            _ if !key.is_empty() && key.bytes().all(|c| c.is_ascii_uppercase() || c == b'_' || c.is_ascii_digit()) => {
+            _ if !key.is_empty()
+                && key
+                    .bytes()
+                    .all(|c| c.is_ascii_uppercase() || c == b'_' || c.is_ascii_digit()) =>
+            {
                 self.add_operation(key, rest);
             }
             _ => {}
@@ -242,18 +277,45 @@ impl Mount<'_> {
 
     /// `tcp 832 1 …`: one line for each connection.
     fn add_transport(&mut self, line: &str) {
-        let Some((protocol, rest)) = line.trim_ascii_start().split_once(' ') else { return };
+        let Some((protocol, rest)) = line.trim_ascii_start().split_once(' ') else {
+            return;
+        };
         // What is published of the protocols that the statistics know, and where it stands; udp has no connections, and
         // rdma counts its own things behind the backlog. node_exporter has 0 for what a protocol lacks.
         let places: [Option<usize>; TRANSPORT.len()] = match protocol {
             "tcp" => [1, 2, 4, 5, 6, 7, 9, 10, 11, 12].map(Some),
-            "rdma" => [Some(1), Some(2), Some(4), Some(5), Some(6), Some(7), Some(9), None, None, None],
-            "udp" => [Some(1), None, None, Some(2), Some(3), Some(4), Some(6), Some(7), Some(8), Some(9)],
+            "rdma" => [
+                Some(1),
+                Some(2),
+                Some(4),
+                Some(5),
+                Some(6),
+                Some(7),
+                Some(9),
+                None,
+                None,
+                None,
+            ],
+            "udp" => [
+                Some(1),
+                None,
+                None,
+                Some(2),
+                Some(3),
+                Some(4),
+                Some(6),
+                Some(7),
+                Some(8),
+                Some(9),
+            ],
             _ => return,
         };
         let Some(values) = numbers(rest) else { return };
         for (at, (sum, place)) in self.transport.iter_mut().zip(places).enumerate() {
-            let value = place.and_then(|place| values.get(place)).copied().unwrap_or_default();
+            let value = place
+                .and_then(|place| values.get(place))
+                .copied()
+                .unwrap_or_default();
             // The mount is idle for as long as its busiest connection.
             *sum = match at == Transport::IDLE && !self.protocol.is_empty() {
                 true => sum.min(value),
@@ -268,11 +330,25 @@ impl Mount<'_> {
     }
 
     fn add_operation(&mut self, name: &str, line: &str) {
-        let Some(values) = numbers(line).filter(|values| values.len() >= OPERATIONS.len()) else { return };
+        let Some(values) = numbers(line).filter(|values| values.len() >= OPERATIONS.len()) else {
+            return;
+        };
         self.counts_errors |= values.len() > ERROR_COLUMN;
-        let at = NAMED.iter().position(|named| *named == name).unwrap_or(OTHER);
-        for (column, (sum, value)) in self.operations[at].get_or_insert_default().iter_mut().zip(values).enumerate() {
-            *sum += if TIMES.contains(&column) { seconds(value) } else { value };
+        let at = NAMED
+            .iter()
+            .position(|named| *named == name)
+            .unwrap_or(OTHER);
+        for (column, (sum, value)) in self.operations[at]
+            .get_or_insert_default()
+            .iter_mut()
+            .zip(values)
+            .enumerate()
+        {
+            *sum += if TIMES.contains(&column) {
+                seconds(value)
+            } else {
+                value
+            };
         }
     }
 }
@@ -288,12 +364,18 @@ impl Transport {
 
 /// A clock set back while a request was queued makes the kernel's sum negative, written as if it were huge.
 fn seconds(milliseconds: f64) -> f64 {
-    if milliseconds >= i64::MAX as f64 { 0.0 } else { milliseconds / 1e3 }
+    if milliseconds >= i64::MAX as f64 {
+        0.0
+    } else {
+        milliseconds / 1e3
+    }
 }
 
 /// Those of one line, unless one of them is none.
 fn numbers(text: &str) -> Option<Vec<f64>> {
-    text.split_ascii_whitespace().map(|word| word.parse::<i128>().ok().map(|number| number as f64)).collect()
+    text.split_ascii_whitespace()
+        .map(|word| word.parse::<i128>().ok().map(|number| number as f64))
+        .collect()
 }
 
 /// The NFS mounts.
@@ -302,11 +384,20 @@ fn parse(text: &str) -> Vec<Mount<'_>> {
     let mut is_nfs = false;
     for line in text.lines() {
         if let Some(device) = line.strip_prefix("device ") {
-            let mount = device.split_once(" mounted on ").and_then(|(export, rest)| {
-                let (point, fs_type) = rest.split_once(" with fstype ")?;
-                let is_nfs = matches!(fs_type.split_ascii_whitespace().next(), Some("nfs" | "nfs4"));
-                is_nfs.then(|| Mount { export, point, ..Mount::default() })
-            });
+            let mount = device
+                .split_once(" mounted on ")
+                .and_then(|(export, rest)| {
+                    let (point, fs_type) = rest.split_once(" with fstype ")?;
+                    let is_nfs = matches!(
+                        fs_type.split_ascii_whitespace().next(),
+                        Some("nfs" | "nfs4")
+                    );
+                    is_nfs.then(|| Mount {
+                        export,
+                        point,
+                        ..Mount::default()
+                    })
+                });
             is_nfs = mount.is_some();
             mounts.extend(mount);
         } else if is_nfs && let Some(mount) = mounts.last_mut() {
@@ -321,7 +412,9 @@ fn parse_addresses(text: &str) -> HashMap<&str, &str> {
     let address = |line| {
         let (mount, source) = str::split_once(line, " - ")?;
         let options = source.split_ascii_whitespace().nth(2)?;
-        let address = options.split(',').find_map(|option| option.strip_prefix("addr="))?;
+        let address = options
+            .split(',')
+            .find_map(|option| option.strip_prefix("addr="))?;
         Some((mount.split_ascii_whitespace().nth(4)?, address))
     };
     text.lines().filter_map(address).collect()
@@ -345,16 +438,31 @@ mod tests {
         let mounts = parse(&text);
         assert_eq!(mounts.len(), 1);
         assert_eq!((mounts[0].protocol, mounts[0].age), ("tcp", Some(13_968.0)));
-        assert_eq!(mounts[0].transport, [8.0, 16.0, 1.0, 45_006.0, 44_950.0, 35.0, 42.0, 192.0, 182.0, 40_082.0]);
+        assert_eq!(
+            mounts[0].transport,
+            [
+                8.0, 16.0, 1.0, 45_006.0, 44_950.0, 35.0, 42.0, 192.0, 182.0, 40_082.0
+            ]
+        );
     }
 
     #[test]
     fn rdma_and_udp_and_what_nobody_knows() {
-        let rdma = mount("\txprt:\trdma 0 1 2 3 4 500 499 0 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20\n");
-        assert_eq!(parse(&rdma)[0].transport, [1.0, 2.0, 4.0, 500.0, 499.0, 0.0, 7.0, 0.0, 0.0, 0.0]);
+        let rdma =
+            mount("\txprt:\trdma 0 1 2 3 4 500 499 0 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20\n");
+        assert_eq!(
+            parse(&rdma)[0].transport,
+            [1.0, 2.0, 4.0, 500.0, 499.0, 0.0, 7.0, 0.0, 0.0, 0.0]
+        );
         let udp = mount("\txprt:\tudp 832 1 500 499 0 6 7 8 9 10\n");
-        assert_eq!(parse(&udp)[0].transport, [1.0, 0.0, 0.0, 500.0, 499.0, 0.0, 7.0, 8.0, 9.0, 10.0]);
-        assert_eq!(parse(&mount("\txprt:\tlocal 0 1 2 3\n\txprt:\n\txprt:\ttcp x\n"))[0].protocol, "");
+        assert_eq!(
+            parse(&udp)[0].transport,
+            [1.0, 0.0, 0.0, 500.0, 499.0, 0.0, 7.0, 8.0, 9.0, 10.0]
+        );
+        assert_eq!(
+            parse(&mount("\txprt:\tlocal 0 1 2 3\n\txprt:\n\txprt:\ttcp x\n"))[0].protocol,
+            ""
+        );
     }
 
     #[test]
@@ -365,10 +473,26 @@ mod tests {
              \t      ACCESS: 2 2 0 4 5 18446743919241604546 7 8\n\t      RENAME: 1 2 3 4 5 6 7 8 9\n\t  WRITE: 1 2\n",
         );
         let mount = &parse(&text)[0];
-        let read = [1298.0, 1299.0, 1.0, 207_680.0, 1_210_292_152.0, 0.006, 79.386, 79.407, 2.0];
+        let read = [
+            1298.0,
+            1299.0,
+            1.0,
+            207_680.0,
+            1_210_292_152.0,
+            0.006,
+            79.386,
+            79.407,
+            2.0,
+        ];
         assert_eq!(mount.operations[0], Some(read));
-        assert_eq!(mount.operations[4], Some([2.0, 2.0, 0.0, 4.0, 5.0, 0.0, 0.007, 0.008, 0.0]));
-        assert_eq!(mount.operations[OTHER], Some([2.0, 3.0, 3.0, 48.0, 29.0, 0.006, 0.007, 0.008, 9.0]));
+        assert_eq!(
+            mount.operations[4],
+            Some([2.0, 2.0, 0.0, 4.0, 5.0, 0.0, 0.007, 0.008, 0.0])
+        );
+        assert_eq!(
+            mount.operations[OTHER],
+            Some([2.0, 3.0, 3.0, 48.0, 29.0, 0.006, 0.007, 0.008, 9.0])
+        );
         assert_eq!(mount.operations[1], None);
         assert!(mount.counts_errors);
     }
@@ -397,10 +521,19 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let text =
-            "30 1 0:40 / /home rw shared:1 - nfs4 192.0.2.1:/srv/home rw,vers=4.0,mountaddr=x,addr=192.0.2.1\nodd\n";
-        assert_eq!(parse_addresses(text), HashMap::from([("/home", "192.0.2.1")]));
-        assert_eq!(Mount { export: "fe80::1:/srv", ..Mount::default() }.server(), "fe80::1");
+        let text = "30 1 0:40 / /home rw shared:1 - nfs4 192.0.2.1:/srv/home rw,vers=4.0,mountaddr=x,addr=192.0.2.1\nodd\n";
+        assert_eq!(
+            parse_addresses(text),
+            HashMap::from([("/home", "192.0.2.1")])
+        );
+        assert_eq!(
+            Mount {
+                export: "fe80::1:/srv",
+                ..Mount::default()
+            }
+            .server(),
+            "fe80::1"
+        );
     }
 
     proptest! {

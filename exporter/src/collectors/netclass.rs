@@ -18,7 +18,11 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct NetclassOptions {
     /// Network links to leave out.
-    #[arg(long = "collector.netclass.ignored-devices", value_name = "REGEXP", default_value = "^$")]
+    #[arg(
+        long = "collector.netclass.ignored-devices",
+        value_name = "REGEXP",
+        default_value = "^$"
+    )]
     pub ignored_devices: Pattern,
     /// Leave out node_network_speed_bytes where the driver says -1, which is "unknown".
     #[arg(long = "collector.netclass.ignore-invalid-speed")]
@@ -42,11 +46,22 @@ struct Netclass {
     buffer: Vec<u8>,
 }
 
-const UP: Metric = Metric::gauge("node_network_up", "Value is 1 if operstate is 'up', 0 otherwise.", &["device"]);
+const UP: Metric = Metric::gauge(
+    "node_network_up",
+    "Value is 1 if operstate is 'up', 0 otherwise.",
+    &["device"],
+);
 const INFO: Metric = Metric::gauge(
     "node_network_info",
     "Non-numeric data from /sys/class/net/<iface>, value is always 1.",
-    &["device", "address", "broadcast", "duplex", "operstate", "ifalias"],
+    &[
+        "device",
+        "address",
+        "broadcast",
+        "duplex",
+        "operstate",
+        "ifalias",
+    ],
 );
 /// The files behind the labels of [`INFO`].
 const TEXTS: [&str; 5] = ["address", "broadcast", "duplex", "operstate", "ifalias"];
@@ -88,7 +103,11 @@ numbers! {
 const MAX_OPEN: usize = 16;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let NetclassOptions { ignored_devices, ignore_invalid_speed, .. } = options.netclass.clone();
+    let NetclassOptions {
+        ignored_devices,
+        ignore_invalid_speed,
+        ..
+    } = options.netclass.clone();
     Box::new(Netclass {
         class_net: options.paths.sysfs.join("class/net"),
         filter: Filter::excluding(ignored_devices),
@@ -113,7 +132,8 @@ impl Collector for Netclass {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let devices = self.devices()?;
-        self.links.retain(|device, _| devices.binary_search(device).is_ok());
+        self.links
+            .retain(|device, _| devices.binary_search(device).is_ok());
         for device in &devices {
             self.push(device, out);
         }
@@ -126,7 +146,9 @@ impl Netclass {
         let error = |source| CollectError::read(&self.class_net, source);
         let entries = std::fs::read_dir(&self.class_net);
         let entries = entries.map_err(|source| error(source).or_absent("no network devices"))?;
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok());
         let mut devices: Vec<_> = names.filter(|device| self.filter.passes(device)).collect();
         devices.sort();
         Ok(devices)
@@ -134,16 +156,23 @@ impl Netclass {
 
     /// A link that vanishes meanwhile is none any more, and harms no other.
     fn push(&mut self, device: &str, out: &mut Samples) {
-        let (link, reading) =
-            match self.links.remove(device).and_then(|link| Some((link.read(&mut self.buffer).ok()?, link))) {
-                Some((reading, link)) => (link, reading),
-                // New, or another link under the name of one that went.
-                None => {
-                    let Ok(link) = Link::open(&self.class_net.join(device)) else { return };
-                    let Ok(reading) = link.read(&mut self.buffer) else { return };
-                    (link, reading)
-                }
-            };
+        let (link, reading) = match self
+            .links
+            .remove(device)
+            .and_then(|link| Some((link.read(&mut self.buffer).ok()?, link)))
+        {
+            Some((reading, link)) => (link, reading),
+            // New, or another link under the name of one that went.
+            None => {
+                let Ok(link) = Link::open(&self.class_net.join(device)) else {
+                    return;
+                };
+                let Ok(reading) = link.read(&mut self.buffer) else {
+                    return;
+                };
+                (link, reading)
+            }
+        };
         if self.links.len() < MAX_OPEN {
             self.links.insert(device.to_owned(), link);
         }
@@ -167,17 +196,28 @@ impl Link {
         // Beside the links there are files, such as `bonding_masters`.
         drop(Attribute::open(&directory.join("ifindex"))?);
         let open = |name: &str| Attribute::open(&directory.join(name)).ok();
-        Ok(Self { texts: TEXTS.map(open), numbers: std::array::from_fn(|at| open(NUMBERS[at])) })
+        Ok(Self {
+            texts: TEXTS.map(open),
+            numbers: std::array::from_fn(|at| open(NUMBERS[at])),
+        })
     }
 
     /// What does not apply to a link, or not now, cannot be read (`EINVAL`) and is left out. Fails when the link is gone.
     fn read(&self, buffer: &mut Vec<u8>) -> Result<Reading, Errno> {
-        let mut reading = Reading { texts: Default::default(), numbers: [None; NUMBERS.len()] };
+        let mut reading = Reading {
+            texts: Default::default(),
+            numbers: [None; NUMBERS.len()],
+        };
         for (file, text) in self.texts.iter().zip(&mut reading.texts) {
-            file.as_ref().map_or(Ok(""), |file| unless_gone(file.read(buffer)))?.clone_into(text);
+            file.as_ref()
+                .map_or(Ok(""), |file| unless_gone(file.read(buffer)))?
+                .clone_into(text);
         }
         for (file, number) in self.numbers.iter().zip(&mut reading.numbers) {
-            *number = parse(file.as_ref().map_or(Ok(""), |file| unless_gone(file.read(buffer)))?);
+            *number = parse(
+                file.as_ref()
+                    .map_or(Ok(""), |file| unless_gone(file.read(buffer)))?,
+            );
         }
         Ok(reading)
     }
@@ -192,14 +232,25 @@ fn unless_gone(read: Result<&str, Errno>) -> Result<&str, Errno> {
 
 impl Reading {
     fn push(&self, device: &str, ignore_invalid_speed: bool, out: &mut Samples) {
-        let [address, broadcast, duplex, operstate, ifalias] = self.texts.each_ref().map(String::as_str);
-        out.push(&UP, &[device], f64::from(u8::from(self.texts[OPERSTATE] == "up")));
-        out.push(&INFO, &[device, address, broadcast, duplex, operstate, ifalias], 1.0);
+        let [address, broadcast, duplex, operstate, ifalias] =
+            self.texts.each_ref().map(String::as_str);
+        out.push(
+            &UP,
+            &[device],
+            f64::from(u8::from(self.texts[OPERSTATE] == "up")),
+        );
+        out.push(
+            &INFO,
+            &[device, address, broadcast, duplex, operstate, ifalias],
+            1.0,
+        );
         for ((file, metric), number) in NUMBERS.iter().zip(&METRICS[2..]).zip(self.numbers) {
             match number {
                 None => {}
                 Some(-1.0) if *file == "speed" && ignore_invalid_speed => {}
-                Some(megabits) if *file == "speed" => out.push(metric, &[device], megabits * 1e6 / 8.0),
+                Some(megabits) if *file == "speed" => {
+                    out.push(metric, &[device], megabits * 1e6 / 8.0)
+                }
                 Some(number) => out.push(metric, &[device], number),
             }
         }
@@ -209,7 +260,9 @@ impl Reading {
 /// A decimal number, or a hexadecimal one with `0x`.
 fn parse(text: &str) -> Option<f64> {
     match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok().map(|number| number as f64),
+        Some(digits) => u64::from_str_radix(digits, 16)
+            .ok()
+            .map(|number| number as f64),
         None => text.parse::<i64>().ok().map(|number| number as f64),
     }
 }
@@ -248,8 +301,15 @@ mod tests {
             let mut samples = Samples::new();
             netclass.collect(&mut samples).unwrap();
             let mut page = String::new();
-            takt_model::exposition::write_page(takt_model::exposition::Format::Text, [&samples], &mut page);
-            page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+            takt_model::exposition::write_page(
+                takt_model::exposition::Format::Text,
+                [&samples],
+                &mut page,
+            );
+            page.lines()
+                .filter(|line| !line.starts_with('#'))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
         file("ifindex", "4\n");
         file("operstate", "up\n");

@@ -20,12 +20,24 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct NetdevOptions {
     /// Network devices to leave out.
-    #[arg(id = "netdev-exclude", long = "collector.netdev.device-exclude", value_name = "REGEXP", default_value = "")]
+    #[arg(
+        id = "netdev-exclude",
+        long = "collector.netdev.device-exclude",
+        value_name = "REGEXP",
+        default_value = ""
+    )]
     #[arg(alias = "collector.netdev.device-blacklist")]
     pub device_exclude: Pattern,
     /// Network devices to keep, all others being left out.
-    #[arg(id = "netdev-include", long = "collector.netdev.device-include", value_name = "REGEXP")]
-    #[arg(alias = "collector.netdev.device-whitelist", conflicts_with = "netdev-exclude")]
+    #[arg(
+        id = "netdev-include",
+        long = "collector.netdev.device-include",
+        value_name = "REGEXP"
+    )]
+    #[arg(
+        alias = "collector.netdev.device-whitelist",
+        conflicts_with = "netdev-exclude"
+    )]
     pub device_include: Option<Pattern>,
     /// Give each device's addresses: node_network_address_info.
     #[arg(long = "collector.netdev.address-info")]
@@ -35,7 +47,10 @@ pub struct NetdevOptions {
     pub label_ifalias: bool,
     /// Names of its own for each kind of error, as the kernel has them; those that node_exporter has otherwise are then
     /// missing.
-    #[arg(id = "netdev-detailed", long = "collector.netdev.enable-detailed-metrics")]
+    #[arg(
+        id = "netdev-detailed",
+        long = "collector.netdev.enable-detailed-metrics"
+    )]
     pub detailed: bool,
     /// Of node_exporter, which may read the same from two places.
     #[arg(
@@ -122,7 +137,11 @@ const METRICS: &[Metric; COUNTERS.len() + DETAILED.len() + 1] = &{
     let mut metrics = [ADDRESS; COUNTERS.len() + DETAILED.len() + 1];
     let mut at = 0;
     while at < COUNTERS.len() + DETAILED.len() {
-        metrics[at] = if at < COUNTERS.len() { COUNTERS[at] } else { DETAILED[at - COUNTERS.len()] };
+        metrics[at] = if at < COUNTERS.len() {
+            COUNTERS[at]
+        } else {
+            DETAILED[at - COUNTERS.len()]
+        };
         at += 1;
     }
     metrics
@@ -136,8 +155,14 @@ const ADDRESS: Metric = Metric::gauge(
 const MAX_ADDRESSES: usize = 16;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let NetdevOptions { device_include, device_exclude, address_info, label_ifalias, detailed, .. } =
-        options.netdev.clone();
+    let NetdevOptions {
+        device_include,
+        device_exclude,
+        address_info,
+        label_ifalias,
+        detailed,
+        ..
+    } = options.netdev.clone();
     let class_net = options.paths.sysfs.join("class/net");
     Box::new(Netdev {
         dev: File::new(options.paths.procfs.join("net/dev")),
@@ -170,9 +195,9 @@ impl Collector for Netdev {
                 if !self.filter.passes(device) {
                     return Ok(());
                 }
-                let alias = self
-                    .label_ifalias
-                    .then(|| sysfs::text(&self.class_net.join(device).join("ifalias")).unwrap_or_default());
+                let alias = self.label_ifalias.then(|| {
+                    sysfs::text(&self.class_net.join(device).join("ifalias")).unwrap_or_default()
+                });
                 let mut push = |metric: &Metric, count| match &alias {
                     None => out.push(metric, &[device], count),
                     Some(alias) => {
@@ -184,13 +209,20 @@ impl Collector for Netdev {
                     detailed(&self.class_net.join(device).join("statistics"), push);
                     return Ok(());
                 }
-                COUNTERS.iter().zip(counts).for_each(|(metric, count)| push(metric, count));
-                self.nohandler.read(device).into_iter().for_each(|count| push(&COUNTERS[COLUMNS], count));
+                COUNTERS
+                    .iter()
+                    .zip(counts)
+                    .for_each(|(metric, count)| push(metric, count));
+                self.nohandler
+                    .read(device)
+                    .into_iter()
+                    .for_each(|count| push(&COUNTERS[COLUMNS], count));
                 Ok(())
             })
         })?;
         match self.address_info {
-            true => addresses::push(&ADDRESS, out).map_err(|error| CollectError::read("netlink".as_ref(), error)),
+            true => addresses::push(&ADDRESS, out)
+                .map_err(|error| CollectError::read("netlink".as_ref(), error)),
             false => Ok(()),
         }
     }
@@ -198,10 +230,19 @@ impl Collector for Netdev {
 
 /// Each counter from its file.
 fn detailed(statistics: &Path, mut push: impl FnMut(&Metric, f64)) {
-    let field = |metric: &Metric| metric.name.trim_start_matches("node_network_").trim_end_matches("_total");
-    let common = COUNTERS.iter().filter(|metric| COMMON.contains(&field(metric)));
+    let field = |metric: &Metric| {
+        metric
+            .name
+            .trim_start_matches("node_network_")
+            .trim_end_matches("_total")
+    };
+    let common = COUNTERS
+        .iter()
+        .filter(|metric| COMMON.contains(&field(metric)));
     for metric in common.chain(DETAILED) {
-        let file = field(metric).replacen("receive_", "rx_", 1).replacen("transmit_", "tx_", 1);
+        let file = field(metric)
+            .replacen("receive_", "rx_", 1)
+            .replacen("transmit_", "tx_", 1);
         if let Some(count) = sysfs::number::<u64>(&statistics.join(file)) {
             push(metric, count as f64);
         }
@@ -213,14 +254,19 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, [f64; COLUMNS]), Pars
     text.lines().enumerate().skip(2).map(|(number, line)| {
         let device = || {
             let (device, columns) = line.rsplit_once(':')?;
-            let mut columns = columns.split_ascii_whitespace().map(|column| column.parse::<u64>().ok());
+            let mut columns = columns
+                .split_ascii_whitespace()
+                .map(|column| column.parse::<u64>().ok());
             let mut counts = [0.0; COLUMNS];
             for count in &mut counts {
                 *count = columns.next()?? as f64;
             }
             Some((device.trim_ascii(), counts))
         };
-        device().ok_or(ParseError { line: number + 1, expected: "a device and 16 counts" })
+        device().ok_or(ParseError {
+            line: number + 1,
+            expected: "a device and 16 counts",
+        })
     })
 }
 
@@ -236,7 +282,11 @@ const MAX_OPEN: usize = 64;
 
 impl Nohandler {
     fn new(class_net: PathBuf) -> Self {
-        Self { class_net, open: HashMap::new(), buffer: Vec::new() }
+        Self {
+            class_net,
+            open: HashMap::new(),
+            buffer: Vec::new(),
+        }
     }
 
     fn read(&mut self, device: &str) -> Option<f64> {
@@ -247,7 +297,9 @@ impl Nohandler {
         }
         // New, or another device under the name of one that went.
         let attribute = open(&self.class_net, device);
-        let value = attribute.as_ref().and_then(|attribute| attribute.read(&mut self.buffer).ok()?.parse().ok());
+        let value = attribute
+            .as_ref()
+            .and_then(|attribute| attribute.read(&mut self.buffer).ok()?.parse().ok());
         if self.open.len() >= MAX_OPEN {
             self.open.clear();
         }
@@ -276,7 +328,10 @@ mod tests {
         );
         let lines: Vec<_> = parse(&text).collect::<Result<_, _>>().unwrap();
         assert_eq!(
-            lines.iter().map(|(device, counts)| (*device, counts[0])).collect::<Vec<_>>(),
+            lines
+                .iter()
+                .map(|(device, counts)| (*device, counts[0]))
+                .collect::<Vec<_>>(),
             [("lo", 1.0), ("eth0", 100.0), ("eth0:1", 1.0)]
         );
         assert_eq!(lines[0].1[15], 16.0);
@@ -285,13 +340,18 @@ mod tests {
     #[test]
     fn each_kind_of_error_has_a_name() {
         let statistics = tempfile::tempdir().unwrap();
-        for (file, count) in
-            [("rx_bytes", "7\n"), ("tx_carrier_errors", "2\n"), ("multicast", "3\n"), ("rx_crc_errors", "?")]
-        {
+        for (file, count) in [
+            ("rx_bytes", "7\n"),
+            ("tx_carrier_errors", "2\n"),
+            ("multicast", "3\n"),
+            ("rx_crc_errors", "?"),
+        ] {
             std::fs::write(statistics.path().join(file), count).unwrap();
         }
         let mut told = Vec::new();
-        detailed(statistics.path(), |metric, count| told.push((metric.name, count)));
+        detailed(statistics.path(), |metric, count| {
+            told.push((metric.name, count))
+        });
         let expected = [
             ("node_network_receive_bytes_total", 7.0),
             ("node_network_multicast_total", 3.0),
@@ -307,7 +367,15 @@ mod tests {
             "eth0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16",
             "eth0: -1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16",
         ] {
-            assert_eq!(parse(&format!("{HEAD}{line}\n")).next().unwrap().unwrap_err().line, 3, "{line}");
+            assert_eq!(
+                parse(&format!("{HEAD}{line}\n"))
+                    .next()
+                    .unwrap()
+                    .unwrap_err()
+                    .line,
+                3,
+                "{line}"
+            );
         }
         assert_eq!(parse("").count(), 0);
     }

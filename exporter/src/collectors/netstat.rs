@@ -33,7 +33,12 @@ struct Netstat {
     field: String,
 }
 
-const FIELDS: Family = Family { prefix: "node_netstat_", help: "Statistic {}.", kind: Kind::Unknown, labels: &[] };
+const FIELDS: Family = Family {
+    prefix: "node_netstat_",
+    help: "Statistic {}.",
+    kind: Kind::Unknown,
+    labels: &[],
+};
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let file = |name| File::new(options.paths.procfs.join("net").join(name));
@@ -64,7 +69,13 @@ impl Collector for Netstat {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let Self { snmp, netstat, snmp6, fields, field } = self;
+        let Self {
+            snmp,
+            netstat,
+            snmp6,
+            fields,
+            field,
+        } = self;
         let mut push = |protocol: &str, name: &str, value: f64| {
             field.clear();
             field.extend([protocol, "_", name]);
@@ -75,7 +86,10 @@ impl Collector for Netstat {
         netstat.parse(|text| parse_pairs(text, &mut push))?;
         snmp.parse(|text| parse_pairs(text, &mut push))?;
         // A kernel without IPv6 has no such file.
-        match snmp6.parse(|text| parse_lines(text, &mut push)).map_err(|error| error.or_absent("no IPv6")) {
+        match snmp6
+            .parse(|text| parse_lines(text, &mut push))
+            .map_err(|error| error.or_absent("no IPv6"))
+        {
             Err(CollectError::Absent(_)) => Ok(()),
             other => other,
         }
@@ -90,14 +104,30 @@ fn is_name(text: &str) -> bool {
 fn parse_pairs(text: &str, push: &mut impl FnMut(&str, &str, f64)) -> Result<(), ParseError> {
     let mut lines = text.lines().enumerate();
     while let Some((number, names)) = lines.next() {
-        let error = |expected| ParseError { line: number + 1, expected };
-        let names = names.split_once(':').filter(|(protocol, _)| is_name(protocol));
+        let error = |expected| ParseError {
+            line: number + 1,
+            expected,
+        };
+        let names = names
+            .split_once(':')
+            .filter(|(protocol, _)| is_name(protocol));
         let (protocol, names) = names.ok_or(error("a protocol and the names of its values"))?;
-        let values = lines.next().and_then(|(_, line)| line.strip_prefix(protocol)?.strip_prefix(':'));
-        let mut values = values.ok_or(error("a line of values of the same protocol below"))?.split_ascii_whitespace();
+        let values = lines
+            .next()
+            .and_then(|(_, line)| line.strip_prefix(protocol)?.strip_prefix(':'));
+        let mut values = values
+            .ok_or(error("a line of values of the same protocol below"))?
+            .split_ascii_whitespace();
         for name in names.split_ascii_whitespace() {
-            let value = values.next().and_then(|value| value.parse().ok()).filter(|_| is_name(name));
-            push(protocol, name, value.ok_or(error("a number for each name"))?);
+            let value = values
+                .next()
+                .and_then(|value| value.parse().ok())
+                .filter(|_| is_name(name));
+            push(
+                protocol,
+                name,
+                value.ok_or(error("a number for each name"))?,
+            );
         }
     }
     Ok(())
@@ -107,10 +137,22 @@ fn parse_pairs(text: &str, push: &mut impl FnMut(&str, &str, f64)) -> Result<(),
 fn parse_lines(text: &str, push: &mut impl FnMut(&str, &str, f64)) -> Result<(), ParseError> {
     for (number, line) in text.lines().enumerate() {
         let mut words = line.split_ascii_whitespace();
-        let Some((name, at)) = words.next().and_then(|name| Some((name, name.find('6')?))) else { continue };
+        let Some((name, at)) = words.next().and_then(|name| Some((name, name.find('6')?))) else {
+            continue;
+        };
         let (protocol, name) = name.split_at(at + 1);
-        let value = words.next().and_then(|value| value.parse().ok()).filter(|_| is_name(name) && is_name(protocol));
-        push(protocol, name, value.ok_or(ParseError { line: number + 1, expected: "a name and a number" })?);
+        let value = words
+            .next()
+            .and_then(|value| value.parse().ok())
+            .filter(|_| is_name(name) && is_name(protocol));
+        push(
+            protocol,
+            name,
+            value.ok_or(ParseError {
+                line: number + 1,
+                expected: "a name and a number",
+            })?,
+        );
     }
     Ok(())
 }
@@ -123,7 +165,8 @@ mod tests {
 
     fn parsed(parse: Parse, text: &str) -> Result<Vec<(String, f64)>, usize> {
         let mut fields = Vec::new();
-        let mut push = |protocol: &str, name: &str, value| fields.push((format!("{protocol}_{name}"), value));
+        let mut push =
+            |protocol: &str, name: &str, value| fields.push((format!("{protocol}_{name}"), value));
         parse(text, &mut push).map_err(|error| error.line)?;
         Ok(fields)
     }
@@ -139,9 +182,22 @@ mod tests {
     #[test]
     fn names_and_values_in_pairs_of_lines() {
         let text = "Tcp: MaxConn InSegs\nTcp: -1 7\nUdp: InErrors\nUdp: 18446744073709551615\n";
-        let expected = [("Tcp_MaxConn", -1.0), ("Tcp_InSegs", 7.0), ("Udp_InErrors", 18_446_744_073_709_551_615.0)];
-        assert_eq!(parsed(pairs, text).unwrap(), expected.map(|(name, value)| (name.to_owned(), value)));
-        for text in ["Tcp: A B\nTcp: 1\n", "Tcp: A\nUdp: 1\n", "Tcp: A\n", "Tcp A\nTcp 1\n", "Tcp: A\nTcp: x\n"] {
+        let expected = [
+            ("Tcp_MaxConn", -1.0),
+            ("Tcp_InSegs", 7.0),
+            ("Udp_InErrors", 18_446_744_073_709_551_615.0),
+        ];
+        assert_eq!(
+            parsed(pairs, text).unwrap(),
+            expected.map(|(name, value)| (name.to_owned(), value))
+        );
+        for text in [
+            "Tcp: A B\nTcp: 1\n",
+            "Tcp: A\nUdp: 1\n",
+            "Tcp: A\n",
+            "Tcp A\nTcp 1\n",
+            "Tcp: A\nTcp: x\n",
+        ] {
             assert_eq!(parsed(pairs, text), Err(1), "{text:?}");
         }
     }
@@ -150,8 +206,16 @@ mod tests {
     fn names_and_values_side_by_side() {
         let text = "Ip6InReceives 4\nUdpLite6InErrors 0\nfuture 1\n";
         let expected = [("Ip6_InReceives", 4.0), ("UdpLite6_InErrors", 0.0)];
-        assert_eq!(parsed(lines, text).unwrap(), expected.map(|(name, value)| (name.to_owned(), value)));
-        for text in ["Ip6InReceives\n", "Ip6InReceives x\n", "Ip6 1\n", "Ip6In\"Receives 1\n"] {
+        assert_eq!(
+            parsed(lines, text).unwrap(),
+            expected.map(|(name, value)| (name.to_owned(), value))
+        );
+        for text in [
+            "Ip6InReceives\n",
+            "Ip6InReceives x\n",
+            "Ip6 1\n",
+            "Ip6In\"Receives 1\n",
+        ] {
             assert_eq!(parsed(lines, text), Err(1), "{text:?}");
         }
     }

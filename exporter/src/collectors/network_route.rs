@@ -16,7 +16,11 @@ const INFO: Metric = Metric::gauge(
     "network routing table information",
     &["device", "src", "dest", "gw", "priority", "proto", "weight"],
 );
-const ROUTES: Metric = Metric::gauge("node_network_routes", "network routes by interface", &["device"]);
+const ROUTES: Metric = Metric::gauge(
+    "node_network_routes",
+    "network routes by interface",
+    &["device"],
+);
 /// A router with the whole Internet's table should not be asked this.
 const MAX_ROUTES: usize = 20_000;
 
@@ -52,11 +56,16 @@ impl Collector for NetworkRoute {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let failed = |error| CollectError::read("netlink".as_ref(), error);
-        let (names, mut routes) = (LinkNames::new().map_err(failed)?, BTreeMap::<_, usize>::new());
+        let (names, mut routes) = (
+            LinkNames::new().map_err(failed)?,
+            BTreeMap::<_, usize>::new(),
+        );
         let list = netlink::list(None, GET_ROUTE, &[0; HEAD_BYTES], |message| {
             for Route { link, labels } in parse(message).unwrap_or_default() {
                 let device = names.of(link).unwrap_or_default();
-                *routes.entry([std::slice::from_ref(&device), &labels].concat()).or_default() += 1;
+                *routes
+                    .entry([std::slice::from_ref(&device), &labels].concat())
+                    .or_default() += 1;
             }
         });
         list.map_err(failed)?;
@@ -66,7 +75,9 @@ impl Collector for NetworkRoute {
             out.push(&INFO, labels, 1.0);
             *by_device.entry(&labels[0]).or_default() += count;
         }
-        by_device.iter().for_each(|(device, count)| out.push(&ROUTES, &[device], *count as f64));
+        by_device
+            .iter()
+            .for_each(|(device, count)| out.push(&ROUTES, &[device], *count as f64));
         Ok(())
     }
 }
@@ -83,7 +94,12 @@ fn parse(message: &[u8]) -> Option<Vec<Route>> {
         return None;
     }
     let values: HashMap<_, _> = netlink::attributes(message.get(HEAD_BYTES..)?).collect();
-    let ip = |kind| values.get(&kind).and_then(|bytes| address(bytes)).unwrap_or_default();
+    let ip = |kind| {
+        values
+            .get(&kind)
+            .and_then(|bytes| address(bytes))
+            .unwrap_or_default()
+    };
     let word = |kind| values.get(&kind).and_then(|bytes| netlink::word(bytes, 0));
     let destination = match message[1] {
         0 => "default".to_owned(),
@@ -92,12 +108,28 @@ fn parse(message: &[u8]) -> Option<Vec<Route>> {
     let route = |link, gateway: String, weight: String| {
         let priority = word(PRIORITY).unwrap_or_default().to_string();
         let protocol = protocol(message[PROTOCOL]).to_owned();
-        Route { link, labels: [ip(SOURCE), destination.clone(), gateway, priority, protocol, weight] }
+        Route {
+            link,
+            labels: [
+                ip(SOURCE),
+                destination.clone(),
+                gateway,
+                priority,
+                protocol,
+                weight,
+            ],
+        }
     };
     Some(match values.get(&MULTIPATH) {
-        None => vec![route(word(LINK).unwrap_or_default(), ip(GATEWAY), String::new())],
+        None => vec![route(
+            word(LINK).unwrap_or_default(),
+            ip(GATEWAY),
+            String::new(),
+        )],
         Some(hops) => hops_of(hops)
-            .map(|(link, weight, gateway)| route(link, gateway, (u32::from(weight) + 1).to_string()))
+            .map(|(link, weight, gateway)| {
+                route(link, gateway, (u32::from(weight) + 1).to_string())
+            })
             .collect(),
     })
 }
@@ -109,7 +141,11 @@ fn hops_of(mut bytes: &[u8]) -> impl Iterator<Item = (u32, u8, String)> {
         let hop = bytes.get(..length).filter(|hop| hop.len() >= 8)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
         let gateway = netlink::attributes(&hop[8..]).find(|(kind, _)| *kind == GATEWAY);
-        Some((netlink::word(hop, 4)?, hop[3], gateway.and_then(|(_, ip)| address(ip)).unwrap_or_default()))
+        Some((
+            netlink::word(hop, 4)?,
+            hop[3],
+            gateway.and_then(|(_, ip)| address(ip)).unwrap_or_default(),
+        ))
     })
 }
 
@@ -161,17 +197,31 @@ mod tests {
             [length.to_ne_bytes().as_slice(), &kind.to_ne_bytes(), value].concat()
         };
         let hop = |link: u8, weight: u8, gateway: [u8; 4]| {
-            [[16, 0, 0, weight, link, 0, 0, 0].as_slice(), &attribute(GATEWAY, &gateway)].concat()
+            [
+                [16, 0, 0, weight, link, 0, 0, 0].as_slice(),
+                &attribute(GATEWAY, &gateway),
+            ]
+            .concat()
         };
         let head = [2, 24, 0, 0, 254, 4, 0, UNICAST, 0, 0, 0, 0];
         let hops = [hop(3, 0, [10, 0, 0, 1]), hop(4, 9, [10, 0, 0, 2])].concat();
-        let message = [head.as_slice(), &attribute(DESTINATION, &[10, 1, 2, 0]), &attribute(MULTIPATH, &hops)].concat();
-        let expected = [(3, "10.0.0.1", "1"), (4, "10.0.0.2", "10")].map(|(link, gateway, weight)| Route {
-            link,
-            labels: ["", "10.1.2.0/24", gateway, "0", "static", weight].map(str::to_owned),
-        });
+        let message = [
+            head.as_slice(),
+            &attribute(DESTINATION, &[10, 1, 2, 0]),
+            &attribute(MULTIPATH, &hops),
+        ]
+        .concat();
+        let expected =
+            [(3, "10.0.0.1", "1"), (4, "10.0.0.2", "10")].map(|(link, gateway, weight)| Route {
+                link,
+                labels: ["", "10.1.2.0/24", gateway, "0", "static", weight].map(str::to_owned),
+            });
         assert_eq!(parse(&message).unwrap(), expected);
-        assert_eq!(parse(&message[..12]).unwrap()[0].labels[1], "/24", "nothing is made up");
+        assert_eq!(
+            parse(&message[..12]).unwrap()[0].labels[1],
+            "/24",
+            "nothing is made up"
+        );
         assert_eq!(parse(&message[..5]), None);
     }
 

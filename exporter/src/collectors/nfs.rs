@@ -16,18 +16,39 @@ const PACKETS: Metric = Metric::counter(
     "Total NFSd network packets (sent+received) by protocol type.",
     &["protocol"],
 );
-const CONNECTIONS: Metric = Metric::counter("node_nfs_connections_total", "Total number of NFSd TCP connections.", &[]);
-const RPCS: Metric = Metric::counter("node_nfs_rpcs_total", "Total number of RPCs performed.", &[]);
-const RETRANSMISSIONS: Metric =
-    Metric::counter("node_nfs_rpc_retransmissions_total", "Number of RPC transmissions performed.", &[]);
+const CONNECTIONS: Metric = Metric::counter(
+    "node_nfs_connections_total",
+    "Total number of NFSd TCP connections.",
+    &[],
+);
+const RPCS: Metric = Metric::counter(
+    "node_nfs_rpcs_total",
+    "Total number of RPCs performed.",
+    &[],
+);
+const RETRANSMISSIONS: Metric = Metric::counter(
+    "node_nfs_rpc_retransmissions_total",
+    "Number of RPC transmissions performed.",
+    &[],
+);
 const REFRESHES: Metric = Metric::counter(
     "node_nfs_rpc_authentication_refreshes_total",
     "Number of RPC authentication refreshes performed.",
     &[],
 );
-const REQUESTS: Metric =
-    Metric::counter("node_nfs_requests_total", "Number of NFS procedures invoked.", &["proto", "method"]);
-const METRICS: &[Metric] = &[PACKETS, CONNECTIONS, RPCS, RETRANSMISSIONS, REFRESHES, REQUESTS];
+const REQUESTS: Metric = Metric::counter(
+    "node_nfs_requests_total",
+    "Number of NFS procedures invoked.",
+    &["proto", "method"],
+);
+const METRICS: &[Metric] = &[
+    PACKETS,
+    CONNECTIONS,
+    RPCS,
+    RETRANSMISSIONS,
+    REFRESHES,
+    REQUESTS,
+];
 
 /// The procedures of version 2, in the kernel's order, as node_exporter calls them.
 #[rustfmt::skip]
@@ -53,7 +74,9 @@ const V4: &[&str] = &[
 ];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Nfs { nfs: File::new(options.paths.procfs.join("net/rpc/nfs")) })
+    Box::new(Nfs {
+        nfs: File::new(options.paths.procfs.join("net/rpc/nfs")),
+    })
 }
 
 impl Collector for Nfs {
@@ -82,7 +105,8 @@ impl Collector for Nfs {
                     }
                     "rpc" => {
                         let values: [f64; 3] = line.first()?;
-                        for (metric, value) in [RPCS, RETRANSMISSIONS, REFRESHES].iter().zip(values) {
+                        for (metric, value) in [RPCS, RETRANSMISSIONS, REFRESHES].iter().zip(values)
+                        {
                             out.push::<&str>(metric, &[], value);
                         }
                     }
@@ -98,7 +122,13 @@ impl Collector for Nfs {
     }
 }
 
-pub(super) fn push_requests(metric: &Metric, proto: &str, methods: &[&str], counts: &[f64], out: &mut Samples) {
+pub(super) fn push_requests(
+    metric: &Metric,
+    proto: &str,
+    methods: &[&str],
+    counts: &[f64],
+    out: &mut Samples,
+) {
     for (method, &count) in methods.iter().zip(counts) {
         out.push(metric, &[proto, method], count);
     }
@@ -116,15 +146,22 @@ impl Line<'_> {
     /// The first values; a kernel may have appended others.
     pub fn first<const N: usize>(&self) -> Result<[f64; N], ParseError> {
         let first = self.values.first_chunk().copied();
-        first.ok_or(ParseError { line: self.number, expected: "more numbers" })
+        first.ok_or(ParseError {
+            line: self.number,
+            expected: "more numbers",
+        })
     }
 
     /// The values behind the first, which says how many they are.
     pub fn counted(&self) -> Result<&[f64], ParseError> {
-        let counted = self.values.split_first().filter(|(count, values)| **count == values.len() as f64);
-        counted
-            .map(|(_, values)| values)
-            .ok_or(ParseError { line: self.number, expected: "as many numbers as the first says" })
+        let counted = self
+            .values
+            .split_first()
+            .filter(|(count, values)| **count == values.len() as f64);
+        counted.map(|(_, values)| values).ok_or(ParseError {
+            line: self.number,
+            expected: "as many numbers as the first says",
+        })
     }
 }
 
@@ -133,8 +170,15 @@ pub(super) fn parse(text: &str) -> impl Iterator<Item = Result<Line<'_>, ParseEr
         let mut words = line.split_ascii_whitespace();
         let key = words.next()?;
         let values = words.map(|word| word.parse().ok()).collect::<Option<_>>();
-        let line = values.map(|values| Line { key, values, number: number + 1 });
-        Some(line.ok_or(ParseError { line: number + 1, expected: "a word and numbers" }))
+        let line = values.map(|values| Line {
+            key,
+            values,
+            number: number + 1,
+        });
+        Some(line.ok_or(ParseError {
+            line: number + 1,
+            expected: "a word and numbers",
+        }))
     })
 }
 
@@ -144,8 +188,9 @@ mod tests {
 
     #[test]
     fn words_and_numbers() {
-        let lines: Vec<_> =
-            parse("net 18628 1 18627 6\n\nproc4 2 7 8\nth 8 0 0.000\n").collect::<Result<_, _>>().unwrap();
+        let lines: Vec<_> = parse("net 18628 1 18627 6\n\nproc4 2 7 8\nth 8 0 0.000\n")
+            .collect::<Result<_, _>>()
+            .unwrap();
         assert_eq!(lines[0].first(), Ok([18_628.0, 1.0, 18_627.0, 6.0]));
         assert_eq!(lines[1].counted(), Ok([7.0, 8.0].as_slice()));
         assert_eq!(lines[2].first(), Ok([8.0]));
@@ -155,9 +200,24 @@ mod tests {
     fn wrong_lines_are_named() {
         let line = |text| parse(text).nth(1).unwrap();
         assert_eq!(line("net 1\nrpc many\n").unwrap_err().line, 2);
-        assert_eq!(line("net 1\nrpc 1 2\n").unwrap().first::<3>().unwrap_err().line, 2);
-        for text in ["net 1\nproc3 3 1 2\n", "net 1\nproc3\n", "net 1\nproc3 -1 2\n"] {
-            assert_eq!(line(text).unwrap().counted().unwrap_err().line, 2, "{text:?}");
+        assert_eq!(
+            line("net 1\nrpc 1 2\n")
+                .unwrap()
+                .first::<3>()
+                .unwrap_err()
+                .line,
+            2
+        );
+        for text in [
+            "net 1\nproc3 3 1 2\n",
+            "net 1\nproc3\n",
+            "net 1\nproc3 -1 2\n",
+        ] {
+            assert_eq!(
+                line(text).unwrap().counted().unwrap_err().line,
+                2,
+                "{text:?}"
+            );
         }
     }
 }

@@ -27,14 +27,31 @@ const NOCACHE: Metric = Metric::counter(
     "Total number of NFSd Reply Cache non-idempotent operations (rename/delete/…).",
     &[],
 );
-const STALE: Metric =
-    Metric::counter("node_nfsd_file_handles_stale_total", "Total number of NFSd stale file handles", &[]);
-const READ: Metric = Metric::counter("node_nfsd_disk_bytes_read_total", "Total NFSd bytes read.", &[]);
-const WRITTEN: Metric = Metric::counter("node_nfsd_disk_bytes_written_total", "Total NFSd bytes written.", &[]);
-const THREADS: Metric =
-    Metric::gauge("node_nfsd_server_threads", "Total number of NFSd kernel threads that are running.", &[]);
-const READ_AHEAD_SIZE: Metric =
-    Metric::gauge("node_nfsd_read_ahead_cache_size_blocks", "How large the read ahead cache is in blocks.", &[]);
+const STALE: Metric = Metric::counter(
+    "node_nfsd_file_handles_stale_total",
+    "Total number of NFSd stale file handles",
+    &[],
+);
+const READ: Metric = Metric::counter(
+    "node_nfsd_disk_bytes_read_total",
+    "Total NFSd bytes read.",
+    &[],
+);
+const WRITTEN: Metric = Metric::counter(
+    "node_nfsd_disk_bytes_written_total",
+    "Total NFSd bytes written.",
+    &[],
+);
+const THREADS: Metric = Metric::gauge(
+    "node_nfsd_server_threads",
+    "Total number of NFSd kernel threads that are running.",
+    &[],
+);
+const READ_AHEAD_SIZE: Metric = Metric::gauge(
+    "node_nfsd_read_ahead_cache_size_blocks",
+    "How large the read ahead cache is in blocks.",
+    &[],
+);
 const READ_AHEAD_NOT_FOUND: Metric = Metric::counter(
     "node_nfsd_read_ahead_cache_not_found_total",
     "Total number of NFSd read ahead cache not found.",
@@ -45,11 +62,21 @@ const PACKETS: Metric = Metric::counter(
     "Total NFSd network packets (sent+received) by protocol type.",
     &["proto"],
 );
-const CONNECTIONS: Metric =
-    Metric::counter("node_nfsd_connections_total", "Total number of NFSd TCP connections.", &[]);
-const RPCS: Metric = Metric::counter("node_nfsd_server_rpcs_total", "Total number of NFSd RPCs.", &[]);
-const RPC_ERRORS: Metric =
-    Metric::counter("node_nfsd_rpc_errors_total", "Total number of NFSd RPC errors by error type.", &["error"]);
+const CONNECTIONS: Metric = Metric::counter(
+    "node_nfsd_connections_total",
+    "Total number of NFSd TCP connections.",
+    &[],
+);
+const RPCS: Metric = Metric::counter(
+    "node_nfsd_server_rpcs_total",
+    "Total number of NFSd RPCs.",
+    &[],
+);
+const RPC_ERRORS: Metric = Metric::counter(
+    "node_nfsd_rpc_errors_total",
+    "Total number of NFSd RPC errors by error type.",
+    &["error"],
+);
 const REQUESTS: Metric = Metric::counter(
     "node_nfsd_requests_total",
     "Total number NFSd Requests by method and protocol.",
@@ -74,7 +101,9 @@ const V4: &[(usize, &str)] = &[
 ];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Nfsd { nfsd: File::new(options.paths.procfs.join("net/rpc/nfsd")) })
+    Box::new(Nfsd {
+        nfsd: File::new(options.paths.procfs.join("net/rpc/nfsd")),
+    })
 }
 
 impl Collector for Nfsd {
@@ -107,7 +136,10 @@ impl Collector for Nfsd {
                     // Gone since Linux 5.5. Between the two, hits by how deep they were found.
                     "ra" => {
                         let values: [f64; 12] = line.first()?;
-                        push(&[READ_AHEAD_SIZE, READ_AHEAD_NOT_FOUND], &[values[0], values[11]]);
+                        push(
+                            &[READ_AHEAD_SIZE, READ_AHEAD_NOT_FOUND],
+                            &[values[0], values[11]],
+                        );
                     }
                     "net" => {
                         let [_, udp, tcp, connections] = line.first()?;
@@ -156,9 +188,21 @@ mod tests {
     fn operations_stand_at_their_numbers() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("nfsd");
-        let counts = (500..572).map(|count| format!(" {count}")).collect::<String>();
-        std::fs::write(&path, format!("th 8 0\nproc4 2 1 9\nproc4ops 72{counts}\nwdeleg_getattr 16\n")).unwrap();
-        let (mut nfsd, mut samples, mut page) = (Nfsd { nfsd: File::new(path) }, Samples::new(), String::new());
+        let counts = (500..572)
+            .map(|count| format!(" {count}"))
+            .collect::<String>();
+        std::fs::write(
+            &path,
+            format!("th 8 0\nproc4 2 1 9\nproc4ops 72{counts}\nwdeleg_getattr 16\n"),
+        )
+        .unwrap();
+        let (mut nfsd, mut samples, mut page) = (
+            Nfsd {
+                nfsd: File::new(path),
+            },
+            Samples::new(),
+            String::new(),
+        );
         nfsd.collect(&mut samples).unwrap();
         write_page(Format::Text, [&samples], &mut page);
         for line in [

@@ -20,7 +20,9 @@ const INFO: Metric = Metric::gauge(
 );
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Nvme { class: options.paths.sysfs.join("class/nvme") })
+    Box::new(Nvme {
+        class: options.paths.sysfs.join("class/nvme"),
+    })
 }
 
 impl Collector for Nvme {
@@ -40,10 +42,17 @@ impl Collector for Nvme {
         let devices = sysfs::names(&self.class, "nvme")
             .map_err(|source| CollectError::read(&self.class, source).or_absent("no NVMe disks"))?;
         for device in devices {
-            let text = |file: &str| sysfs::text(&self.class.join(&device).join(file)).unwrap_or_default();
+            let text =
+                |file: &str| sysfs::text(&self.class.join(&device).join(file)).unwrap_or_default();
             out.push(
                 &INFO,
-                &[device.as_str(), &text("firmware_rev"), &text("model"), &text("serial"), &text("state")],
+                &[
+                    device.as_str(),
+                    &text("firmware_rev"),
+                    &text("model"),
+                    &text("serial"),
+                    &text("state"),
+                ],
                 1.0,
             );
         }

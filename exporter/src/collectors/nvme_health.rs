@@ -31,20 +31,56 @@ const METRICS: &[Metric] = &[
         "Bits: 1 little spare, 2 temperature, 4 unreliable, 8 read-only, 16 backup of volatile memory failed. 0 is well.",
         DEVICE,
     ),
-    Metric::gauge("takt_nvme_temperature_celsius", "Temperature of the disk as a whole.", DEVICE),
-    Metric::gauge("takt_nvme_available_spare_ratio", "Share of the spare blocks that is left.", DEVICE),
-    Metric::gauge("takt_nvme_available_spare_threshold_ratio", "Share of spare below which the disk warns.", DEVICE),
+    Metric::gauge(
+        "takt_nvme_temperature_celsius",
+        "Temperature of the disk as a whole.",
+        DEVICE,
+    ),
+    Metric::gauge(
+        "takt_nvme_available_spare_ratio",
+        "Share of the spare blocks that is left.",
+        DEVICE,
+    ),
+    Metric::gauge(
+        "takt_nvme_available_spare_threshold_ratio",
+        "Share of spare below which the disk warns.",
+        DEVICE,
+    ),
     Metric::gauge(
         "takt_nvme_used_ratio",
         "Share of the life that the maker expects which is used up; it may exceed 1.",
         DEVICE,
     ),
-    Metric::counter("takt_nvme_read_bytes_total", "Bytes that the node has read.", DEVICE),
-    Metric::counter("takt_nvme_written_bytes_total", "Bytes that the node has written.", DEVICE),
-    Metric::counter("takt_nvme_power_cycles_total", "How often it was switched on.", DEVICE),
-    Metric::counter("takt_nvme_power_on_seconds_total", "Time that it was on.", DEVICE),
-    Metric::counter("takt_nvme_unsafe_shutdowns_total", "How often power went without notice.", DEVICE),
-    Metric::counter("takt_nvme_media_errors_total", "Data that could not be read back or was wrong.", DEVICE),
+    Metric::counter(
+        "takt_nvme_read_bytes_total",
+        "Bytes that the node has read.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "takt_nvme_written_bytes_total",
+        "Bytes that the node has written.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "takt_nvme_power_cycles_total",
+        "How often it was switched on.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "takt_nvme_power_on_seconds_total",
+        "Time that it was on.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "takt_nvme_unsafe_shutdowns_total",
+        "How often power went without notice.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "takt_nvme_media_errors_total",
+        "Data that could not be read back or was wrong.",
+        DEVICE,
+    ),
     Metric::counter(
         "takt_nvme_warning_temperature_seconds_total",
         "Time above the temperature at which it warns.",
@@ -56,7 +92,10 @@ const EVERY: Duration = Duration::from_secs(60);
 const LOG_BYTES: usize = 512;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(NvmeHealth { class: options.paths.sysfs.join("class/nvme"), last: None })
+    Box::new(NvmeHealth {
+        class: options.paths.sysfs.join("class/nvme"),
+        last: None,
+    })
 }
 
 impl Collector for NvmeHealth {
@@ -98,12 +137,20 @@ impl NvmeHealth {
             match File::open(&path).and_then(|disk| read_log(&disk)) {
                 Ok(log) => found.push((device, parse(&log))),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    failure = CollectError::Absent("the disks' health is told with CAP_SYS_ADMIN only");
+                    failure =
+                        CollectError::Absent("the disks' health is told with CAP_SYS_ADMIN only");
                 }
-                Err(source) => failure = CollectError::read(&path, source).or_absent("no device of an NVMe disk"),
+                Err(source) => {
+                    failure =
+                        CollectError::read(&path, source).or_absent("no device of an NVMe disk")
+                }
             }
         }
-        if found.is_empty() { Err(failure) } else { Ok(found) }
+        if found.is_empty() {
+            Err(failure)
+        } else {
+            Ok(found)
+        }
     }
 }
 
@@ -146,7 +193,9 @@ fn read_log(disk: &File) -> io::Result<[u8; LOG_BYTES]> {
     // SAFETY: the command points to a buffer of the length that it says, and both live on. The command changes nothing.
     match unsafe { libc::ioctl(disk.as_raw_fd(), ADMIN_COMMAND, &raw mut command) } {
         0 => Ok(log),
-        status @ 1.. => Err(io::Error::other(format!("the controller answers with status {status:#x}"))),
+        status @ 1.. => Err(io::Error::other(format!(
+            "the controller answers with status {status:#x}"
+        ))),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -154,7 +203,10 @@ fn read_log(disk: &File) -> io::Result<[u8; LOG_BYTES]> {
 fn parse(log: &[u8; LOG_BYTES]) -> Health {
     // Numbers are little-endian; the counters have 16 bytes.
     let number = |from: usize, bytes: usize| {
-        log[from..from + bytes].iter().rev().fold(0_u128, |number, byte| number << 8 | u128::from(*byte)) as f64
+        log[from..from + bytes]
+            .iter()
+            .rev()
+            .fold(0_u128, |number, byte| number << 8 | u128::from(*byte)) as f64
     };
     let ratio = |at: usize| f64::from(log[at]) / 100.0;
     let unit = 512.0 * 1000.0;
@@ -183,12 +235,32 @@ mod tests {
     fn the_log_in_base_units() {
         let mut log = [0; LOG_BYTES];
         log[..6].copy_from_slice(&[4, 0x3d, 0x01, 100, 10, 103]);
-        for (at, number) in [(32, 2_u128), (48, 3), (112, 7), (128, 10), (144, 5), (160, 1 << 64)] {
+        for (at, number) in [
+            (32, 2_u128),
+            (48, 3),
+            (112, 7),
+            (128, 10),
+            (144, 5),
+            (160, 1 << 64),
+        ] {
             log[at..at + 16].copy_from_slice(&number.to_le_bytes());
         }
         log[192..196].copy_from_slice(&9_u32.to_le_bytes());
         let media_errors = 2_f64.powi(64);
-        let expected = [4.0, 44.0, 1.0, 0.1, 1.03, 1_024_000.0, 1_536_000.0, 7.0, 36_000.0, 5.0, media_errors, 540.0];
+        let expected = [
+            4.0,
+            44.0,
+            1.0,
+            0.1,
+            1.03,
+            1_024_000.0,
+            1_536_000.0,
+            7.0,
+            36_000.0,
+            5.0,
+            media_errors,
+            540.0,
+        ];
         assert_eq!(parse(&log), expected);
     }
 

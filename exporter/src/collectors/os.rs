@@ -46,7 +46,9 @@ const METRICS: &[Metric] = &[INFO, VERSION, SUPPORT_END];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let rootfs = &options.paths.rootfs;
-    Box::new(Os { files: ["etc/os-release", "usr/lib/os-release"].map(|path| File::new(rootfs.join(path))) })
+    Box::new(Os {
+        files: ["etc/os-release", "usr/lib/os-release"].map(|path| File::new(rootfs.join(path))),
+    })
 }
 
 impl Collector for Os {
@@ -66,14 +68,24 @@ impl Collector for Os {
         let [first, second] = &mut self.files;
         let text = match first.read() {
             Ok(text) => text,
-            Err(_) => second.read().map_err(|error| error.or_absent("no os-release"))?,
+            Err(_) => second
+                .read()
+                .map_err(|error| error.or_absent("no os-release"))?,
         };
         let variables = parse(text);
-        let variable = |label: &&str| variables.get(label.to_ascii_uppercase().as_str()).map_or("", String::as_str);
+        let variable = |label: &&str| {
+            variables
+                .get(label.to_ascii_uppercase().as_str())
+                .map_or("", String::as_str)
+        };
         let values: Vec<_> = INFO.labels.iter().map(variable).collect();
         out.push(&INFO, &values, 1.0);
         if let Some(version) = version(variable(&"version_id")) {
-            out.push(&VERSION, &["id", "id_like", "name"].map(|label| variable(&label)), version);
+            out.push(
+                &VERSION,
+                &["id", "id_like", "name"].map(|label| variable(&label)),
+                version,
+            );
         }
         if let Some(end) = support_end(variable(&"support_end")) {
             out.push::<&str>(&SUPPORT_END, &[], end);
@@ -84,16 +96,26 @@ impl Collector for Os {
 
 /// Assignments as a shell reads them (os-release(5)); what is none is passed over.
 fn parse(text: &str) -> HashMap<&str, String> {
-    let assignments = text.lines().filter_map(|line| line.trim_ascii().split_once('='));
+    let assignments = text
+        .lines()
+        .filter_map(|line| line.trim_ascii().split_once('='));
     let assignments = assignments.filter(|(name, _)| !name.starts_with('#'));
-    assignments.map(|(name, value)| (name, unquote(value))).collect()
+    assignments
+        .map(|(name, value)| (name, unquote(value)))
+        .collect()
 }
 
 fn unquote(value: &str) -> String {
-    if let Some(literal) = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')) {
+    if let Some(literal) = value
+        .strip_prefix('\'')
+        .and_then(|value| value.strip_suffix('\''))
+    {
         return literal.to_owned();
     }
-    let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
+    let value = value
+        .strip_prefix('"')
+        .and_then(|value| value.strip_suffix('"'))
+        .unwrap_or(value);
     let mut chars = value.chars();
     let mut unquoted = String::with_capacity(value.len());
     while let Some(c) = chars.next() {
@@ -105,7 +127,11 @@ fn unquote(value: &str) -> String {
 /// The number that the version begins with: 22.04 of `22.04`, 15.4 of `15.4.1`, none of a rolling release.
 fn version(id: &str) -> Option<f64> {
     let is_whole = |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
-    let mut parts = id.split('.').map(|part| part.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
+    let mut parts = id.split('.').map(|part| {
+        part.split(|c: char| !c.is_ascii_digit())
+            .next()
+            .unwrap_or("")
+    });
     let major = parts.next().filter(|part| is_whole(part))?;
     let version = match parts.next().filter(|part| is_whole(part)) {
         Some(minor) => format!("{major}.{minor}").parse(),
@@ -148,8 +174,23 @@ mod tests {
 
     #[test]
     fn versions() {
-        let versions = ["12", "22.04", "15.4.1", "8.9-beta", "", "rolling", "0", ".5"].map(version);
-        assert_eq!(versions, [Some(12.0), Some(22.04), Some(15.4), Some(8.9), None, None, None, None]);
+        let versions = [
+            "12", "22.04", "15.4.1", "8.9-beta", "", "rolling", "0", ".5",
+        ]
+        .map(version);
+        assert_eq!(
+            versions,
+            [
+                Some(12.0),
+                Some(22.04),
+                Some(15.4),
+                Some(8.9),
+                None,
+                None,
+                None,
+                None
+            ]
+        );
     }
 
     #[test]

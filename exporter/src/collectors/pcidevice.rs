@@ -51,8 +51,13 @@ const INFO: Metric = Metric::gauge(
         "revision",
     ],
 );
-const NAME_LABELS: [&str; 5] =
-    ["vendor_name", "device_name", "subsystem_vendor_name", "subsystem_device_name", "class_name"];
+const NAME_LABELS: [&str; 5] = [
+    "vendor_name",
+    "device_name",
+    "subsystem_vendor_name",
+    "subsystem_device_name",
+    "class_name",
+];
 const POWER: Metric = Metric::gauge(
     "node_pcidevice_power_state",
     "PCIe device power state, one of: D0, D1, D2, D3hot, D3cold, unknown or error.",
@@ -65,8 +70,14 @@ const NUMA_NODE: Metric = Metric::gauge(
     &PLACE,
 );
 /// The files that are identifications, how many digits these have, and whether every device has them.
-const IDENTIFICATIONS: [(&str, usize); 6] =
-    [("class", 6), ("vendor", 4), ("device", 4), ("subsystem_vendor", 4), ("subsystem_device", 4), ("revision", 2)];
+const IDENTIFICATIONS: [(&str, usize); 6] = [
+    ("class", 6),
+    ("vendor", 4),
+    ("device", 4),
+    ("subsystem_vendor", 4),
+    ("subsystem_device", 4),
+    ("revision", 2),
+];
 
 macro_rules! numbers {
     ($($file:literal $missing:literal $name:literal $help:literal,)*) => {
@@ -125,22 +136,38 @@ impl Pcidevice {
     fn push(&mut self, directory: &Path, out: &mut Samples) {
         let target = std::fs::read_link(directory).unwrap_or_else(|_| directory.to_owned());
         let name_of = |path: Option<&Path>| place(path?.file_name()?.to_str()?);
-        let Some(own) = name_of(Some(&target)) else { return };
+        let Some(own) = name_of(Some(&target)) else {
+            return;
+        };
         let parent = name_of(target.parent()).unwrap_or_else(|| ["*"; 4].map(str::to_owned));
         let identification = |(file, digits): (&str, usize)| {
             let text = sysfs::text(&directory.join(file))?;
             let number = u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
             Some(format!("0x{number:0digits$x}"))
         };
-        let Some(ids) = IDENTIFICATIONS.into_iter().map(identification).collect::<Option<Vec<_>>>() else { return };
+        let Some(ids) = IDENTIFICATIONS
+            .into_iter()
+            .map(identification)
+            .collect::<Option<Vec<_>>>()
+        else {
+            return;
+        };
         let values = own.iter().chain(&parent).chain(&ids).map(String::as_str);
         let mut labels: Vec<_> = INFO.labels.iter().copied().zip(values).collect();
-        let names = self.names.as_mut().into_iter().flat_map(|names| names.of(&ids));
+        let names = self
+            .names
+            .as_mut()
+            .into_iter()
+            .flat_map(|names| names.of(&ids));
         labels.extend(NAME_LABELS.into_iter().zip(names.map(String::as_str)));
         out.push_foreign(INFO.name, Kind::Gauge, INFO.help, &labels, 1.0);
         for ((file, missing), metric) in NUMBERS.iter().zip(&METRICS[3..]) {
             let text = sysfs::text(&directory.join(file));
-            out.push(metric, &own, text.as_deref().and_then(number).unwrap_or(*missing));
+            out.push(
+                metric,
+                &own,
+                text.as_deref().and_then(number).unwrap_or(*missing),
+            );
         }
         if let Some(now) = sysfs::text(&directory.join("power_state")) {
             for state in POWER_STATES {
@@ -149,17 +176,26 @@ impl Pcidevice {
             }
         }
         let node = sysfs::number::<i32>(&directory.join("numa_node")).filter(|node| *node != -1);
-        node.into_iter().for_each(|node| out.push(&NUMA_NODE, &own, f64::from(node)));
+        node.into_iter()
+            .for_each(|node| out.push(&NUMA_NODE, &own, f64::from(node)));
     }
 }
 
 /// `0000:a2:00.1`: segment, bus, device, function.
 fn place(name: &str) -> Option<[String; 4]> {
     let (rest, function) = name.split_once('.')?;
-    let mut parts = rest.split(':').chain([function]).map(|part| u32::from_str_radix(part, 16).ok());
+    let mut parts = rest
+        .split(':')
+        .chain([function])
+        .map(|part| u32::from_str_radix(part, 16).ok());
     let mut next = || parts.next().flatten();
     let [segment, bus, device, function] = [next()?, next()?, next()?, next()?];
-    Some([format!("{segment:04x}"), format!("{bus:02x}"), format!("{device:02x}"), format!("{function:x}")])
+    Some([
+        format!("{segment:04x}"),
+        format!("{bus:02x}"),
+        format!("{device:02x}"),
+        format!("{function:x}"),
+    ])
 }
 
 /// `16.0 GT/s PCIe` and plain numbers.
@@ -177,7 +213,13 @@ mod tests {
     #[test]
     fn places_and_numbers() {
         assert_eq!(place("0000:a2:00.1").unwrap(), ["0000", "a2", "00", "1"]);
-        assert_eq!((place("pci0000:00"), place("0000:a2"), place("")), (None, None, None));
-        assert_eq!((number("2.5 GT/s PCIe"), number("16"), number("Unknown")), (Some(2.5e9), Some(16.0), None));
+        assert_eq!(
+            (place("pci0000:00"), place("0000:a2"), place("")),
+            (None, None, None)
+        );
+        assert_eq!(
+            (number("2.5 GT/s PCIe"), number("16"), number("Unknown")),
+            (Some(2.5e9), Some(16.0), None)
+        );
     }
 }

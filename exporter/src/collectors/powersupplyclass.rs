@@ -15,7 +15,11 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct PowersupplyOptions {
     /// Power supplies to leave out.
-    #[arg(long = "collector.powersupply.ignored-supplies", value_name = "REGEXP", default_value = "^$")]
+    #[arg(
+        long = "collector.powersupply.ignored-supplies",
+        value_name = "REGEXP",
+        default_value = "^$"
+    )]
     pub ignored_supplies: Pattern,
 }
 
@@ -140,23 +144,39 @@ impl Collector for Powersupplyclass {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let supplies = sysfs::names(&self.class, "")
-            .map_err(|source| CollectError::read(&self.class, source).or_absent("no power supplies"))?;
+        let supplies = sysfs::names(&self.class, "").map_err(|source| {
+            CollectError::read(&self.class, source).or_absent("no power supplies")
+        })?;
         for supply in supplies.iter().filter(|supply| self.filter.passes(supply)) {
             let directory = self.class.join(supply);
             // Most supplies have few of these files.
             let present = sysfs::names(&directory, "").unwrap_or_default();
-            let is_present = |file: &str| present.binary_search_by(|name| name.as_str().cmp(file)).is_ok();
-            for ((file, divisor), metric) in NUMBERS.iter().zip(&METRICS[1..]).filter(|((file, _), _)| is_present(file))
+            let is_present = |file: &str| {
+                present
+                    .binary_search_by(|name| name.as_str().cmp(file))
+                    .is_ok()
+            };
+            for ((file, divisor), metric) in NUMBERS
+                .iter()
+                .zip(&METRICS[1..])
+                .filter(|((file, _), _)| is_present(file))
             {
                 if let Some(value) = sysfs::number::<i64>(&directory.join(file)) {
                     out.push(metric, &[supply], value as f64 / divisor);
                 }
             }
             let texts = TEXTS.iter().filter(|file| is_present(file));
-            let texts: Vec<_> = texts.filter_map(|file| Some((*file, sysfs::text(&directory.join(file))?))).collect();
-            let told = texts.iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (*name, text.as_str()));
-            let labels: Vec<_> = [("power_supply", supply.as_str())].into_iter().chain(told).collect();
+            let texts: Vec<_> = texts
+                .filter_map(|file| Some((*file, sysfs::text(&directory.join(file))?)))
+                .collect();
+            let told = texts
+                .iter()
+                .filter(|(_, text)| !text.is_empty())
+                .map(|(name, text)| (*name, text.as_str()));
+            let labels: Vec<_> = [("power_supply", supply.as_str())]
+                .into_iter()
+                .chain(told)
+                .collect();
             out.push_foreign(INFO.name, INFO.kind, INFO.help, &labels, 1.0);
         }
         Ok(())

@@ -48,21 +48,46 @@ const IRQ_STALLED: Metric = Metric::counter(
     "Total time in seconds no process could make progress due to IRQ congestion",
     &[],
 );
-const METRICS: &[Metric] = &[CPU_WAITING, IO_WAITING, IO_STALLED, MEMORY_WAITING, MEMORY_STALLED, IRQ_STALLED];
+const METRICS: &[Metric] = &[
+    CPU_WAITING,
+    IO_WAITING,
+    IO_STALLED,
+    MEMORY_WAITING,
+    MEMORY_STALLED,
+    IRQ_STALLED,
+];
 
 /// All tasks of a node cannot wait for its CPUs at once, and of interrupts the kernel tells only the stalls.
 const RESOURCES: [Resource; 4] = [
-    Resource { file: "cpu", waiting: Some(CPU_WAITING), stalled: None },
-    Resource { file: "io", waiting: Some(IO_WAITING), stalled: Some(IO_STALLED) },
-    Resource { file: "memory", waiting: Some(MEMORY_WAITING), stalled: Some(MEMORY_STALLED) },
-    Resource { file: IRQ, waiting: None, stalled: Some(IRQ_STALLED) },
+    Resource {
+        file: "cpu",
+        waiting: Some(CPU_WAITING),
+        stalled: None,
+    },
+    Resource {
+        file: "io",
+        waiting: Some(IO_WAITING),
+        stalled: Some(IO_STALLED),
+    },
+    Resource {
+        file: "memory",
+        waiting: Some(MEMORY_WAITING),
+        stalled: Some(MEMORY_STALLED),
+    },
+    Resource {
+        file: IRQ,
+        waiting: None,
+        stalled: Some(IRQ_STALLED),
+    },
 ];
 /// Only where the kernel accounts for the time of interrupts.
 const IRQ: &str = "irq";
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let pressure = options.paths.procfs.join("pressure");
-    Box::new(Pressure { resources: RESOURCES.map(|resource| File::new(pressure.join(resource.file))) })
+    Box::new(Pressure {
+        resources: RESOURCES.map(|resource| File::new(pressure.join(resource.file))),
+    })
 }
 
 impl Collector for Pressure {
@@ -80,11 +105,17 @@ impl Collector for Pressure {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         for (resource, file) in RESOURCES.iter().zip(&mut self.resources) {
-            let stalls = match file.parse(parse).map_err(|error| error.or_absent("no pressure stall information")) {
+            let stalls = match file
+                .parse(parse)
+                .map_err(|error| error.or_absent("no pressure stall information"))
+            {
                 Err(CollectError::Absent(_)) if resource.file == IRQ => continue,
                 other => other?,
             };
-            let pairs = [(&resource.waiting, stalls.some), (&resource.stalled, stalls.full)];
+            let pairs = [
+                (&resource.waiting, stalls.some),
+                (&resource.stalled, stalls.full),
+            ];
             for (metric, micros) in pairs {
                 if let (Some(metric), Some(micros)) = (metric, micros) {
                     // In two steps, so that the last digit is node_exporter's.
@@ -113,8 +144,13 @@ fn parse(text: &str) -> Result<Stalls, ParseError> {
             Some("full") => &mut stalls.full,
             _ => continue,
         };
-        let total = words.find_map(|word| word.strip_prefix("total=")).and_then(|total| total.parse().ok());
-        *share = Some(total.ok_or(ParseError { line: number + 1, expected: "total= and microseconds" })?);
+        let total = words
+            .find_map(|word| word.strip_prefix("total="))
+            .and_then(|total| total.parse().ok());
+        *share = Some(total.ok_or(ParseError {
+            line: number + 1,
+            expected: "total= and microseconds",
+        })?);
     }
     Ok(stalls)
 }
@@ -128,15 +164,36 @@ mod tests {
     #[test]
     fn totals() {
         let text = format!("{SOME}full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n");
-        assert_eq!(parse(&text), Ok(Stalls { some: Some(123_456), full: Some(7) }));
-        assert_eq!(parse(SOME), Ok(Stalls { some: Some(123_456), full: None }));
+        assert_eq!(
+            parse(&text),
+            Ok(Stalls {
+                some: Some(123_456),
+                full: Some(7)
+            })
+        );
+        assert_eq!(
+            parse(SOME),
+            Ok(Stalls {
+                some: Some(123_456),
+                full: None
+            })
+        );
         assert_eq!(parse(""), Ok(Stalls::default()));
     }
 
     #[test]
     fn wrong_lines_are_named() {
-        for line in ["full avg10=0.00", "full total=", "full total=-1", "full total=many"] {
-            assert_eq!(parse(&format!("{SOME}{line}\n")).unwrap_err().line, 2, "{line}");
+        for line in [
+            "full avg10=0.00",
+            "full total=",
+            "full total=-1",
+            "full total=many",
+        ] {
+            assert_eq!(
+                parse(&format!("{SOME}{line}\n")).unwrap_err().line,
+                2,
+                "{line}"
+            );
         }
     }
 }

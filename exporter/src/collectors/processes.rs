@@ -14,16 +14,40 @@ struct Processes {
 }
 
 const THREADS: Metric = Metric::gauge("node_processes_threads", "Allocated threads in system", &[]);
-const MAX_THREADS: Metric = Metric::gauge("node_processes_max_threads", "Limit of threads in the system", &[]);
-const THREADS_STATE: Metric =
-    Metric::gauge("node_processes_threads_state", "Number of threads in each state.", &["thread_state"]);
-const STATE: Metric = Metric::gauge("node_processes_state", "Number of processes in each state.", &["state"]);
+const MAX_THREADS: Metric = Metric::gauge(
+    "node_processes_max_threads",
+    "Limit of threads in the system",
+    &[],
+);
+const THREADS_STATE: Metric = Metric::gauge(
+    "node_processes_threads_state",
+    "Number of threads in each state.",
+    &["thread_state"],
+);
+const STATE: Metric = Metric::gauge(
+    "node_processes_state",
+    "Number of processes in each state.",
+    &["state"],
+);
 const PIDS: Metric = Metric::gauge("node_processes_pids", "Number of PIDs", &[]);
-const MAX_PROCESSES: Metric = Metric::gauge("node_processes_max_processes", "Number of max PIDs limit", &[]);
-const METRICS: &[Metric] = &[THREADS, MAX_THREADS, THREADS_STATE, STATE, PIDS, MAX_PROCESSES];
+const MAX_PROCESSES: Metric = Metric::gauge(
+    "node_processes_max_processes",
+    "Number of max PIDs limit",
+    &[],
+);
+const METRICS: &[Metric] = &[
+    THREADS,
+    MAX_THREADS,
+    THREADS_STATE,
+    STATE,
+    PIDS,
+    MAX_PROCESSES,
+];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Processes { procfs: options.paths.procfs.clone() })
+    Box::new(Processes {
+        procfs: options.paths.procfs.clone(),
+    })
 }
 
 impl Collector for Processes {
@@ -40,31 +64,42 @@ impl Collector for Processes {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let pids = sysfs::numbered(&self.procfs, "").map_err(|source| CollectError::read(&self.procfs, source))?;
+        let pids = sysfs::numbered(&self.procfs, "")
+            .map_err(|source| CollectError::read(&self.procfs, source))?;
         let (mut processes, mut threads) = (Counts::default(), Counts::default());
         let mut allocated = 0.0;
         for (pid, _) in pids {
             let directory = self.procfs.join(&pid);
             // It may have ended meanwhile.
-            let Some((state, count)) = read(&directory) else { continue };
+            let Some((state, count)) = read(&directory) else {
+                continue;
+            };
             processes.add(&state);
             allocated += count;
             for (thread, _) in sysfs::numbered(&directory.join("task"), "").unwrap_or_default() {
                 match thread == pid {
                     true => threads.add(&state),
-                    false => {
-                        read(&directory.join("task").join(thread)).iter().for_each(|(state, _)| threads.add(state))
-                    }
+                    false => read(&directory.join("task").join(thread))
+                        .iter()
+                        .for_each(|(state, _)| threads.add(state)),
                 }
             }
         }
         out.push::<&str>(&THREADS, &[], allocated);
         out.push::<&str>(&PIDS, &[], processes.0.values().sum());
-        processes.0.iter().for_each(|(state, count)| out.push(&STATE, &[state], *count));
-        threads.0.iter().for_each(|(state, count)| out.push(&THREADS_STATE, &[state], *count));
+        processes
+            .0
+            .iter()
+            .for_each(|(state, count)| out.push(&STATE, &[state], *count));
+        threads
+            .0
+            .iter()
+            .for_each(|(state, count)| out.push(&THREADS_STATE, &[state], *count));
         for (metric, file) in [(&MAX_THREADS, "threads-max"), (&MAX_PROCESSES, "pid_max")] {
             let limit = sysfs::number::<f64>(&self.procfs.join("sys/kernel").join(file));
-            limit.into_iter().for_each(|limit| out.push::<&str>(metric, &[], limit));
+            limit
+                .into_iter()
+                .for_each(|limit| out.push::<&str>(metric, &[], limit));
         }
         Ok(())
     }
@@ -92,7 +127,10 @@ fn read(directory: &Path) -> Option<(String, f64)> {
 fn parse(text: &str) -> Option<(&str, f64)> {
     const THREADS_BEHIND_STATE: usize = 16;
     let mut words = text.rsplit_once(") ")?.1.split_ascii_whitespace();
-    Some((words.next()?, words.nth(THREADS_BEHIND_STATE)?.parse().ok()?))
+    Some((
+        words.next()?,
+        words.nth(THREADS_BEHIND_STATE)?.parse().ok()?,
+    ))
 }
 
 #[cfg(test)]

@@ -48,11 +48,31 @@ const QUEUE: &[&str] = &["device", "kind"];
 const METRICS: &[Metric] = &[
     Metric::counter("node_qdisc_bytes_total", "Number of bytes sent.", QUEUE),
     Metric::counter("node_qdisc_packets_total", "Number of packets sent.", QUEUE),
-    Metric::counter("node_qdisc_drops_total", "Number of packets dropped.", QUEUE),
-    Metric::counter("node_qdisc_requeues_total", "Number of packets dequeued, not transmitted, and requeued.", QUEUE),
-    Metric::counter("node_qdisc_overlimits_total", "Number of overlimit packets.", QUEUE),
-    Metric::gauge("node_qdisc_current_queue_length", "Number of packets currently in queue to be sent.", QUEUE),
-    Metric::gauge("node_qdisc_backlog", "Number of bytes currently in queue to be sent.", QUEUE),
+    Metric::counter(
+        "node_qdisc_drops_total",
+        "Number of packets dropped.",
+        QUEUE,
+    ),
+    Metric::counter(
+        "node_qdisc_requeues_total",
+        "Number of packets dequeued, not transmitted, and requeued.",
+        QUEUE,
+    ),
+    Metric::counter(
+        "node_qdisc_overlimits_total",
+        "Number of overlimit packets.",
+        QUEUE,
+    ),
+    Metric::gauge(
+        "node_qdisc_current_queue_length",
+        "Number of packets currently in queue to be sent.",
+        QUEUE,
+    ),
+    Metric::gauge(
+        "node_qdisc_backlog",
+        "Number of bytes currently in queue to be sent.",
+        QUEUE,
+    ),
 ];
 
 /// A queue. The names are those of node_exporter's fixtures.
@@ -81,7 +101,11 @@ const BASIC: u16 = 1;
 const QUEUE_STATS: u16 = 3;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let QdiscOptions { device_include, device_exclude, fixtures } = options.qdisc.clone();
+    let QdiscOptions {
+        device_include,
+        device_exclude,
+        fixtures,
+    } = options.qdisc.clone();
     let filter = Filter::new(device_include, device_exclude);
     Box::new(Qdisc { filter, fixtures })
 }
@@ -104,9 +128,21 @@ impl Collector for Qdisc {
             Some(directory) => recorded(&directory.join("results.json"))?,
             None => asked().map_err(|error| CollectError::read("netlink".as_ref(), error))?,
         };
-        for queue in queues.iter().filter(|queue| queue.parent == 0 && self.filter.passes(&queue.iface_name)) {
-            let numbers = [queue.packets, queue.drops, queue.requeues, queue.overlimits, queue.qlen, queue.backlog];
-            let values = [queue.bytes as f64].into_iter().chain(numbers.map(f64::from));
+        for queue in queues
+            .iter()
+            .filter(|queue| queue.parent == 0 && self.filter.passes(&queue.iface_name))
+        {
+            let numbers = [
+                queue.packets,
+                queue.drops,
+                queue.requeues,
+                queue.overlimits,
+                queue.qlen,
+                queue.backlog,
+            ];
+            let values = [queue.bytes as f64]
+                .into_iter()
+                .chain(numbers.map(f64::from));
             for (metric, value) in METRICS.iter().zip(values) {
                 out.push(metric, &[&queue.iface_name, &queue.kind], value);
             }
@@ -140,18 +176,27 @@ fn asked() -> Result<Vec<Queue>, Errno> {
 /// The link's number, and its queue.
 fn parse(message: &[u8]) -> Option<(u32, Queue)> {
     const ROOT: u32 = u32::MAX;
-    let parent = netlink::word(message, 12).map(|parent| if parent == ROOT { 0 } else { parent })?;
-    let mut queue = Queue { parent, ..Queue::default() };
+    let parent =
+        netlink::word(message, 12).map(|parent| if parent == ROOT { 0 } else { parent })?;
+    let mut queue = Queue {
+        parent,
+        ..Queue::default()
+    };
     for (kind, value) in netlink::attributes(message.get(HEAD_BYTES..)?) {
         let word = |at| netlink::word(value, at).unwrap_or_default();
         match kind {
-            KIND => queue.kind = String::from_utf8_lossy(value).trim_end_matches('\0').to_owned(),
+            KIND => {
+                queue.kind = String::from_utf8_lossy(value)
+                    .trim_end_matches('\0')
+                    .to_owned()
+            }
             STATS => {
                 queue.bytes = bytes(value);
                 (queue.packets, queue.drops, queue.overlimits) = (word(8), word(12), word(16));
                 (queue.qlen, queue.backlog) = (word(28), word(32));
             }
-            STATS2 => netlink::attributes(value).for_each(|(kind, value)| push_newer(&mut queue, kind, value)),
+            STATS2 => netlink::attributes(value)
+                .for_each(|(kind, value)| push_newer(&mut queue, kind, value)),
             _ => {}
         }
     }
@@ -171,7 +216,9 @@ fn push_newer(queue: &mut Queue, kind: u16, value: &[u8]) {
 }
 
 fn bytes(value: &[u8]) -> u64 {
-    value.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    value
+        .first_chunk()
+        .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 #[cfg(test)]
@@ -181,7 +228,12 @@ mod tests {
 
     #[test]
     fn a_queue_is_read_as_the_kernel_lays_it_out() {
-        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+        let words = |words: &[u32]| {
+            words
+                .iter()
+                .flat_map(|word| word.to_ne_bytes())
+                .collect::<Vec<_>>()
+        };
         let attribute = |kind: u16, value: &[u8]| {
             let length = u16::try_from(4 + value.len()).unwrap();
             let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
@@ -189,9 +241,17 @@ mod tests {
             bytes.resize(bytes.len().next_multiple_of(4), 0);
             bytes
         };
-        let stats = [attribute(BASIC, &words(&[9, 0, 8])), attribute(QUEUE_STATS, &words(&[1, 2, 3, 4, 5]))].concat();
-        let message =
-            [words(&[0, 7, 0, u32::MAX, 2]), attribute(KIND, b"fq_codel\0"), attribute(STATS2, &stats)].concat();
+        let stats = [
+            attribute(BASIC, &words(&[9, 0, 8])),
+            attribute(QUEUE_STATS, &words(&[1, 2, 3, 4, 5])),
+        ]
+        .concat();
+        let message = [
+            words(&[0, 7, 0, u32::MAX, 2]),
+            attribute(KIND, b"fq_codel\0"),
+            attribute(STATS2, &stats),
+        ]
+        .concat();
         let queue = Queue {
             kind: "fq_codel".into(),
             bytes: 9,

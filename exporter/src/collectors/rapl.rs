@@ -31,8 +31,11 @@ struct Rapl {
 
 const LABELS: &[&str] = &["index", "path"];
 /// The zone's name is the kernel's, so its metric's is made at run time; this is how they are declared.
-const JOULES: Metric =
-    Metric::counter("node_rapl_joules_total", "Current RAPL value in joules", &["index", "path", "rapl_zone"]);
+const JOULES: Metric = Metric::counter(
+    "node_rapl_joules_total",
+    "Current RAPL value in joules",
+    &["index", "path", "rapl_zone"],
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     Box::new(Rapl {
@@ -61,7 +64,9 @@ impl Collector for Rapl {
         let (mut names, mut denied, mut read) = (HashMap::new(), None, 0);
         for directory in directories {
             let path = self.class.join(&directory);
-            let Some(name) = sysfs::text(&path.join("name")) else { continue };
+            let Some(name) = sysfs::text(&path.join("name")) else {
+                continue;
+            };
             let (zone, index) = zone(&name, &mut names);
             let file = path.join("energy_uj");
             let energy = match sysfs::try_text(&file) {
@@ -73,7 +78,12 @@ impl Collector for Rapl {
             };
             let Some(energy) = energy else { continue };
             let range = sysfs::number(&path.join("max_energy_range_uj"));
-            let joules = self.turns.entry(directory).or_default().total(energy, range) as f64 / 1e6;
+            let joules = self
+                .turns
+                .entry(directory)
+                .or_default()
+                .total(energy, range) as f64
+                / 1e6;
             read += 1;
             let (index, path) = (index.to_string(), path.to_string_lossy());
             match self.has_zone_label {
@@ -98,7 +108,10 @@ impl Collector for Rapl {
 
 /// A zone's name and number: `package-0` is number 0 of `package`; names that repeat without a number are counted.
 fn zone(name: &str, names: &mut HashMap<String, u64>) -> (String, u64) {
-    let (zone, index) = match name.split_once('-').map(|(zone, number)| (zone, number.parse())) {
+    let (zone, index) = match name
+        .split_once('-')
+        .map(|(zone, number)| (zone, number.parse()))
+    {
         Some((zone, Ok(number))) => (zone, number),
         _ => (name, names.get(name).copied().unwrap_or(0)),
     };
@@ -107,7 +120,13 @@ fn zone(name: &str, names: &mut HashMap<String, u64>) -> (String, u64) {
 }
 
 fn metric_name(zone: &str) -> String {
-    let plain = zone.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
+    let plain = zone.chars().map(|letter| {
+        if letter.is_ascii_alphanumeric() {
+            letter
+        } else {
+            '_'
+        }
+    });
     format!("node_rapl_{}_joules_total", plain.collect::<String>())
 }
 
@@ -148,7 +167,10 @@ mod tests {
         assert_eq!(is("package-1"), ("package".into(), 1));
         assert_eq!(is("core"), ("core".into(), 1));
         assert_eq!(is("package-0-die-1"), ("package-0-die-1".into(), 0));
-        assert_eq!(metric_name("package-0-die-1"), "node_rapl_package_0_die_1_joules_total");
+        assert_eq!(
+            metric_name("package-0-die-1"),
+            "node_rapl_package_0_die_1_joules_total"
+        );
     }
 
     #[test]
@@ -172,11 +194,26 @@ mod tests {
             let mut samples = Samples::new();
             rapl.collect(&mut samples).unwrap();
             let mut page = String::new();
-            takt_model::exposition::write_page(takt_model::exposition::Format::Text, [&samples], &mut page);
-            page.lines().last().unwrap().rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
+            takt_model::exposition::write_page(
+                takt_model::exposition::Format::Text,
+                [&samples],
+                &mut page,
+            );
+            page.lines()
+                .last()
+                .unwrap()
+                .rsplit_once(' ')
+                .unwrap()
+                .1
+                .parse::<f64>()
+                .unwrap()
         };
         assert_eq!(read(), 0.999_999);
-        std::fs::write(sysfs.path().join("class/powercap/intel-rapl:0/energy_uj"), "4").unwrap();
+        std::fs::write(
+            sysfs.path().join("class/powercap/intel-rapl:0/energy_uj"),
+            "4",
+        )
+        .unwrap();
         assert_eq!(read(), 1.000_005, "it went through its range");
     }
 

@@ -11,18 +11,26 @@ struct Schedstat {
     schedstat: File,
 }
 
-const RUNNING: Metric =
-    Metric::counter("node_schedstat_running_seconds_total", "Number of seconds CPU spent running a process.", &["cpu"]);
+const RUNNING: Metric = Metric::counter(
+    "node_schedstat_running_seconds_total",
+    "Number of seconds CPU spent running a process.",
+    &["cpu"],
+);
 const WAITING: Metric = Metric::counter(
     "node_schedstat_waiting_seconds_total",
     "Number of seconds spent by processing waiting for this CPU.",
     &["cpu"],
 );
-const TIMESLICES: Metric =
-    Metric::counter("node_schedstat_timeslices_total", "Number of timeslices executed by CPU.", &["cpu"]);
+const TIMESLICES: Metric = Metric::counter(
+    "node_schedstat_timeslices_total",
+    "Number of timeslices executed by CPU.",
+    &["cpu"],
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Schedstat { schedstat: File::new(options.paths.procfs.join("schedstat")) })
+    Box::new(Schedstat {
+        schedstat: File::new(options.paths.procfs.join("schedstat")),
+    })
 }
 
 impl Collector for Schedstat {
@@ -54,11 +62,20 @@ impl Collector for Schedstat {
 
 /// `cpu0` and nine numbers, of which the last three are told. Lines of scheduling domains come between.
 fn parse(text: &str) -> impl Iterator<Item = Result<(&str, [u64; 3]), ParseError>> {
-    let cpus = text.lines().enumerate().filter_map(|(number, line)| Some((number, line.strip_prefix("cpu")?)));
+    let cpus = text
+        .lines()
+        .enumerate()
+        .filter_map(|(number, line)| Some((number, line.strip_prefix("cpu")?)));
     cpus.map(|(number, line)| {
-        let error = ParseError { line: number + 1, expected: "cpuN and nine numbers" };
+        let error = ParseError {
+            line: number + 1,
+            expected: "cpuN and nine numbers",
+        };
         let mut words = line.split_ascii_whitespace();
-        let cpu = words.next().filter(|cpu| cpu.bytes().all(|byte| byte.is_ascii_digit())).ok_or(error)?;
+        let cpu = words
+            .next()
+            .filter(|cpu| cpu.bytes().all(|byte| byte.is_ascii_digit()))
+            .ok_or(error)?;
         let mut times = words.skip(6).map(str::parse::<u64>);
         let mut next = || times.next().and_then(Result::ok).ok_or(error);
         Ok((cpu, [next()?, next()?, next()?]))
@@ -74,7 +91,12 @@ mod tests {
         let text = "version 17\ntimestamp 1\ncpu0 0 0 0 0 0 0 7 8 9\ndomain0 MC 3 0 0\ncpu1 1 2 3 4 5 6 70 80 90 5\n";
         let parsed: Result<Vec<_>, _> = parse(text).collect();
         assert_eq!(parsed, Ok(vec![("0", [7, 8, 9]), ("1", [70, 80, 90])]));
-        for line in ["cpu", "cpu0 1 2 3", "cpux 1 2 3 4 5 6 7 8 9", "cpu0 1 2 3 4 5 6 7 8 x"] {
+        for line in [
+            "cpu",
+            "cpu0 1 2 3",
+            "cpux 1 2 3 4 5 6 7 8 9",
+            "cpu0 1 2 3 4 5 6 7 8 x",
+        ] {
             let text = format!("version 17\n{line}\n");
             assert_eq!(parse(&text).next().unwrap().unwrap_err().line, 2, "{line}");
         }

@@ -13,19 +13,66 @@ struct Selinux {
     config: PathBuf,
 }
 
-const ENABLED: Metric = Metric::gauge("node_selinux_enabled", "SELinux is enabled, 1 is true, 0 is false", &[]);
-const CONFIG_MODE: Metric = Metric::gauge("node_selinux_config_mode", "Configured SELinux enforcement mode", &[]);
-const CURRENT_MODE: Metric = Metric::gauge("node_selinux_current_mode", "Current SELinux enforcement mode", &[]);
+const ENABLED: Metric = Metric::gauge(
+    "node_selinux_enabled",
+    "SELinux is enabled, 1 is true, 0 is false",
+    &[],
+);
+const CONFIG_MODE: Metric = Metric::gauge(
+    "node_selinux_config_mode",
+    "Configured SELinux enforcement mode",
+    &[],
+);
+const CURRENT_MODE: Metric = Metric::gauge(
+    "node_selinux_current_mode",
+    "Current SELinux enforcement mode",
+    &[],
+);
 const CACHE: &[(&str, Metric)] = &[
-    ("lookups", Metric::counter("node_selinux_avc_lookups_total", "SELinux AVC lookups", &[])),
-    ("hits", Metric::counter("node_selinux_avc_hits_total", "SELinux AVC hits", &[])),
-    ("misses", Metric::counter("node_selinux_avc_misses_total", "SELinux AVC misses", &[])),
-    ("allocations", Metric::counter("node_selinux_avc_allocations_total", "SELinux AVC allocations", &[])),
-    ("reclaims", Metric::counter("node_selinux_avc_reclaims_total", "SELinux AVC reclaims", &[])),
-    ("frees", Metric::counter("node_selinux_avc_frees_total", "SELinux AVC frees", &[])),
+    (
+        "lookups",
+        Metric::counter("node_selinux_avc_lookups_total", "SELinux AVC lookups", &[]),
+    ),
+    (
+        "hits",
+        Metric::counter("node_selinux_avc_hits_total", "SELinux AVC hits", &[]),
+    ),
+    (
+        "misses",
+        Metric::counter("node_selinux_avc_misses_total", "SELinux AVC misses", &[]),
+    ),
+    (
+        "allocations",
+        Metric::counter(
+            "node_selinux_avc_allocations_total",
+            "SELinux AVC allocations",
+            &[],
+        ),
+    ),
+    (
+        "reclaims",
+        Metric::counter(
+            "node_selinux_avc_reclaims_total",
+            "SELinux AVC reclaims",
+            &[],
+        ),
+    ),
+    (
+        "frees",
+        Metric::counter("node_selinux_avc_frees_total", "SELinux AVC frees", &[]),
+    ),
 ];
-const METRICS: &[Metric] =
-    &[ENABLED, CONFIG_MODE, CURRENT_MODE, CACHE[0].1, CACHE[1].1, CACHE[2].1, CACHE[3].1, CACHE[4].1, CACHE[5].1];
+const METRICS: &[Metric] = &[
+    ENABLED,
+    CONFIG_MODE,
+    CURRENT_MODE,
+    CACHE[0].1,
+    CACHE[1].1,
+    CACHE[2].1,
+    CACHE[3].1,
+    CACHE[4].1,
+    CACHE[5].1,
+];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     Box::new(Selinux {
@@ -68,7 +115,9 @@ impl Collector for Selinux {
 
 /// 1 enforcing, 0 permissive, -1 disabled.
 fn configured(text: &str) -> Option<f64> {
-    let mode = text.lines().find_map(|line| line.trim().strip_prefix("SELINUX="))?;
+    let mode = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("SELINUX="))?;
     match mode.trim().to_ascii_lowercase().as_str() {
         "enforcing" => Some(1.0),
         "permissive" => Some(0.0),
@@ -80,8 +129,18 @@ fn configured(text: &str) -> Option<f64> {
 /// A line of names, then numbers for each CPU.
 fn sum(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines();
-    let place = lines.next()?.split_ascii_whitespace().position(|column| column == name)?;
-    lines.map(|line| line.split_ascii_whitespace().nth(place)?.parse::<u64>().ok()).sum()
+    let place = lines
+        .next()?
+        .split_ascii_whitespace()
+        .position(|column| column == name)?;
+    lines
+        .map(|line| {
+            line.split_ascii_whitespace()
+                .nth(place)?
+                .parse::<u64>()
+                .ok()
+        })
+        .sum()
 }
 
 #[cfg(test)]
@@ -91,9 +150,19 @@ mod tests {
     #[test]
     fn texts() {
         let stats = "lookups hits misses\n1 2 3\n10 20 30\n";
-        assert_eq!((sum(stats, "lookups"), sum(stats, "misses"), sum(stats, "frees")), (Some(11), Some(33), None));
+        assert_eq!(
+            (
+                sum(stats, "lookups"),
+                sum(stats, "misses"),
+                sum(stats, "frees")
+            ),
+            (Some(11), Some(33), None)
+        );
         assert_eq!(sum("lookups\nx\n", "lookups"), None);
-        assert_eq!(configured("# SELINUX=disabled\nSELINUXTYPE=targeted\nSELINUX=Permissive\n"), Some(0.0));
+        assert_eq!(
+            configured("# SELINUX=disabled\nSELINUXTYPE=targeted\nSELINUX=Permissive\n"),
+            Some(0.0)
+        );
         assert_eq!(configured(""), None);
     }
 }

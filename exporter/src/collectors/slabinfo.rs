@@ -13,10 +13,18 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct SlabinfoOptions {
     /// Slabs to tell of.
-    #[arg(long = "collector.slabinfo.slabs-include", value_name = "REGEXP", default_value = ".*")]
+    #[arg(
+        long = "collector.slabinfo.slabs-include",
+        value_name = "REGEXP",
+        default_value = ".*"
+    )]
     pub slabs_include: Pattern,
     /// Slabs to leave out of those.
-    #[arg(long = "collector.slabinfo.slabs-exclude", value_name = "REGEXP", default_value = "")]
+    #[arg(
+        long = "collector.slabinfo.slabs-exclude",
+        value_name = "REGEXP",
+        default_value = ""
+    )]
     pub slabs_exclude: Pattern,
 }
 
@@ -39,13 +47,28 @@ const METRICS: &[Metric] = &[
         "The total number of allocated objects (i.e., objects that are both in use and not in use).",
         SLAB,
     ),
-    Metric::gauge("node_slabinfo_object_size_bytes", "The size of objects in this slab, in bytes.", SLAB),
-    Metric::gauge("node_slabinfo_objects_per_slab", "The number of objects stored in each slab.", SLAB),
-    Metric::gauge("node_slabinfo_pages_per_slab", "The number of pages allocated for each slab.", SLAB),
+    Metric::gauge(
+        "node_slabinfo_object_size_bytes",
+        "The size of objects in this slab, in bytes.",
+        SLAB,
+    ),
+    Metric::gauge(
+        "node_slabinfo_objects_per_slab",
+        "The number of objects stored in each slab.",
+        SLAB,
+    ),
+    Metric::gauge(
+        "node_slabinfo_pages_per_slab",
+        "The number of pages allocated for each slab.",
+        SLAB,
+    ),
 ];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let SlabinfoOptions { slabs_include, slabs_exclude } = options.slabinfo.clone();
+    let SlabinfoOptions {
+        slabs_include,
+        slabs_exclude,
+    } = options.slabinfo.clone();
     Box::new(Slabinfo {
         slabinfo: File::new(options.paths.procfs.join("slabinfo")),
         include: Filter::including(slabs_include),
@@ -70,10 +93,16 @@ impl Collector for Slabinfo {
         self.slabinfo.parse(|text| {
             let is_head = |line: &str| line.starts_with("slabinfo") || line.starts_with('#');
             for (number, line) in text.lines().enumerate().filter(|(_, line)| !is_head(line)) {
-                let error = ParseError { line: number + 1, expected: "a slab and its five numbers" };
+                let error = ParseError {
+                    line: number + 1,
+                    expected: "a slab and its five numbers",
+                };
                 let (name, numbers) = parse(line).ok_or(error)?;
                 if self.include.passes(name) && self.exclude.passes(name) {
-                    METRICS.iter().zip(numbers).for_each(|(metric, number)| out.push(metric, &[name], number));
+                    METRICS
+                        .iter()
+                        .zip(numbers)
+                        .for_each(|(metric, number)| out.push(metric, &[name], number));
                 }
             }
             Ok(())
@@ -98,7 +127,10 @@ mod tests {
     #[test]
     fn slabs() {
         let line = "tcp_bind_bucket     32     64    128   31    2 : tunables    0    0    0 : slabdata  1 1 0";
-        assert_eq!(parse(line), Some(("tcp_bind_bucket", [32.0, 64.0, 128.0, 31.0, 2.0])));
+        assert_eq!(
+            parse(line),
+            Some(("tcp_bind_bucket", [32.0, 64.0, 128.0, 31.0, 2.0]))
+        );
         assert_eq!(parse("few 1 2 3"), None);
     }
 }

@@ -15,8 +15,12 @@ struct Sockstat {
 }
 
 /// `TCP_inuse`, `sockets_used` and the like: the kernel names the protocols.
-const FIELDS: Family =
-    Family { prefix: "node_sockstat_", help: "Number of sockets: {}.", kind: Kind::Gauge, labels: &[] };
+const FIELDS: Family = Family {
+    prefix: "node_sockstat_",
+    help: "Number of sockets: {}.",
+    kind: Kind::Gauge,
+    labels: &[],
+};
 const STATES: [&str; 6] = ["inuse", "orphan", "tw", "alloc", "mem", "memory"];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
@@ -75,17 +79,33 @@ impl Collector for Sockstat {
 /// `TCP: inuse 4 orphan 0 …` becomes one item for each pair. What we do not know is passed over.
 fn parse(text: &str) -> impl Iterator<Item = Result<(&str, &str, f64), ParseError>> {
     text.lines().enumerate().flat_map(|(number, line)| {
-        let error = move |expected| ParseError { line: number + 1, expected };
-        let protocol = line.split_once(':').filter(|(name, _)| name.bytes().all(|c| c.is_ascii_alphanumeric()));
+        let error = move |expected| ParseError {
+            line: number + 1,
+            expected,
+        };
+        let protocol = line
+            .split_once(':')
+            .filter(|(name, _)| name.bytes().all(|c| c.is_ascii_alphanumeric()));
         let (protocol, pairs) = protocol.unwrap_or_default();
         let mut words = pairs.split_ascii_whitespace();
-        let unnamed = protocol.is_empty().then_some(Err(error("a protocol and a colon")));
+        let unnamed = protocol
+            .is_empty()
+            .then_some(Err(error("a protocol and a colon")));
         let pairs = std::iter::from_fn(move || {
-            let (state, value) = (words.next()?, words.next().and_then(|value| value.parse::<u64>().ok()));
-            Some(value.map(|value| (protocol, state, value as f64)).ok_or(error("states and counts in pairs")))
+            let (state, value) = (
+                words.next()?,
+                words.next().and_then(|value| value.parse::<u64>().ok()),
+            );
+            Some(
+                value
+                    .map(|value| (protocol, state, value as f64))
+                    .ok_or(error("states and counts in pairs")),
+            )
         });
         let is_known = |state: &str| STATES.contains(&state) || state == "used";
-        unnamed.into_iter().chain(pairs.filter(move |pair| pair.as_ref().map_or(true, |(_, state, _)| is_known(state))))
+        unnamed.into_iter().chain(
+            pairs.filter(move |pair| pair.as_ref().map_or(true, |(_, state, _)| is_known(state))),
+        )
     })
 }
 
@@ -95,7 +115,8 @@ mod tests {
 
     #[test]
     fn pairs() {
-        let text = "sockets: used 20\nTCP: inuse 4 orphan 0 future 3 mem 131\nFRAG: inuse 0 memory 0\n";
+        let text =
+            "sockets: used 20\nTCP: inuse 4 orphan 0 future 3 mem 131\nFRAG: inuse 0 memory 0\n";
         let pairs: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
         assert_eq!(
             pairs,
@@ -112,8 +133,22 @@ mod tests {
 
     #[test]
     fn wrong_lines_are_named() {
-        for line in ["TCP inuse 4", "TCP: inuse", "TCP: inuse many", ": inuse 1", "T P: inuse 1"] {
-            assert_eq!(parse(&format!("sockets: used 1\n{line}\n")).nth(1).unwrap().unwrap_err().line, 2, "{line}");
+        for line in [
+            "TCP inuse 4",
+            "TCP: inuse",
+            "TCP: inuse many",
+            ": inuse 1",
+            "T P: inuse 1",
+        ] {
+            assert_eq!(
+                parse(&format!("sockets: used 1\n{line}\n"))
+                    .nth(1)
+                    .unwrap()
+                    .unwrap_err()
+                    .line,
+                2,
+                "{line}"
+            );
         }
     }
 }

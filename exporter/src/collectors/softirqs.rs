@@ -11,10 +11,16 @@ struct Softirqs {
     softirqs: File,
 }
 
-const FUNCTIONS: Metric = Metric::counter("node_softirqs_functions_total", "Softirq counts per CPU.", &["cpu", "type"]);
+const FUNCTIONS: Metric = Metric::counter(
+    "node_softirqs_functions_total",
+    "Softirq counts per CPU.",
+    &["cpu", "type"],
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Softirqs { softirqs: File::new(options.paths.procfs.join("softirqs")) })
+    Box::new(Softirqs {
+        softirqs: File::new(options.paths.procfs.join("softirqs")),
+    })
 }
 
 impl Collector for Softirqs {
@@ -33,11 +39,18 @@ impl Collector for Softirqs {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         self.softirqs.parse(|text| {
             for (number, line) in text.lines().enumerate().skip(1) {
-                let error = ParseError { line: number + 1, expected: "a kind and a count for each CPU" };
+                let error = ParseError {
+                    line: number + 1,
+                    expected: "a kind and a count for each CPU",
+                };
                 let (kind, counts) = line.split_once(':').ok_or(error)?;
                 for (cpu, count) in counts.split_ascii_whitespace().enumerate() {
                     let count = count.parse().map_err(|_| error)?;
-                    out.push(&FUNCTIONS, &[cpu.to_string().as_str(), kind.trim_ascii()], count);
+                    out.push(
+                        &FUNCTIONS,
+                        &[cpu.to_string().as_str(), kind.trim_ascii()],
+                        count,
+                    );
                 }
             }
             Ok(())

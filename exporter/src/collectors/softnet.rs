@@ -13,8 +13,16 @@ struct Softnet {
     softnet_stat: File,
 }
 
-const PROCESSED: Metric = Metric::counter("node_softnet_processed_total", "Number of processed packets", &["cpu"]);
-const DROPPED: Metric = Metric::counter("node_softnet_dropped_total", "Number of dropped packets", &["cpu"]);
+const PROCESSED: Metric = Metric::counter(
+    "node_softnet_processed_total",
+    "Number of processed packets",
+    &["cpu"],
+);
+const DROPPED: Metric = Metric::counter(
+    "node_softnet_dropped_total",
+    "Number of dropped packets",
+    &["cpu"],
+);
 const SQUEEZED: Metric = Metric::counter(
     "node_softnet_times_squeezed_total",
     "Number of times processing packets ran out of quota",
@@ -25,12 +33,24 @@ const COLLISION: Metric = Metric::counter(
     "Number of collision occur while obtaining device lock while transmitting",
     &["cpu"],
 );
-const RPS: Metric =
-    Metric::counter("node_softnet_received_rps_total", "Number of times cpu woken up received_rps", &["cpu"]);
-const FLOW_LIMIT: Metric =
-    Metric::counter("node_softnet_flow_limit_count_total", "Number of times flow limit has been reached", &["cpu"]);
-const BACKLOG: Metric = Metric::gauge("node_softnet_backlog_len", "Softnet backlog status", &["cpu"]);
-const METRICS: &[Metric] = &[PROCESSED, DROPPED, SQUEEZED, COLLISION, RPS, FLOW_LIMIT, BACKLOG];
+const RPS: Metric = Metric::counter(
+    "node_softnet_received_rps_total",
+    "Number of times cpu woken up received_rps",
+    &["cpu"],
+);
+const FLOW_LIMIT: Metric = Metric::counter(
+    "node_softnet_flow_limit_count_total",
+    "Number of times flow limit has been reached",
+    &["cpu"],
+);
+const BACKLOG: Metric = Metric::gauge(
+    "node_softnet_backlog_len",
+    "Softnet backlog status",
+    &["cpu"],
+);
+const METRICS: &[Metric] = &[
+    PROCESSED, DROPPED, SQUEEZED, COLLISION, RPS, FLOW_LIMIT, BACKLOG,
+];
 
 /// Where [`METRICS`] stand. 3 to 7 are zeros, kept for those who count columns.
 const COLUMNS: [usize; METRICS.len()] = [0, 1, 2, 8, 9, 10, 11];
@@ -40,7 +60,9 @@ const CPU_COLUMN: usize = 12;
 const FEWEST_COLUMNS: usize = 9;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Softnet { softnet_stat: File::new(options.paths.procfs.join("net/softnet_stat")) })
+    Box::new(Softnet {
+        softnet_stat: File::new(options.paths.procfs.join("net/softnet_stat")),
+    })
 }
 
 impl Collector for Softnet {
@@ -80,13 +102,22 @@ struct Line {
 
 fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
     text.lines().enumerate().map(|(number, line)| {
-        let numbers = || line.split_ascii_whitespace().map(|word| u32::from_str_radix(word, 16).ok());
+        let numbers = || {
+            line.split_ascii_whitespace()
+                .map(|word| u32::from_str_radix(word, 16).ok())
+        };
         let parsed: Option<Vec<_>> = numbers().collect();
         let columns = parsed.filter(|columns| columns.len() >= FEWEST_COLUMNS);
-        let columns = columns.ok_or(ParseError { line: number + 1, expected: "nine or more hexadecimal numbers" })?;
+        let columns = columns.ok_or(ParseError {
+            line: number + 1,
+            expected: "nine or more hexadecimal numbers",
+        })?;
         let cpu = columns.get(CPU_COLUMN).copied().unwrap_or(number as u32);
         // The backlog came in the same kernel as the CPU.
-        Ok(Line { cpu, values: COLUMNS.map(|at| columns.get(at).map(|&value| f64::from(value))) })
+        Ok(Line {
+            cpu,
+            values: COLUMNS.map(|at| columns.get(at).map(|&value| f64::from(value))),
+        })
     })
 }
 
@@ -98,19 +129,38 @@ mod tests {
     fn a_cpu_that_is_offline_has_no_line() {
         let text = "0000000f 1 2 0 0 0 0 0 3 4 5 6 0 0 0\n00000010 1 2 0 0 0 0 0 3 4 5 6 2 0 0\n";
         let lines: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
-        assert_eq!(lines.iter().map(|line| line.cpu).collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(lines[0].values, [15.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0].map(Some));
+        assert_eq!(
+            lines.iter().map(|line| line.cpu).collect::<Vec<_>>(),
+            [0, 2]
+        );
+        assert_eq!(
+            lines[0].values,
+            [15.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0].map(Some)
+        );
     }
 
     #[test]
     fn old_kernels_have_fewer_columns() {
-        let lines: Vec<_> = parse("1 0 0 0 0 0 0 0 7\n2 0 0 0 0 0 0 0 7\n").collect::<Result<_, _>>().unwrap();
-        assert_eq!(lines[1], Line { cpu: 1, values: [Some(2.0), Some(0.0), Some(0.0), Some(7.0), None, None, None] });
+        let lines: Vec<_> = parse("1 0 0 0 0 0 0 0 7\n2 0 0 0 0 0 0 0 7\n")
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(
+            lines[1],
+            Line {
+                cpu: 1,
+                values: [Some(2.0), Some(0.0), Some(0.0), Some(7.0), None, None, None]
+            }
+        );
     }
 
     #[test]
     fn wrong_lines_are_named() {
-        for text in ["1 2 3", "x 0 0 0 0 0 0 0 0", "100000000 0 0 0 0 0 0 0 0", "\n"] {
+        for text in [
+            "1 2 3",
+            "x 0 0 0 0 0 0 0 0",
+            "100000000 0 0 0 0 0 0 0 0",
+            "\n",
+        ] {
             assert_eq!(parse(text).next().unwrap().unwrap_err().line, 1, "{text:?}");
         }
     }

@@ -21,22 +21,58 @@ struct Stat {
     softirq: bool,
 }
 
-const INTR: Metric = Metric::counter("node_intr_total", "Total number of interrupts serviced.", &[]);
-const CTXT: Metric = Metric::counter("node_context_switches_total", "Total number of context switches.", &[]);
+const INTR: Metric = Metric::counter(
+    "node_intr_total",
+    "Total number of interrupts serviced.",
+    &[],
+);
+const CTXT: Metric = Metric::counter(
+    "node_context_switches_total",
+    "Total number of context switches.",
+    &[],
+);
 const FORKS: Metric = Metric::counter("node_forks_total", "Total number of forks.", &[]);
-const BTIME: Metric = Metric::gauge("node_boot_time_seconds", "Node boot time, in unixtime.", &[]);
-const RUNNING: Metric = Metric::gauge("node_procs_running", "Number of processes in runnable state.", &[]);
-const BLOCKED: Metric =
-    Metric::gauge("node_procs_blocked", "Number of processes blocked waiting for I/O to complete.", &[]);
-const SOFTIRQS: Metric = Metric::counter("node_softirqs_total", "Number of softirq calls.", &["vector"]);
+const BTIME: Metric = Metric::gauge(
+    "node_boot_time_seconds",
+    "Node boot time, in unixtime.",
+    &[],
+);
+const RUNNING: Metric = Metric::gauge(
+    "node_procs_running",
+    "Number of processes in runnable state.",
+    &[],
+);
+const BLOCKED: Metric = Metric::gauge(
+    "node_procs_blocked",
+    "Number of processes blocked waiting for I/O to complete.",
+    &[],
+);
+const SOFTIRQS: Metric = Metric::counter(
+    "node_softirqs_total",
+    "Number of softirq calls.",
+    &["vector"],
+);
 const METRICS: &[Metric] = &[INTR, CTXT, FORKS, BTIME, RUNNING, BLOCKED, SOFTIRQS];
 
 /// The kinds of software interrupt, in the kernel's order.
-const VECTORS: [&str; 10] =
-    ["hi", "timer", "net_tx", "net_rx", "block", "block_iopoll", "tasklet", "sched", "hrtimer", "rcu"];
+const VECTORS: [&str; 10] = [
+    "hi",
+    "timer",
+    "net_tx",
+    "net_rx",
+    "block",
+    "block_iopoll",
+    "tasklet",
+    "sched",
+    "hrtimer",
+    "rcu",
+];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Stat { stat: File::new(options.paths.procfs.join("stat")), softirq: options.stat.softirq })
+    Box::new(Stat {
+        stat: File::new(options.paths.procfs.join("stat")),
+        softirq: options.stat.softirq,
+    })
 }
 
 impl Collector for Stat {
@@ -85,19 +121,33 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
             "btime" => &BTIME,
             "procs_running" => &RUNNING,
             "procs_blocked" => &BLOCKED,
-            "softirq" => return Some(softirqs(rest).ok_or(ParseError { line: number + 1, expected: "11 counts" })),
+            "softirq" => {
+                return Some(softirqs(rest).ok_or(ParseError {
+                    line: number + 1,
+                    expected: "11 counts",
+                }));
+            }
             _ => return None,
         };
         // Of `intr`, which goes on with a number for each interrupt, the first is the sum.
-        let value = rest.split_ascii_whitespace().next().and_then(|value| value.parse().ok());
+        let value = rest
+            .split_ascii_whitespace()
+            .next()
+            .and_then(|value| value.parse().ok());
         let value = value.map(|value| Line::Value(metric, value));
-        Some(value.ok_or(ParseError { line: number + 1, expected: "a number" }))
+        Some(value.ok_or(ParseError {
+            line: number + 1,
+            expected: "a number",
+        }))
     })
 }
 
 /// The sum, then a count for each vector.
 fn softirqs(counts: &str) -> Option<Line> {
-    let mut counts = counts.split_ascii_whitespace().skip(1).map(|count| count.parse().ok());
+    let mut counts = counts
+        .split_ascii_whitespace()
+        .skip(1)
+        .map(|count| count.parse().ok());
     let mut values = [0.0; VECTORS.len()];
     for value in &mut values {
         *value = counts.next()??;
@@ -113,8 +163,14 @@ mod tests {
     fn values_and_vectors() {
         let text = "cpu 1 2 3\nintr 681573 0 0 5\nctxt 862882\nsoftirq 55 1 2 3 4 5 6 7 8 9 10\nfuture 1\n";
         let lines: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
-        assert_eq!(lines[..2], [Line::Value(&INTR, 681_573.0), Line::Value(&CTXT, 862_882.0)]);
-        assert_eq!(lines[2], Line::Softirqs([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]));
+        assert_eq!(
+            lines[..2],
+            [Line::Value(&INTR, 681_573.0), Line::Value(&CTXT, 862_882.0)]
+        );
+        assert_eq!(
+            lines[2],
+            Line::Softirqs([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0])
+        );
         assert_eq!(lines.len(), 3);
     }
 

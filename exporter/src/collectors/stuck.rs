@@ -33,8 +33,11 @@ const DRIVER_TASK: Metric = Metric::gauge(
     "The same of the GPU driver's programs and threads (nvidia…).",
     &[],
 );
-const ZOMBIES: Metric =
-    Metric::gauge("takt_zombie_processes", "Processes that have ended and that their parent has not fetched.", &[]);
+const ZOMBIES: Metric = Metric::gauge(
+    "takt_zombie_processes",
+    "Processes that have ended and that their parent has not fetched.",
+    &[],
+);
 const METRICS: &[Metric] = &[TASK, DRIVER_TASK, ZOMBIES];
 
 struct Stuck {
@@ -78,11 +81,20 @@ impl Collector for Stuck {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let now = Instant::now();
         if self.looked.is_none_or(|at| now - at >= LOOK_AGAIN) {
-            self.look(now).map_err(|source| CollectError::read(&self.procfs, source))?;
+            self.look(now)
+                .map_err(|source| CollectError::read(&self.procfs, source))?;
             self.looked = Some(now);
         }
-        out.push::<&str>(&TASK, &[], self.longest(now, |sleep| !sleep.is_kernel_thread));
-        out.push::<&str>(&DRIVER_TASK, &[], self.longest(now, |sleep| sleep.is_driver));
+        out.push::<&str>(
+            &TASK,
+            &[],
+            self.longest(now, |sleep| !sleep.is_kernel_thread),
+        );
+        out.push::<&str>(
+            &DRIVER_TASK,
+            &[],
+            self.longest(now, |sleep| sleep.is_driver),
+        );
         out.push::<&str>(&ZOMBIES, &[], f64::from(self.zombies));
         Ok(())
     }
@@ -90,7 +102,12 @@ impl Collector for Stuck {
 
 impl Stuck {
     fn new(procfs: PathBuf) -> Self {
-        Self { procfs, looked: None, sleeping: HashMap::new(), zombies: 0 }
+        Self {
+            procfs,
+            looked: None,
+            sleeping: HashMap::new(),
+            zombies: 0,
+        }
     }
 
     fn look(&mut self, now: Instant) -> std::io::Result<()> {
@@ -99,16 +116,33 @@ impl Stuck {
         for (name, _) in sysfs::numbered(&self.procfs, "")? {
             let directory = self.procfs.join(&name);
             // It may have ended meanwhile.
-            let Some(text) = sysfs::text(&directory.join("stat")) else { continue };
-            let Some(process) = Process::parse(&text) else { continue };
+            let Some(text) = sysfs::text(&directory.join("stat")) else {
+                continue;
+            };
+            let Some(process) = Process::parse(&text) else {
+                continue;
+            };
             match process.state {
                 "Z" => self.zombies += 1,
                 "D" => {
-                    let Some(switches) = switches(&directory) else { continue };
-                    let known = before.get(&process.identity).filter(|known| known.switches == switches);
+                    let Some(switches) = switches(&directory) else {
+                        continue;
+                    };
+                    let known = before
+                        .get(&process.identity)
+                        .filter(|known| known.switches == switches);
                     let since = known.map_or(now, |known| known.since);
-                    let (is_driver, is_kernel_thread) = (process.is_driver, process.is_kernel_thread);
-                    self.sleeping.insert(process.identity, Sleep { switches, since, is_driver, is_kernel_thread });
+                    let (is_driver, is_kernel_thread) =
+                        (process.is_driver, process.is_kernel_thread);
+                    self.sleeping.insert(
+                        process.identity,
+                        Sleep {
+                            switches,
+                            since,
+                            is_driver,
+                            is_kernel_thread,
+                        },
+                    );
                 }
                 _ => {}
             }
@@ -119,8 +153,15 @@ impl Stuck {
     fn longest(&self, now: Instant, of: impl Fn(&Sleep) -> bool) -> f64 {
         // One that was seen once only has most likely just begun to wait.
         let looked = self.looked.unwrap_or(now);
-        let stuck = self.sleeping.values().filter(|sleep| of(sleep) && sleep.since < looked);
-        stuck.map(|sleep| now - sleep.since).max().unwrap_or_default().as_secs_f64()
+        let stuck = self
+            .sleeping
+            .values()
+            .filter(|sleep| of(sleep) && sleep.since < looked);
+        stuck
+            .map(|sleep| now - sleep.since)
+            .max()
+            .unwrap_or_default()
+            .as_secs_f64()
     }
 }
 
@@ -153,8 +194,13 @@ impl<'t> Process<'t> {
 /// How often the process was switched away from, of its own accord or not.
 fn switches(directory: &Path) -> Option<u64> {
     let text = sysfs::text(&directory.join("status"))?;
-    let counts =
-        text.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:")?.1.trim().parse::<u64>().ok());
+    let counts = text.lines().filter_map(|line| {
+        line.split_once("voluntary_ctxt_switches:")?
+            .1
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
     counts.reduce(|one, other| one + other)
 }
 
@@ -166,19 +212,34 @@ mod tests {
     fn a_name_may_hold_anything() {
         let text = "33 (a) R b) D 1 33 33 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 7 0 4711 0 0";
         let process = Process::parse(text).unwrap();
-        assert_eq!((process.identity, process.state, process.is_kernel_thread), ((33, 4711), "D", true));
+        assert_eq!(
+            (process.identity, process.state, process.is_kernel_thread),
+            ((33, 4711), "D", true)
+        );
         assert!(!process.is_driver);
-        assert!(Process::parse("33 (nvidia-smi) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0").unwrap().is_driver);
-        assert_eq!((Process::parse("33 (a"), Process::parse("33 (a) S 1")), (None, None));
+        assert!(
+            Process::parse("33 (nvidia-smi) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0")
+                .unwrap()
+                .is_driver
+        );
+        assert_eq!(
+            (Process::parse("33 (a"), Process::parse("33 (a) S 1")),
+            (None, None)
+        );
     }
 
     /// A process of a made-up node: number, name, state, flags, and how often it was switched away from.
     fn process(procfs: &Path, pid: u32, name: &str, state: &str, flags: u64, switches: u64) {
         let directory = procfs.join(pid.to_string());
         std::fs::create_dir_all(&directory).unwrap();
-        let stat = format!("{pid} ({name}) {state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {} 0 0\n", 100 + pid);
+        let stat = format!(
+            "{pid} ({name}) {state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {} 0 0\n",
+            100 + pid
+        );
         std::fs::write(directory.join("stat"), stat).unwrap();
-        let status = format!("Name:\t{name}\nvoluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t2\n");
+        let status = format!(
+            "Name:\t{name}\nvoluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t2\n"
+        );
         std::fs::write(directory.join("status"), status).unwrap();
     }
 
@@ -192,13 +253,23 @@ mod tests {
         for round in 0..4_u32 {
             process(path, 7, "cp", "D", 0, 50);
             process(path, 8, "dd", "D", 0, u64::from(round) * 100);
-            process(path, 9, "nvidia-smi", if round < 2 { "S" } else { "D" }, 0, 10);
+            process(
+                path,
+                9,
+                "nvidia-smi",
+                if round < 2 { "S" } else { "D" },
+                0,
+                10,
+            );
             process(path, 10, "kworker/0:1", "D", KERNEL_THREAD, 1);
             process(path, 11, "sh", "Z", 0, 1);
             let now = begin + LOOK_AGAIN * round;
             stuck.look(now).unwrap();
             stuck.looked = Some(now);
-            seen.push((stuck.longest(now, |one| !one.is_kernel_thread), stuck.longest(now, |one| one.is_driver)));
+            seen.push((
+                stuck.longest(now, |one| !one.is_kernel_thread),
+                stuck.longest(now, |one| one.is_driver),
+            ));
         }
         assert_eq!(seen, [(0.0, 0.0), (15.0, 0.0), (30.0, 0.0), (45.0, 15.0)]);
         assert_eq!(stuck.zombies, 1);
@@ -209,14 +280,22 @@ mod tests {
         let now = begin + LOOK_AGAIN * 4;
         stuck.look(now).unwrap();
         stuck.looked = Some(now);
-        assert_eq!(stuck.longest(now, |_| true), 60.0, "the kernel's own thread, where anybody asks for it");
+        assert_eq!(
+            stuck.longest(now, |_| true),
+            60.0,
+            "the kernel's own thread, where anybody asks for it"
+        );
         assert_eq!(stuck.longest(now, |one| !one.is_kernel_thread), 0.0);
     }
 
     #[test]
     fn a_node_without_processes_is_an_error_and_hidden_ones_are_not_judged() {
         let procfs = tempfile::tempdir().unwrap();
-        assert!(Stuck::new(procfs.path().join("none")).collect(&mut Samples::new()).is_err());
+        assert!(
+            Stuck::new(procfs.path().join("none"))
+                .collect(&mut Samples::new())
+                .is_err()
+        );
         process(procfs.path(), 7, "cp", "D", 0, 50);
         std::fs::remove_file(procfs.path().join("7/status")).unwrap();
         let mut stuck = Stuck::new(procfs.path().to_owned());

@@ -17,7 +17,9 @@ const USED: Metric = Metric::gauge("node_swap_used_bytes", "Swap device used in 
 const PRIORITY: Metric = Metric::gauge("node_swap_priority", "Swap device priority.", DEVICE);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Swap { swaps: File::new(options.paths.procfs.join("swaps")) })
+    Box::new(Swap {
+        swaps: File::new(options.paths.procfs.join("swaps")),
+    })
 }
 
 impl Collector for Swap {
@@ -38,11 +40,22 @@ impl Collector for Swap {
             for (number, line) in text.lines().enumerate().skip(1) {
                 let words: Vec<_> = line.split_ascii_whitespace().collect();
                 let numbers = || {
-                    let [device, kind, size, used, priority] = words[..] else { return None };
-                    let bytes = |kilobytes: &str| Some(kilobytes.parse::<u64>().ok()? as f64 * 1024.0);
-                    Some(([device, kind], bytes(size)?, bytes(used)?, priority.parse().ok()?))
+                    let [device, kind, size, used, priority] = words[..] else {
+                        return None;
+                    };
+                    let bytes =
+                        |kilobytes: &str| Some(kilobytes.parse::<u64>().ok()? as f64 * 1024.0);
+                    Some((
+                        [device, kind],
+                        bytes(size)?,
+                        bytes(used)?,
+                        priority.parse().ok()?,
+                    ))
                 };
-                let error = ParseError { line: number + 1, expected: "a device, its kind and three numbers" };
+                let error = ParseError {
+                    line: number + 1,
+                    expected: "a device, its kind and three numbers",
+                };
                 let (labels, size, used, priority) = numbers().ok_or(error)?;
                 out.push(&SIZE, &labels, size);
                 out.push(&USED, &labels, used);

@@ -32,9 +32,18 @@ struct Setting {
     fields: Vec<String>,
 }
 
-const INFO: Metric = Metric::gauge("node_sysctl_info", "sysctl info", &["name", "value", "index"]);
+const INFO: Metric = Metric::gauge(
+    "node_sysctl_info",
+    "sysctl info",
+    &["name", "value", "index"],
+);
 /// Whose help text is made here, as it names the setting with its dots.
-const VALUES: Family = Family { prefix: "node_sysctl_", help: "sysctl {}", kind: Kind::Unknown, labels: &[] };
+const VALUES: Family = Family {
+    prefix: "node_sysctl_",
+    help: "sysctl {}",
+    kind: Kind::Unknown,
+    labels: &[],
+};
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let settings = |flags: &[String]| flags.iter().map(|flag| Setting::new(flag)).collect();
@@ -64,15 +73,21 @@ impl Collector for Sysctl {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         for setting in &self.numbers {
-            setting.push_numbers(&setting.words(&self.directory)?, out).map_err(|expected| CollectError::Parse {
-                path: setting.path(&self.directory),
-                line: 1,
-                expected,
-            })?;
+            setting
+                .push_numbers(&setting.words(&self.directory)?, out)
+                .map_err(|expected| CollectError::Parse {
+                    path: setting.path(&self.directory),
+                    line: 1,
+                    expected,
+                })?;
         }
         for setting in &self.texts {
             for (index, word) in setting.words(&self.directory)?.iter().enumerate() {
-                out.push(&INFO, &[setting.name.as_str(), word, &index.to_string()], 1.0);
+                out.push(
+                    &INFO,
+                    &[setting.name.as_str(), word, &index.to_string()],
+                    1.0,
+                );
             }
         }
         Ok(())
@@ -82,8 +97,15 @@ impl Collector for Sysctl {
 impl Setting {
     fn new(flag: &str) -> Self {
         let (name, fields) = flag.split_once(':').unwrap_or((flag, ""));
-        let fields = fields.split(',').filter(|field| !field.is_empty()).map(str::to_owned).collect();
-        Self { name: name.to_owned(), fields }
+        let fields = fields
+            .split(',')
+            .filter(|field| !field.is_empty())
+            .map(str::to_owned)
+            .collect();
+        Self {
+            name: name.to_owned(),
+            fields,
+        }
     }
 
     fn path(&self, directory: &Path) -> PathBuf {
@@ -98,8 +120,12 @@ impl Setting {
 
     /// One number has no label, several have an index or the names that were given for them.
     fn push_numbers(&self, words: &[String], out: &mut Samples) -> Result<(), &'static str> {
-        let numbers = words.iter().map(|word| word.parse::<i64>().map(|number| number as f64));
-        let numbers = numbers.collect::<Result<Vec<_>, _>>().map_err(|_| "whole numbers")?;
+        let numbers = words
+            .iter()
+            .map(|word| word.parse::<i64>().map(|number| number as f64));
+        let numbers = numbers
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| "whole numbers")?;
         if numbers.is_empty() || (!self.fields.is_empty() && numbers.len() != self.fields.len()) {
             return Err("as many numbers as the flag names fields");
         }
@@ -109,11 +135,23 @@ impl Setting {
             match (self.fields.get(index), &numbers[..]) {
                 (Some(field), _) => {
                     let help = format!("{help}, field {index}");
-                    out.push_foreign(&name(&format!("_{field}")), Kind::Unknown, &help, &[], *number);
+                    out.push_foreign(
+                        &name(&format!("_{field}")),
+                        Kind::Unknown,
+                        &help,
+                        &[],
+                        *number,
+                    );
                 }
                 (None, [_]) => out.push_foreign(&name(""), Kind::Unknown, &help, &[], *number),
                 (None, _) => {
-                    out.push_foreign(&name(""), Kind::Unknown, &help, &[("index", &index.to_string())], *number);
+                    out.push_foreign(
+                        &name(""),
+                        Kind::Unknown,
+                        &help,
+                        &[("index", &index.to_string())],
+                        *number,
+                    );
                 }
             }
         }
@@ -122,7 +160,15 @@ impl Setting {
 }
 
 fn metric_name(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -135,16 +181,35 @@ mod tests {
         let words: Vec<_> = words.split(' ').map(str::to_owned).collect();
         Setting::new(flag).push_numbers(&words, &mut samples)?;
         write_page(Format::Text, [&samples], &mut page);
-        Ok(page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect())
+        Ok(page
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(str::to_owned)
+            .collect())
     }
 
     #[test]
     fn one_number_or_several_with_and_without_names() {
-        assert_eq!(lines("kernel.threads-max", "7801").unwrap(), ["node_sysctl_kernel_threads_max 7801"]);
+        assert_eq!(
+            lines("kernel.threads-max", "7801").unwrap(),
+            ["node_sysctl_kernel_threads_max 7801"]
+        );
         let named = lines("net.ipv4.tcp_rmem:min,max", "4096 6291456").unwrap();
-        assert_eq!(named, ["node_sysctl_net_ipv4_tcp_rmem_min 4096", "node_sysctl_net_ipv4_tcp_rmem_max 6291456"]);
+        assert_eq!(
+            named,
+            [
+                "node_sysctl_net_ipv4_tcp_rmem_min 4096",
+                "node_sysctl_net_ipv4_tcp_rmem_max 6291456"
+            ]
+        );
         let several = lines("fs.file-nr", "1 0").unwrap();
-        assert_eq!(several, [r#"node_sysctl_fs_file_nr{index="0"} 1"#, r#"node_sysctl_fs_file_nr{index="1"} 0"#]);
+        assert_eq!(
+            several,
+            [
+                r#"node_sysctl_fs_file_nr{index="0"} 1"#,
+                r#"node_sysctl_fs_file_nr{index="1"} 0"#
+            ]
+        );
         assert!(lines("net.ipv4.tcp_rmem:min", "4096 6291456").is_err());
         assert!(lines("kernel.hostname", "node").is_err());
     }

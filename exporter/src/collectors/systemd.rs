@@ -58,38 +58,71 @@ struct Systemd {
 }
 
 const NAME: &[&str] = &["name"];
-const UNIT_STATE: Metric = Metric::gauge("node_systemd_unit_state", "Systemd unit", &["name", "state", "type"]);
-const START_TIME: Metric =
-    Metric::gauge("node_systemd_unit_start_time_seconds", "Start time of the unit since unix epoch in seconds.", NAME);
-const TASKS: Metric =
-    Metric::gauge("node_systemd_unit_tasks_current", "Current number of tasks per Systemd unit", NAME);
-const MAX_TASKS: Metric =
-    Metric::gauge("node_systemd_unit_tasks_max", "Maximum number of tasks per Systemd unit", NAME);
+const UNIT_STATE: Metric = Metric::gauge(
+    "node_systemd_unit_state",
+    "Systemd unit",
+    &["name", "state", "type"],
+);
+const START_TIME: Metric = Metric::gauge(
+    "node_systemd_unit_start_time_seconds",
+    "Start time of the unit since unix epoch in seconds.",
+    NAME,
+);
+const TASKS: Metric = Metric::gauge(
+    "node_systemd_unit_tasks_current",
+    "Current number of tasks per Systemd unit",
+    NAME,
+);
+const MAX_TASKS: Metric = Metric::gauge(
+    "node_systemd_unit_tasks_max",
+    "Maximum number of tasks per Systemd unit",
+    NAME,
+);
 const RUNNING: Metric = Metric::gauge(
     "node_systemd_system_running",
     "Whether the system is operational (see 'systemctl is-system-running')",
     &[],
 );
-const UNITS: Metric = Metric::gauge("node_systemd_units", "Summary of systemd unit states", &["state"]);
-const RESTARTS: Metric =
-    Metric::counter("node_systemd_service_restart_total", "Service unit count of Restart triggers", NAME);
-const LAST_TRIGGER: Metric =
-    Metric::gauge("node_systemd_timer_last_trigger_seconds", "Seconds since epoch of last trigger.", NAME);
+const UNITS: Metric = Metric::gauge(
+    "node_systemd_units",
+    "Summary of systemd unit states",
+    &["state"],
+);
+const RESTARTS: Metric = Metric::counter(
+    "node_systemd_service_restart_total",
+    "Service unit count of Restart triggers",
+    NAME,
+);
+const LAST_TRIGGER: Metric = Metric::gauge(
+    "node_systemd_timer_last_trigger_seconds",
+    "Seconds since epoch of last trigger.",
+    NAME,
+);
 const ACCEPTED: Metric = Metric::counter(
     "node_systemd_socket_accepted_connections_total",
     "Total number of accepted socket connections",
     NAME,
 );
-const CONNECTIONS: Metric =
-    Metric::gauge("node_systemd_socket_current_connections", "Current number of socket connections", NAME);
+const CONNECTIONS: Metric = Metric::gauge(
+    "node_systemd_socket_current_connections",
+    "Current number of socket connections",
+    NAME,
+);
 const REFUSED: Metric = Metric::counter(
     "node_systemd_socket_refused_connections_total",
     "Total number of refused socket connections",
     NAME,
 );
-const VERSION: Metric = Metric::gauge("node_systemd_version", "Detected systemd version", &["version"]);
-const VIRTUALIZATION: Metric =
-    Metric::gauge("node_systemd_virtualization_info", "Detected virtualization technology", &["virtualization_type"]);
+const VERSION: Metric = Metric::gauge(
+    "node_systemd_version",
+    "Detected systemd version",
+    &["version"],
+);
+const VIRTUALIZATION: Metric = Metric::gauge(
+    "node_systemd_virtualization_info",
+    "Detected virtualization technology",
+    &["virtualization_type"],
+);
 const METRICS: &[Metric] = &[
     UNIT_STATE,
     START_TIME,
@@ -138,7 +171,9 @@ impl Collector for Systemd {
             // What is still to come on it would be taken for the answer to another question.
             self.connection = None;
         }
-        result.map_err(|source| CollectError::Dbus { source: source.into() })
+        result.map_err(|source| CollectError::Dbus {
+            source: source.into(),
+        })
     }
 }
 
@@ -159,9 +194,15 @@ impl Systemd {
         out.push(&VIRTUALIZATION, &[&virtualization], 1.0);
         let mut units = manager.units()?;
         let mut counts = BTreeMap::from(STATES.map(|state| (state, 0.0)));
-        units.iter().for_each(|unit| *counts.entry(&unit.state).or_default() += 1.0);
-        counts.iter().for_each(|(state, count)| out.push(&UNITS, &[state], *count));
-        units.retain(|unit| unit.is_loaded && self.include.passes(&unit.name) && self.exclude.passes(&unit.name));
+        units
+            .iter()
+            .for_each(|unit| *counts.entry(&unit.state).or_default() += 1.0);
+        counts
+            .iter()
+            .for_each(|(state, count)| out.push(&UNITS, &[state], *count));
+        units.retain(|unit| {
+            unit.is_loaded && self.include.passes(&unit.name) && self.exclude.passes(&unit.name)
+        });
         for unit in &units {
             push_unit(unit, &mut manager, &self.options, out);
         }
@@ -176,15 +217,23 @@ fn push_unit(unit: &Unit, manager: &mut Manager<'_>, options: &SystemdOptions, o
     let name = &unit.name;
     let kind = unit.kind();
     let type_of = match kind {
-        "Service" | "Mount" => manager.property(unit, kind, "Type").and_then(|value| value.text().map(str::to_owned)),
+        "Service" | "Mount" => manager
+            .property(unit, kind, "Type")
+            .and_then(|value| value.text().map(str::to_owned)),
         _ => None,
     };
     let type_of = type_of.unwrap_or_default();
     for state in STATES {
-        out.push(&UNIT_STATE, &[name.as_str(), state, &type_of], f64::from(u8::from(unit.state == state)));
+        out.push(
+            &UNIT_STATE,
+            &[name.as_str(), state, &type_of],
+            f64::from(u8::from(unit.state == state)),
+        );
     }
     let mut push = |interface: &str, property: &str, metric: &Metric, unit_of: f64| {
-        let number = manager.property(unit, interface, property).and_then(|value| value.number());
+        let number = manager
+            .property(unit, interface, property)
+            .and_then(|value| value.number());
         // All bits set: unlimited, or not counted.
         if let Some(number) = number.filter(|number| *number != u64::MAX) {
             out.push(metric, &[name], number as f64 / unit_of);

@@ -16,12 +16,30 @@ pub(super) struct Row {
 type Labels = &'static [&'static str];
 
 impl Row {
-    pub const fn counter(source: &'static str, name: &'static str, help: &'static str, labels: Labels) -> Self {
-        Self { source, metric: Metric::counter(name, help, labels), unit: 1.0 }
+    pub const fn counter(
+        source: &'static str,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels,
+    ) -> Self {
+        Self {
+            source,
+            metric: Metric::counter(name, help, labels),
+            unit: 1.0,
+        }
     }
 
-    pub const fn gauge(source: &'static str, name: &'static str, help: &'static str, labels: Labels) -> Self {
-        Self { source, metric: Metric::gauge(name, help, labels), unit: 1.0 }
+    pub const fn gauge(
+        source: &'static str,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels,
+    ) -> Self {
+        Self {
+            source,
+            metric: Metric::gauge(name, help, labels),
+            unit: 1.0,
+        }
     }
 
     pub const fn of(self, unit: f64) -> Self {
@@ -34,7 +52,12 @@ impl Row {
 }
 
 /// Pushes the numbers in the files of a directory. What is not there, or no number, is left out.
-pub(super) fn push_files<V: AsRef<str>>(directory: &Path, rows: &[Row], labels: &[V], out: &mut Samples) {
+pub(super) fn push_files<V: AsRef<str>>(
+    directory: &Path,
+    rows: &[Row],
+    labels: &[V],
+    out: &mut Samples,
+) {
     for row in rows {
         if let Some(number) = sysfs::number::<f64>(&directory.join(row.source)) {
             row.push(labels, number, out);
@@ -62,7 +85,10 @@ pub(super) const fn count(singles: &[Metric], tables: &[&[Row]]) -> usize {
     count
 }
 
-pub(super) const fn gather<const COUNT: usize>(singles: &[Metric], tables: &[&[Row]]) -> [Metric; COUNT] {
+pub(super) const fn gather<const COUNT: usize>(
+    singles: &[Metric],
+    tables: &[&[Row]],
+) -> [Metric; COUNT] {
     let mut metrics = [Metric::gauge("", "", &[]); COUNT];
     let mut filled = 0;
     while filled < singles.len() {

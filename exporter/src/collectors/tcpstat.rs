@@ -13,7 +13,11 @@ struct Tcpstat {
     tcp6: PathBuf,
 }
 
-const CONNECTIONS: Metric = Metric::gauge("node_tcp_connection_states", "Number of connection states.", &["state"]);
+const CONNECTIONS: Metric = Metric::gauge(
+    "node_tcp_connection_states",
+    "Number of connection states.",
+    &["state"],
+);
 /// By the kernel's number, from 1; the last two are bytes.
 const STATES: [&str; 13] = [
     "established",
@@ -44,7 +48,9 @@ const RECEIVE_QUEUE: usize = 56;
 const SEND_QUEUE: usize = 60;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Tcpstat { tcp6: options.paths.procfs.join("net/tcp6") })
+    Box::new(Tcpstat {
+        tcp6: options.paths.procfs.join("net/tcp6"),
+    })
 }
 
 impl Collector for Tcpstat {
@@ -70,13 +76,18 @@ impl Collector for Tcpstat {
             request[0] = u8::try_from(family.as_raw()).unwrap_or_default();
             request[1] = TCP;
             request[4..8].copy_from_slice(&ALL_STATES.to_ne_bytes());
-            let list = netlink::list(Some(protocols::SOCK_DIAG), SOCK_DIAG_BY_FAMILY, &request, |socket| {
-                count(socket, &mut counts)
-            });
+            let list = netlink::list(
+                Some(protocols::SOCK_DIAG),
+                SOCK_DIAG_BY_FAMILY,
+                &request,
+                |socket| count(socket, &mut counts),
+            );
             list.map_err(|error| CollectError::read("netlink".as_ref(), error))?;
         }
         for (state, count) in STATES.iter().zip(counts) {
-            count.into_iter().for_each(|count| out.push(&CONNECTIONS, &[state], count));
+            count
+                .into_iter()
+                .for_each(|count| out.push(&CONNECTIONS, &[state], count));
         }
         Ok(())
     }
@@ -90,8 +101,14 @@ fn count(socket: &[u8], counts: &mut [Option<f64>; STATES.len()]) {
         }
     };
     add(state.wrapping_sub(1), 1.0);
-    add(RECEIVED, netlink::word(socket, RECEIVE_QUEUE).map_or(0.0, f64::from));
-    add(TO_SEND, netlink::word(socket, SEND_QUEUE).map_or(0.0, f64::from));
+    add(
+        RECEIVED,
+        netlink::word(socket, RECEIVE_QUEUE).map_or(0.0, f64::from),
+    );
+    add(
+        TO_SEND,
+        netlink::word(socket, SEND_QUEUE).map_or(0.0, f64::from),
+    );
 }
 
 #[cfg(test)]
@@ -106,7 +123,10 @@ mod tests {
         let mut counts = [None; STATES.len()];
         count(&socket, &mut counts);
         count(&socket, &mut counts);
-        assert_eq!((counts[9], counts[RECEIVED], counts[TO_SEND], counts[0]), (Some(2.0), Some(6.0), Some(8.0), None));
+        assert_eq!(
+            (counts[9], counts[RECEIVED], counts[TO_SEND], counts[0]),
+            (Some(2.0), Some(6.0), Some(8.0), None)
+        );
     }
 
     proptest! {

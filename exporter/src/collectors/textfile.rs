@@ -21,7 +21,11 @@ use takt_model::{Kind, Labels, METRIC_NAME, Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct TextfileOptions {
     /// Directory to read *.prom files from; `*` and `?` stand for parts of names. May be repeated.
-    #[arg(id = "textfile-directory", long = "collector.textfile.directory", value_name = "PATH")]
+    #[arg(
+        id = "textfile-directory",
+        long = "collector.textfile.directory",
+        value_name = "PATH"
+    )]
     pub directory: Vec<PathBuf>,
 }
 
@@ -32,10 +36,16 @@ struct Textfile {
     complaints: HashMap<PathBuf, String>,
 }
 
-const SCRAPE_ERROR: Metric =
-    Metric::gauge("node_textfile_scrape_error", "1 if there was an error opening or reading a file, 0 otherwise", &[]);
-const MTIME: Metric =
-    Metric::gauge("node_textfile_mtime_seconds", "Unixtime mtime of textfiles successfully read.", &["file"]);
+const SCRAPE_ERROR: Metric = Metric::gauge(
+    "node_textfile_scrape_error",
+    "1 if there was an error opening or reading a file, 0 otherwise",
+    &[],
+);
+const MTIME: Metric = Metric::gauge(
+    "node_textfile_mtime_seconds",
+    "Unixtime mtime of textfiles successfully read.",
+    &["file"],
+);
 const METRICS: &[Metric] = &[SCRAPE_ERROR, MTIME];
 
 /// No file of a sane script is larger.
@@ -64,16 +74,23 @@ impl Collector for Textfile {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let (mut is_wrong, mut mtimes, mut seen, mut complaints) = (false, Vec::new(), HashSet::new(), HashMap::new());
-        for directory in &self.directories.iter().flat_map(|pattern| expand(pattern)).collect::<Vec<_>>() {
+        let (mut is_wrong, mut mtimes, mut seen, mut complaints) =
+            (false, Vec::new(), HashSet::new(), HashMap::new());
+        for directory in &self
+            .directories
+            .iter()
+            .flat_map(|pattern| expand(pattern))
+            .collect::<Vec<_>>()
+        {
             let Ok(files) = files(directory) else {
                 is_wrong = true;
                 self.note(directory, "cannot be listed".into(), &mut complaints);
                 continue;
             };
             for path in files {
-                let read =
-                    read(&path).and_then(|(text, metadata)| Ok((parse(&text, &self.names, &mut seen)?, metadata)));
+                let read = read(&path).and_then(|(text, metadata)| {
+                    Ok((parse(&text, &self.names, &mut seen)?, metadata))
+                });
                 match read {
                     Ok((series, metadata)) => {
                         series.iter().for_each(|series| series.push(out));
@@ -108,13 +125,22 @@ impl Textfile {
 fn expand(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     for part in pattern.components() {
-        let Some(wild) = part.as_os_str().to_str().filter(|part| part.contains(['*', '?'])) else {
+        let Some(wild) = part
+            .as_os_str()
+            .to_str()
+            .filter(|part| part.contains(['*', '?']))
+        else {
             found.iter_mut().for_each(|path| path.push(part));
             continue;
         };
         let names = |directory: &PathBuf| {
-            let names = crate::sysfs::names(directory, "").unwrap_or_default().into_iter();
-            let paths: Vec<_> = names.filter(|name| matches(wild, name)).map(|name| directory.join(name)).collect();
+            let names = crate::sysfs::names(directory, "")
+                .unwrap_or_default()
+                .into_iter();
+            let paths: Vec<_> = names
+                .filter(|name| matches(wild, name))
+                .map(|name| directory.join(name))
+                .collect();
             paths
         };
         found = found.iter().flat_map(names).collect();
@@ -127,12 +153,16 @@ fn matches(pattern: &str, name: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {
         None => name.is_empty(),
-        Some('*') => {
-            name.char_indices().map(|(at, _)| at).chain([name.len()]).any(|at| matches(rest.as_str(), &name[at..]))
-        }
+        Some('*') => name
+            .char_indices()
+            .map(|(at, _)| at)
+            .chain([name.len()])
+            .any(|at| matches(rest.as_str(), &name[at..])),
         Some(letter) => {
             let mut letters = name.chars();
-            letters.next().is_some_and(|first| letter == '?' || letter == first)
+            letters
+                .next()
+                .is_some_and(|first| letter == '?' || letter == first)
                 && matches(rest.as_str(), letters.as_str())
         }
     }
@@ -147,18 +177,34 @@ struct Names {
 
 impl Names {
     fn of_collectors(options: &Options) -> Self {
-        let mut names = Self { metrics: METRICS.iter().map(|metric| metric.name).collect(), prefixes: Vec::new() };
-        let runs = COLLECTORS.iter().filter(|entry| options.selection.runs(entry.name, entry.by_default));
-        for collector in runs.filter(|entry| entry.name != "textfile").map(|entry| (entry.new)(options)) {
-            names.metrics.extend(collector.metrics().iter().map(|metric| metric.name));
-            names.prefixes.extend(collector.families().iter().map(|family| family.prefix));
+        let mut names = Self {
+            metrics: METRICS.iter().map(|metric| metric.name).collect(),
+            prefixes: Vec::new(),
+        };
+        let runs = COLLECTORS
+            .iter()
+            .filter(|entry| options.selection.runs(entry.name, entry.by_default));
+        for collector in runs
+            .filter(|entry| entry.name != "textfile")
+            .map(|entry| (entry.new)(options))
+        {
+            names
+                .metrics
+                .extend(collector.metrics().iter().map(|metric| metric.name));
+            names
+                .prefixes
+                .extend(collector.families().iter().map(|family| family.prefix));
         }
         names
     }
 
     fn include(&self, name: &str) -> bool {
-        let is_own = ["node_scrape_collector_", "takt_exporter_"].iter().any(|own| name.starts_with(own));
-        is_own || self.metrics.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix))
+        let is_own = ["node_scrape_collector_", "takt_exporter_"]
+            .iter()
+            .any(|own| name.starts_with(own));
+        is_own
+            || self.metrics.contains(name)
+            || self.prefixes.iter().any(|prefix| name.starts_with(prefix))
     }
 }
 
@@ -189,8 +235,18 @@ struct Series {
 
 impl Series {
     fn push(&self, out: &mut Samples) {
-        let labels: Vec<_> = self.labels.iter().filter(|(name, _)| *name != METRIC_NAME).collect();
-        out.push_foreign(self.labels.metric(), self.kind, &self.help, &labels, self.value);
+        let labels: Vec<_> = self
+            .labels
+            .iter()
+            .filter(|(name, _)| *name != METRIC_NAME)
+            .collect();
+        out.push_foreign(
+            self.labels.metric(),
+            self.kind,
+            &self.help,
+            &labels,
+            self.value,
+        );
     }
 }
 
@@ -219,14 +275,18 @@ fn read(path: &Path) -> Result<(String, Metadata), Wrong> {
 
 /// In whole seconds, as node_exporter has it.
 fn mtime(metadata: &Metadata) -> f64 {
-    let since = metadata.modified().ok().and_then(|mtime| mtime.duration_since(UNIX_EPOCH).ok());
+    let since = metadata
+        .modified()
+        .ok()
+        .and_then(|mtime| mtime.duration_since(UNIX_EPOCH).ok());
     since.map_or(0.0, |since| since.as_secs() as f64)
 }
 
 /// The file's series; all of them become `seen`, or none.
 fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Series>, Wrong> {
     let (mut all, mut own): (Vec<Series>, HashSet<String>) = Default::default();
-    let (mut kinds, mut helps): (HashMap<String, Kind>, HashMap<String, String>) = Default::default();
+    let (mut kinds, mut helps): (HashMap<String, Kind>, HashMap<String, String>) =
+        Default::default();
     let mut page = Page::new(Format::Text, text.as_bytes());
     while let Some(line) = page.next_line(b"")? {
         match line {
@@ -253,7 +313,12 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
                 if seen.contains(&series) || !own.insert(series.clone()) {
                     return Err(Wrong::Twice(series));
                 }
-                all.push(Series { labels, kind, help, value: sample.value });
+                all.push(Series {
+                    labels,
+                    kind,
+                    help,
+                    value: sample.value,
+                });
             }
         }
     }
@@ -281,18 +346,29 @@ mod tests {
         for (name, text) in files {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
-        let names = Names { metrics: HashSet::from(["node_load1"]), prefixes: vec!["node_memory_"] };
+        let names = Names {
+            metrics: HashSet::from(["node_load1"]),
+            prefixes: vec!["node_memory_"],
+        };
         let directories = vec![directory.path().to_owned()];
-        let mut textfile = Textfile { directories, names, complaints: HashMap::new() };
+        let mut textfile = Textfile {
+            directories,
+            names,
+            complaints: HashMap::new(),
+        };
         let (mut samples, mut page) = (Samples::new(), String::new());
         textfile.collect(&mut samples).unwrap();
         write_page(Format::Text, [&samples], &mut page);
-        let is_told = |line: &&str| !line.starts_with('#') && !line.starts_with("node_textfile_mtime_seconds");
+        let is_told = |line: &&str| {
+            !line.starts_with('#') && !line.starts_with("node_textfile_mtime_seconds")
+        };
         page.lines().filter(is_told).map(str::to_owned).collect()
     }
 
-    const GOOD: (&str, &str) =
-        ("b.prom", "# HELP x_total Things.\n# TYPE x_total counter\nx_total{a=\"\\\"1\\\\\\n\"} 3\ny 1\n");
+    const GOOD: (&str, &str) = (
+        "b.prom",
+        "# HELP x_total Things.\n# TYPE x_total counter\nx_total{a=\"\\\"1\\\\\\n\"} 3\ny 1\n",
+    );
 
     #[test]
     fn directories_are_found_by_a_pattern() {
@@ -302,36 +378,74 @@ mod tests {
         }
         let found = |pattern: &str| {
             let found = expand(&root.path().join(pattern)).into_iter();
-            found.map(|path| path.strip_prefix(root.path()).unwrap().display().to_string()).collect::<Vec<_>>()
+            found
+                .map(|path| {
+                    path.strip_prefix(root.path())
+                        .unwrap()
+                        .display()
+                        .to_string()
+                })
+                .collect::<Vec<_>>()
         };
         assert_eq!(found("n*s/?1"), ["nodes/a1", "nodes/b1"]);
         assert_eq!(found("*/a*"), ["nodes/a1", "nodes/a2"]);
-        assert_eq!((found("nothing*"), found("nothing")), (vec![], vec!["nothing".to_owned()]));
+        assert_eq!(
+            (found("nothing*"), found("nothing")),
+            (vec![], vec!["nothing".to_owned()])
+        );
     }
 
     #[test]
     fn a_bad_file_is_reported_and_the_others_kept() {
         let good = [r#"x_total{a="\"1\\\n"} 3"#, "y 1"];
-        assert_eq!(page(&[GOOD, ("c.txt", "no metrics")]), [good[0], good[1], "node_textfile_scrape_error 0"]);
-        let bad = ["z{ 1\n", "z 1 1700000000000\n", "node_load1 1\n", "node_memory_Mine 1\n", "z 1\nz 2\n", "z\u{0}\n"];
+        assert_eq!(
+            page(&[GOOD, ("c.txt", "no metrics")]),
+            [good[0], good[1], "node_textfile_scrape_error 0"]
+        );
+        let bad = [
+            "z{ 1\n",
+            "z 1 1700000000000\n",
+            "node_load1 1\n",
+            "node_memory_Mine 1\n",
+            "z 1\nz 2\n",
+            "z\u{0}\n",
+        ];
         for bad in bad {
-            let wrong = page(&[GOOD, ("a.prom", "fine 1\n"), ("c.prom", &format!("ok 1\n{bad}"))]);
-            assert_eq!(wrong, ["fine 1", good[0], good[1], "node_textfile_scrape_error 1"], "{bad:?}");
+            let wrong = page(&[
+                GOOD,
+                ("a.prom", "fine 1\n"),
+                ("c.prom", &format!("ok 1\n{bad}")),
+            ]);
+            assert_eq!(
+                wrong,
+                ["fine 1", good[0], good[1], "node_textfile_scrape_error 1"],
+                "{bad:?}"
+            );
         }
-        assert_eq!(page(&[GOOD, ("c.prom", "y 2\n")]), [good[0], good[1], "node_textfile_scrape_error 1"]);
+        assert_eq!(
+            page(&[GOOD, ("c.prom", "y 2\n")]),
+            [good[0], good[1], "node_textfile_scrape_error 1"]
+        );
     }
 
     #[test]
     fn without_a_directory_there_is_nothing_wrong_but_a_missing_one_is() {
         let collect = |directories| {
             let mut samples = Samples::new();
-            let mut textfile = Textfile { directories, names: Names::default(), complaints: HashMap::new() };
+            let mut textfile = Textfile {
+                directories,
+                names: Names::default(),
+                complaints: HashMap::new(),
+            };
             textfile.collect(&mut samples).unwrap();
             let mut page = String::new();
             write_page(Format::Text, [&samples], &mut page);
             page.lines().last().unwrap().to_owned()
         };
         assert_eq!(collect(Vec::new()), "node_textfile_scrape_error 0");
-        assert_eq!(collect(vec!["/nonexistent".into()]), "node_textfile_scrape_error 1");
+        assert_eq!(
+            collect(vec!["/nonexistent".into()]),
+            "node_textfile_scrape_error 1"
+        );
     }
 }

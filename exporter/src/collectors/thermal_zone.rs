@@ -14,14 +14,26 @@ struct ThermalZone {
     class: PathBuf,
 }
 
-const TEMPERATURE: Metric = Metric::gauge("node_thermal_zone_temp", "Zone temperature in Celsius", &["zone", "type"]);
-const STATE: Metric =
-    Metric::gauge("node_cooling_device_cur_state", "Current throttle state of the cooling device", &["name", "type"]);
-const MAX_STATE: Metric =
-    Metric::gauge("node_cooling_device_max_state", "Maximum throttle state of the cooling device", &["name", "type"]);
+const TEMPERATURE: Metric = Metric::gauge(
+    "node_thermal_zone_temp",
+    "Zone temperature in Celsius",
+    &["zone", "type"],
+);
+const STATE: Metric = Metric::gauge(
+    "node_cooling_device_cur_state",
+    "Current throttle state of the cooling device",
+    &["name", "type"],
+);
+const MAX_STATE: Metric = Metric::gauge(
+    "node_cooling_device_max_state",
+    "Maximum throttle state of the cooling device",
+    &["name", "type"],
+);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(ThermalZone { class: options.paths.sysfs.join("class/thermal") })
+    Box::new(ThermalZone {
+        class: options.paths.sysfs.join("class/thermal"),
+    })
 }
 
 impl Collector for ThermalZone {
@@ -41,7 +53,9 @@ impl Collector for ThermalZone {
         for (name, zone) in sysfs::numbered(&self.class, "thermal_zone").unwrap_or_default() {
             let directory = self.class.join(name);
             // A zone whose sensor is switched off has no temperature just now.
-            let Some(thousandths) = sysfs::number::<i64>(&directory.join("temp")) else { continue };
+            let Some(thousandths) = sysfs::number::<i64>(&directory.join("temp")) else {
+                continue;
+            };
             let kind = sysfs::text(&directory.join("type")).unwrap_or_default();
             out.push(&TEMPERATURE, &[zone, kind], thousandths as f64 / 1e3);
         }

@@ -21,9 +21,16 @@ struct Clocksource {
     current: File,
 }
 
-const SECONDS: Metric = Metric::gauge("node_time_seconds", "System time in seconds since epoch (1970).", &[]);
-const ZONE: Metric =
-    Metric::gauge("node_time_zone_offset_seconds", "System time zone offset in seconds.", &["time_zone"]);
+const SECONDS: Metric = Metric::gauge(
+    "node_time_seconds",
+    "System time in seconds since epoch (1970).",
+    &[],
+);
+const ZONE: Metric = Metric::gauge(
+    "node_time_zone_offset_seconds",
+    "System time zone offset in seconds.",
+    &["time_zone"],
+);
 const AVAILABLE: Metric = Metric::gauge(
     "node_time_clocksource_available_info",
     "Available clocksources read from '/sys/devices/system/clocksource'.",
@@ -37,7 +44,9 @@ const CURRENT: Metric = Metric::gauge(
 const METRICS: &[Metric] = &[SECONDS, ZONE, AVAILABLE, CURRENT];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Time { clocksources: clocksources(&options.paths.sysfs) })
+    Box::new(Time {
+        clocksources: clocksources(&options.paths.sysfs),
+    })
 }
 
 impl Collector for Time {
@@ -59,23 +68,46 @@ impl Collector for Time {
         // A node without any time zone of its own is on UTC, for libc too.
         let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
         let offset = zone.to_offset_info(now);
-        out.push(&ZONE, &[offset.abbreviation()], f64::from(offset.offset().seconds()));
-        for Clocksource { device, available, current } in &mut self.clocksources {
+        out.push(
+            &ZONE,
+            &[offset.abbreviation()],
+            f64::from(offset.offset().seconds()),
+        );
+        for Clocksource {
+            device,
+            available,
+            current,
+        } in &mut self.clocksources
+        {
             for clocksource in available.read()?.split_ascii_whitespace() {
                 out.push(&AVAILABLE, &[device.as_str(), clocksource], 1.0);
             }
-            out.push(&CURRENT, &[device.as_str(), current.read()?.trim_ascii()], 1.0);
+            out.push(
+                &CURRENT,
+                &[device.as_str(), current.read()?.trim_ascii()],
+                1.0,
+            );
         }
         Ok(())
     }
 }
 
 fn clocksources(sysfs: &Path) -> Vec<Clocksource> {
-    let Ok(entries) = std::fs::read_dir(sysfs.join("devices/system/clocksource")) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(sysfs.join("devices/system/clocksource")) else {
+        return Vec::new();
+    };
     let found = entries.flatten().filter_map(|entry| {
-        let device = entry.file_name().to_str()?.strip_prefix("clocksource")?.to_owned();
+        let device = entry
+            .file_name()
+            .to_str()?
+            .strip_prefix("clocksource")?
+            .to_owned();
         let file = |name: &str| File::new(entry.path().join(name));
-        Some(Clocksource { device, available: file("available_clocksource"), current: file("current_clocksource") })
+        Some(Clocksource {
+            device,
+            available: file("available_clocksource"),
+            current: file("current_clocksource"),
+        })
     });
     let mut found: Vec<_> = found.collect();
     found.sort_by(|a, b| a.device.cmp(&b.device));

@@ -48,7 +48,11 @@ const ALL: [Metric; METRICS.len() + COUNTERS.len()] = {
     let mut all = [METRICS[0]; METRICS.len() + COUNTERS.len()];
     let mut at = 0;
     while at < all.len() {
-        all[at] = if at < METRICS.len() { METRICS[at] } else { COUNTERS[at - METRICS.len()] };
+        all[at] = if at < METRICS.len() {
+            METRICS[at]
+        } else {
+            COUNTERS[at - METRICS.len()]
+        };
         at += 1;
     }
     all
@@ -73,13 +77,22 @@ impl Collector for Timex {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let (state, timex) = adjtimex().map_err(|source| match source.kind() {
-            io::ErrorKind::PermissionDenied => CollectError::Absent("the clock may not be looked at"),
-            _ => CollectError::Read { path: "adjtimex".into(), source },
+            io::ErrorKind::PermissionDenied => {
+                CollectError::Absent("the clock may not be looked at")
+            }
+            _ => CollectError::Read {
+                path: "adjtimex".into(),
+                source,
+            },
         })?;
         for (metric, value) in METRICS.iter().zip(gauges(state, &timex)) {
             out.push::<&str>(metric, &[], value);
         }
-        for (metric, count) in COUNTERS.iter().zip([timex.jitcnt, timex.calcnt, timex.errcnt, timex.stbcnt]) {
+        for (metric, count) in
+            COUNTERS
+                .iter()
+                .zip([timex.jitcnt, timex.calcnt, timex.errcnt, timex.stbcnt])
+        {
             out.push::<&str>(metric, &[], count as f64);
         }
         Ok(())
@@ -90,7 +103,11 @@ impl Collector for Timex {
 fn gauges(state: i32, timex: &libc::timex) -> [f64; METRICS.len()] {
     let micros = |value: libc::c_long| value as f64 / 1e6;
     // Offset and jitter are in nanoseconds where the clock is kept that well.
-    let fine = if timex.status & libc::STA_NANO != 0 { 1e9 } else { 1e6 };
+    let fine = if timex.status & libc::STA_NANO != 0 {
+        1e9
+    } else {
+        1e6
+    };
     // Parts in a million, with 16 bits of fraction.
     let ppm = |value: libc::c_long| value as f64 / (1e6 * 65536.0);
     [
@@ -116,7 +133,11 @@ fn adjtimex() -> io::Result<(i32, libc::timex)> {
         let mut timex: libc::timex = std::mem::zeroed();
         (libc::adjtimex(&raw mut timex), timex)
     };
-    if state < 0 { Err(io::Error::last_os_error()) } else { Ok((state, timex)) }
+    if state < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok((state, timex))
+    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,9 @@ const QUEUES: Metric = Metric::gauge(
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let file = |name| File::new(options.paths.procfs.join("net").join(name));
-    Box::new(UdpQueues { files: [("v4", file("udp")), ("v6", file("udp6"))] })
+    Box::new(UdpQueues {
+        files: [("v4", file("udp")), ("v6", file("udp6"))],
+    })
 }
 
 impl Collector for UdpQueues {
@@ -68,7 +70,10 @@ fn parse(text: &str) -> Result<Queues, ParseError> {
             let bytes = |text| u32::from_str_radix(text, 16).ok().map(u64::from);
             Some((bytes(transmit)?, bytes(receive)?))
         };
-        let error = ParseError { line: number + 1, expected: "a socket's queues in the fifth column" };
+        let error = ParseError {
+            line: number + 1,
+            expected: "a socket's queues in the fifth column",
+        };
         let (transmit, receive) = queues().ok_or(error)?;
         sums.transmit += transmit;
         sums.receive += receive;
@@ -80,21 +85,44 @@ fn parse(text: &str) -> Result<Queues, ParseError> {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n";
+    const HEAD: &str =
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n";
 
     #[test]
     fn sums() {
-        let socket = |queues: &str| format!("  27: 0100007F:0277 00000000:0000 07 {queues} 00:00000000 00000000\n");
-        let text = [HEAD, &socket("00000001:00000020"), &socket("FFFFFFFF:00000300")].concat();
-        assert_eq!(parse(&text), Ok(Queues { transmit: 0x1_0000_0000, receive: 0x320 }));
+        let socket = |queues: &str| {
+            format!("  27: 0100007F:0277 00000000:0000 07 {queues} 00:00000000 00000000\n")
+        };
+        let text = [
+            HEAD,
+            &socket("00000001:00000020"),
+            &socket("FFFFFFFF:00000300"),
+        ]
+        .concat();
+        assert_eq!(
+            parse(&text),
+            Ok(Queues {
+                transmit: 0x1_0000_0000,
+                receive: 0x320
+            })
+        );
         assert_eq!(parse(HEAD), Ok(Queues::default()));
         assert_eq!(parse(""), Ok(Queues::default()));
     }
 
     #[test]
     fn wrong_lines_are_named() {
-        for line in ["0: a b 07", "0: a b 07 1", "0: a b 07 1:x", "0: a b 07 100000000:0"] {
-            assert_eq!(parse(&format!("{HEAD}{line}\n")).unwrap_err().line, 2, "{line}");
+        for line in [
+            "0: a b 07",
+            "0: a b 07 1",
+            "0: a b 07 1:x",
+            "0: a b 07 100000000:0",
+        ] {
+            assert_eq!(
+                parse(&format!("{HEAD}{line}\n")).unwrap_err().line,
+                2,
+                "{line}"
+            );
         }
     }
 }

@@ -12,7 +12,14 @@ struct Uname;
 const INFO: Metric = Metric::gauge(
     "node_uname_info",
     "Labeled system information as provided by the uname system call.",
-    &["sysname", "release", "version", "machine", "nodename", "domainname"],
+    &[
+        "sysname",
+        "release",
+        "version",
+        "machine",
+        "nodename",
+        "domainname",
+    ],
 );
 
 pub(crate) fn new(_: &Options) -> Box<dyn Collector> {
@@ -34,8 +41,14 @@ impl Collector for Uname {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let uname = uname();
-        let values =
-            [uname.sysname(), uname.release(), uname.version(), uname.machine(), uname.nodename(), uname.domainname()];
+        let values = [
+            uname.sysname(),
+            uname.release(),
+            uname.version(),
+            uname.machine(),
+            uname.nodename(),
+            uname.domainname(),
+        ];
         out.push(&INFO, &values.map(|value| value.to_string_lossy()), 1.0);
         Ok(())
     }

@@ -28,8 +28,12 @@ struct Vmstat {
     fields: Filter,
 }
 
-const FIELDS: Family =
-    Family { prefix: "node_vmstat_", help: "/proc/vmstat information field {}.", kind: Kind::Unknown, labels: &[] };
+const FIELDS: Family = Family {
+    prefix: "node_vmstat_",
+    help: "/proc/vmstat information field {}.",
+    kind: Kind::Unknown,
+    labels: &[],
+};
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     Box::new(Vmstat {
@@ -73,10 +77,14 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, f64), ParseError>> {
     text.lines().enumerate().map(|(number, line)| {
         let field = || {
             let (name, value) = line.split_once(' ')?;
-            let is_name = !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
+            let is_name =
+                !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
             Some((name, value.trim_ascii().parse::<f64>().ok()?)).filter(|_| is_name)
         };
-        field().ok_or(ParseError { line: number + 1, expected: "a field and its value" })
+        field().ok_or(ParseError {
+            line: number + 1,
+            expected: "a field and its value",
+        })
     })
 }
 
@@ -86,14 +94,24 @@ mod tests {
 
     #[test]
     fn fields() {
-        let lines: Vec<_> =
-            parse("nr_free_pages 25043\noom_kill 3\nnr_unstable -1\n").collect::<Result<_, _>>().unwrap();
-        assert_eq!(lines, [("nr_free_pages", 25_043.0), ("oom_kill", 3.0), ("nr_unstable", -1.0)]);
+        let lines: Vec<_> = parse("nr_free_pages 25043\noom_kill 3\nnr_unstable -1\n")
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(
+            lines,
+            [
+                ("nr_free_pages", 25_043.0),
+                ("oom_kill", 3.0),
+                ("nr_unstable", -1.0)
+            ]
+        );
     }
 
     #[test]
     fn wrong_lines_are_named_and_the_others_stay() {
-        let lines: Vec<_> = parse("pgfault\npgmajfault many\npg-in 1\n\npswpin 1\n").map(|line| line.ok()).collect();
+        let lines: Vec<_> = parse("pgfault\npgmajfault many\npg-in 1\n\npswpin 1\n")
+            .map(|line| line.ok())
+            .collect();
         assert_eq!(lines, [None, None, None, None, Some(("pswpin", 1.0))]);
     }
 }

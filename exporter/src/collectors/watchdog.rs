@@ -28,12 +28,21 @@ const FILES: &[Row] = &[
 const INFO: Metric = Metric::gauge(
     "node_watchdog_info",
     "Info of /sys/class/watchdog/<watchdog>",
-    &["name", "options", "identity", "state", "status", "pretimeout_governor"],
+    &[
+        "name",
+        "options",
+        "identity",
+        "state",
+        "status",
+        "pretimeout_governor",
+    ],
 );
 const METRICS: &[Metric] = metrics_of!([INFO], FILES);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Watchdog { class: options.paths.sysfs.join("class/watchdog") })
+    Box::new(Watchdog {
+        class: options.paths.sysfs.join("class/watchdog"),
+    })
 }
 
 impl Collector for Watchdog {
@@ -56,9 +65,19 @@ impl Collector for Watchdog {
             let directory = self.class.join(name);
             push_files(&directory, FILES, &[name], out);
             let text = |file: &str| sysfs::text(&directory.join(file)).unwrap_or_default();
-            let [options, identity, state, status, governor] =
-                ["options", "identity", "state", "status", "pretimeout_governor"].map(text);
-            out.push(&INFO, &[name, &options, &identity, &state, &status, &governor], 1.0);
+            let [options, identity, state, status, governor] = [
+                "options",
+                "identity",
+                "state",
+                "status",
+                "pretimeout_governor",
+            ]
+            .map(text);
+            out.push(
+                &INFO,
+                &[name, &options, &identity, &state, &status, &governor],
+                1.0,
+            );
         }
         Ok(())
     }

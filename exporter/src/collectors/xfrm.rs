@@ -46,7 +46,9 @@ const FIELDS: &[Row] = &[
 const METRICS: &[Metric] = metrics_of!([], FIELDS);
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Xfrm { xfrm_stat: File::new(options.paths.procfs.join("net/xfrm_stat")) })
+    Box::new(Xfrm {
+        xfrm_stat: File::new(options.paths.procfs.join("net/xfrm_stat")),
+    })
 }
 
 impl Collector for Xfrm {
@@ -63,8 +65,13 @@ impl Collector for Xfrm {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let text = self.xfrm_stat.read().map_err(|error| error.or_absent("no IPsec in this kernel"))?;
-        let counts = text.lines().filter_map(|line| line.split_once(char::is_whitespace));
+        let text = self
+            .xfrm_stat
+            .read()
+            .map_err(|error| error.or_absent("no IPsec in this kernel"))?;
+        let counts = text
+            .lines()
+            .filter_map(|line| line.split_once(char::is_whitespace));
         for row in FIELDS {
             let count = counts.clone().find(|(name, _)| *name == row.source);
             if let Some(count) = count.and_then(|(_, count)| count.trim_ascii().parse().ok()) {

@@ -69,7 +69,9 @@ counts! {
 }
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Xfs { directory: options.paths.sysfs.join("fs/xfs") })
+    Box::new(Xfs {
+        directory: options.paths.sysfs.join("fs/xfs"),
+    })
 }
 
 impl Collector for Xfs {
@@ -88,7 +90,9 @@ impl Collector for Xfs {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         // Without one mounted, there is still the sum of all, `stats`.
         for device in sysfs::names(&self.directory, "").unwrap_or_default() {
-            let Some(text) = sysfs::text(&self.directory.join(&device).join("stats/stats")) else { continue };
+            let Some(text) = sysfs::text(&self.directory.join(&device).join("stats/stats")) else {
+                continue;
+            };
             for (count, metric) in COUNTS.iter().zip(METRICS) {
                 if let Some(value) = count.find(&text) {
                     out.push(metric, &[&device], value as f64);
@@ -102,7 +106,8 @@ impl Collector for Xfs {
 impl Count {
     fn find(&self, text: &str) -> Option<u32> {
         let mut words = text.lines().map(str::split_ascii_whitespace);
-        let mut counts = words.find_map(|mut words| (words.next() == Some(self.subject)).then_some(words))?;
+        let mut counts =
+            words.find_map(|mut words| (words.next() == Some(self.subject)).then_some(words))?;
         counts.nth(self.place)?.parse().ok()
     }
 }
@@ -115,7 +120,13 @@ mod tests {
     fn a_count_is_found_by_its_line_and_place() {
         let text = "extent_alloc 1 2 3 4\nabt 0 0\nrw 28 21 x\n";
         let find = |subject, place| Count { subject, place }.find(text);
-        assert_eq!((find("extent_alloc", 3), find("rw", 1)), (Some(4), Some(21)));
-        assert_eq!((find("abt", 2), find("rw", 2), find("vnodes", 0)), (None, None, None));
+        assert_eq!(
+            (find("extent_alloc", 3), find("rw", 1)),
+            (Some(4), Some(21))
+        );
+        assert_eq!(
+            (find("abt", 2), find("rw", 2), find("vnodes", 0)),
+            (None, None, None)
+        );
     }
 }

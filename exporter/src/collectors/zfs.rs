@@ -40,22 +40,40 @@ files! {
     "zil" "zil",
 }
 
-const POOL: Family =
-    Family { prefix: "node_zfs_zpool_", help: "kstat.zfs.misc.io.{}", kind: Kind::Unknown, labels: &["zpool"] };
+const POOL: Family = Family {
+    prefix: "node_zfs_zpool_",
+    help: "kstat.zfs.misc.io.{}",
+    kind: Kind::Unknown,
+    labels: &["zpool"],
+};
 const DATA_SET: Family = Family {
     prefix: "node_zfs_zpool_dataset_",
     help: "kstat.zfs.misc.objset.{}",
     kind: Kind::Unknown,
     labels: &["zpool", "dataset"],
 };
-const STATE: Metric = Metric::gauge("node_zfs_zpool_state", "kstat.zfs.misc.state", &["zpool", "state"]);
-const STATES: [&str; 7] = ["online", "degraded", "faulted", "offline", "removed", "unavail", "suspended"];
+const STATE: Metric = Metric::gauge(
+    "node_zfs_zpool_state",
+    "kstat.zfs.misc.state",
+    &["zpool", "state"],
+);
+const STATES: [&str; 7] = [
+    "online",
+    "degraded",
+    "faulted",
+    "offline",
+    "removed",
+    "unavail",
+    "suspended",
+];
 
 /// Names are ASCII and short; a file of something else gives none.
 const MAX_SERIES: usize = 200_000;
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Zfs { kstat: options.paths.procfs.join("spl/kstat/zfs") })
+    Box::new(Zfs {
+        kstat: options.paths.procfs.join("spl/kstat/zfs"),
+    })
 }
 
 impl Collector for Zfs {
@@ -80,7 +98,8 @@ impl Collector for Zfs {
             .map_err(|source| CollectError::read(&self.kstat, source).or_absent("no ZFS"))?;
         for (file, family) in FILES.iter().zip(&FAMILIES[2..]) {
             let text = text(&self.kstat.join(file)).unwrap_or_default();
-            fields(&text, &["3", "4"]).for_each(|(field, value)| out.push_field::<&str>(family, &field, &[], value));
+            fields(&text, &["3", "4"])
+                .for_each(|(field, value)| out.push_field::<&str>(family, &field, &[], value));
         }
         for pool in names {
             push_pool(&self.kstat.join(&pool), &pool, out);
@@ -95,26 +114,36 @@ fn push_pool(directory: &Path, pool: &str, out: &mut Samples) {
     for file in sysfs::names(directory, "objset-").unwrap_or_default() {
         let text = text(&directory.join(file)).unwrap_or_default();
         let data_set = data_set(&text).unwrap_or_default();
-        fields(&text, &["4"]).for_each(|(field, value)| out.push_field(&DATA_SET, &field, &[pool, data_set], value));
+        fields(&text, &["4"])
+            .for_each(|(field, value)| out.push_field(&DATA_SET, &field, &[pool, data_set], value));
     }
     if let Some(now) = sysfs::text(&directory.join("state")) {
         let now = now.lines().next().unwrap_or_default().to_ascii_lowercase();
-        STATES.iter().for_each(|state| out.push(&STATE, &[pool, state], f64::from(u8::from(now == *state))));
+        STATES
+            .iter()
+            .for_each(|state| out.push(&STATE, &[pool, state], f64::from(u8::from(now == *state))));
     }
 }
 
 /// These files may be longer than the page that one reading of `/sys` brings.
 fn text(path: &Path) -> Option<String> {
-    std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    std::fs::read(path)
+        .ok()
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The lines of name, type and value, below their headline; only those of the types (`3` signed, `4` unsigned).
 fn fields<'a>(text: &'a str, types: &'a [&str]) -> impl Iterator<Item = (String, f64)> + 'a {
-    let lines =
-        text.lines().map(str::split_ascii_whitespace).skip_while(|line| !line.clone().eq(["name", "type", "data"]));
+    let lines = text
+        .lines()
+        .map(str::split_ascii_whitespace)
+        .skip_while(|line| !line.clone().eq(["name", "type", "data"]));
     lines.skip(1).filter_map(move |mut line| {
         let (name, kind, value) = (line.next()?, line.next()?, line.next()?);
-        let value = types.contains(&kind).then(|| value.parse().ok()).flatten()?;
+        let value = types
+            .contains(&kind)
+            .then(|| value.parse().ok())
+            .flatten()?;
         Some((metric_name(name)?, value))
     })
 }
@@ -128,15 +157,21 @@ fn data_set(text: &str) -> Option<&str> {
 
 /// The numbers of the second line under the names of the first. A headline of something else may stand above.
 fn columns(text: &str) -> impl Iterator<Item = (String, f64)> {
-    let mut lines = text.lines().skip_while(|line| !line.trim_ascii_start().starts_with("nread"));
+    let mut lines = text
+        .lines()
+        .skip_while(|line| !line.trim_ascii_start().starts_with("nread"));
     let names = lines.next().unwrap_or_default().split_ascii_whitespace();
     let values = lines.next().unwrap_or_default().split_ascii_whitespace();
-    names.zip(values).filter_map(|(name, value)| Some((metric_name(name)?, value.parse().ok()?)))
+    names
+        .zip(values)
+        .filter_map(|(name, value)| Some((metric_name(name)?, value.parse().ok()?)))
 }
 
 fn metric_name(name: &str) -> Option<String> {
     let name = name.replace('-', "_");
-    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_').then_some(name)
+    name.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        .then_some(name)
 }
 
 #[cfg(test)]
@@ -145,17 +180,28 @@ mod tests {
 
     #[test]
     fn numbers_of_the_known_types_are_taken() {
-        let text =
-            "6 1 0x01 91 4368 12345 67890\nname type data\nhits 4 4811\nmeta-need 3 -12\nstate 7 ok\n\nodd 4 x\n";
+        let text = "6 1 0x01 91 4368 12345 67890\nname type data\nhits 4 4811\nmeta-need 3 -12\nstate 7 ok\n\nodd 4 x\n";
         let taken: Vec<_> = fields(text, &["3", "4"]).collect();
-        assert_eq!(taken, [("hits".to_owned(), 4_811.0), ("meta_need".to_owned(), -12.0)]);
-        assert_eq!(fields("hits 4 1\n", &["4"]).count(), 0, "without a headline it is something else");
+        assert_eq!(
+            taken,
+            [
+                ("hits".to_owned(), 4_811.0),
+                ("meta_need".to_owned(), -12.0)
+            ]
+        );
+        assert_eq!(
+            fields("hits 4 1\n", &["4"]).count(),
+            0,
+            "without a headline it is something else"
+        );
     }
 
     #[test]
     fn a_pool_has_columns_and_a_data_set_a_name_with_blanks() {
         let text = "12 3 0x00 1 80 12345 67890\nnread nwritten reads\n409600 8192 17\n";
-        let columns: Vec<_> = columns(text).map(|(name, value)| format!("{name} {value}")).collect();
+        let columns: Vec<_> = columns(text)
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
         assert_eq!(columns, ["nread 409600", "nwritten 8192", "reads 17"]);
         let text = "name type data\ndataset_name                    7    pool1/data set\nwrites                          4    4\n";
         assert_eq!(data_set(text), Some("pool1/data set"));

@@ -51,11 +51,17 @@ const FIELDS: &[Row] = &[
     Row::counter("numa_other", "node_zoneinfo_numa_other_total", "Allocation from other node", ZONE),
 ];
 const METRICS: &[Metric] = metrics_of!([], FIELDS);
-const PROTECTION: Family =
-    Family { prefix: "node_zoneinfo_protection_", help: "Protection array {}. field", kind: Kind::Gauge, labels: ZONE };
+const PROTECTION: Family = Family {
+    prefix: "node_zoneinfo_protection_",
+    help: "Protection array {}. field",
+    kind: Kind::Gauge,
+    labels: ZONE,
+};
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Zoneinfo { zoneinfo: File::new(options.paths.procfs.join("zoneinfo")) })
+    Box::new(Zoneinfo {
+        zoneinfo: File::new(options.paths.procfs.join("zoneinfo")),
+    })
 }
 
 impl Collector for Zoneinfo {
@@ -94,7 +100,10 @@ fn push(labels: &[&str; 2], text: &str, out: &mut Samples) {
     let mut found = [None; FIELDS.len()];
     for line in text.lines().map(str::trim_ascii) {
         if let Some(list) = line.strip_prefix("protection:") {
-            let list = list.trim_ascii().trim_start_matches('(').trim_end_matches(')');
+            let list = list
+                .trim_ascii()
+                .trim_start_matches('(')
+                .trim_end_matches(')');
             for (at, pages) in list.split(',').enumerate() {
                 if let Ok(pages) = pages.trim_ascii().parse::<i64>() {
                     out.push_field(&PROTECTION, &at.to_string(), labels, pages as f64);
@@ -104,7 +113,9 @@ fn push(labels: &[&str; 2], text: &str, out: &mut Samples) {
         }
         // The watermarks once stood behind the word `pages`, as `pages free` still does.
         let mut words = line.split_ascii_whitespace();
-        let (Some(name), Some(value)) = (words.next(), words.next()) else { continue };
+        let (Some(name), Some(value)) = (words.next(), words.next()) else {
+            continue;
+        };
         if let Some(at) = FIELDS.iter().position(|row| row.source == name)
             && let Ok(value) = value.parse::<i64>()
         {
@@ -112,6 +123,8 @@ fn push(labels: &[&str; 2], text: &str, out: &mut Samples) {
         }
     }
     for (row, value) in FIELDS.iter().zip(found) {
-        value.into_iter().for_each(|value| row.push(labels, value, out));
+        value
+            .into_iter()
+            .for_each(|value| row.push(labels, value, out));
     }
 }

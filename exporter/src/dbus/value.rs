@@ -41,7 +41,8 @@ pub(super) struct Writer {
 
 impl Writer {
     pub fn pad(&mut self, size: usize) {
-        self.bytes.resize(self.bytes.len().next_multiple_of(size), 0);
+        self.bytes
+            .resize(self.bytes.len().next_multiple_of(size), 0);
     }
 
     pub fn byte(&mut self, byte: u8) {
@@ -51,7 +52,8 @@ impl Writer {
     /// A length or number; what we write is short.
     pub fn word(&mut self, number: usize) {
         self.pad(4);
-        self.bytes.extend(u32::try_from(number).unwrap_or_default().to_ne_bytes());
+        self.bytes
+            .extend(u32::try_from(number).unwrap_or_default().to_ne_bytes());
     }
 
     pub fn text(&mut self, text: &str) {
@@ -86,7 +88,11 @@ impl<'a> Reader<'a> {
     const MAX_DEPTH: usize = 64;
 
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, depth: 0 }
+        Self {
+            bytes,
+            at: 0,
+            depth: 0,
+        }
     }
 
     /// The values of a signature, or nothing where the bytes are not such.
@@ -137,7 +143,10 @@ impl<'a> Reader<'a> {
     fn array(&mut self, signature: &str) -> Option<Vec<Value>> {
         let length = usize::try_from(self.number(4)?).ok()?;
         self.align(alignment(signature)?);
-        let end = self.at.checked_add(length).filter(|end| *end <= self.bytes.len())?;
+        let end = self
+            .at
+            .checked_add(length)
+            .filter(|end| *end <= self.bytes.len())?;
         let mut values = Vec::new();
         while self.at < end {
             let before = self.at;
@@ -209,18 +218,27 @@ mod tests {
 
     #[test]
     fn types_within_types() {
-        assert_eq!(["s", "a(ssso)u", "a{sv}", "aay"].map(length_of_type), [Some(1), Some(7), Some(5), Some(3)]);
+        assert_eq!(
+            ["s", "a(ssso)u", "a{sv}", "aay"].map(length_of_type),
+            [Some(1), Some(7), Some(5), Some(3)]
+        );
         assert_eq!(["a", "(s", ")"].map(length_of_type), [None; 3]);
         // A list of two structs of a byte and a variant.
         let bytes = [
-            24, 0, 0, 0, 0, 0, 0, 0, 5, 1, b'u', 0, 9, 0, 0, 0, 6, 1, b's', 0, 3, 0, 0, 0, b'a', b'b', b'c', 0, 0, 0,
-            0, 0,
+            24, 0, 0, 0, 0, 0, 0, 0, 5, 1, b'u', 0, 9, 0, 0, 0, 6, 1, b's', 0, 3, 0, 0, 0, b'a',
+            b'b', b'c', 0, 0, 0, 0, 0,
         ];
         let values = Reader::new(&bytes[..28 + 4]).values("a(yv)");
-        let expected = [vec![Value::Number(5), Value::Number(9)], vec![Value::Number(6), Value::Text("abc".into())]];
+        let expected = [
+            vec![Value::Number(5), Value::Number(9)],
+            vec![Value::Number(6), Value::Text("abc".into())],
+        ];
         assert_eq!(values, None, "the list ends within a struct");
         let bytes = [&[20, 0, 0, 0], &bytes[4..28]].concat();
-        assert_eq!(Reader::new(&bytes).values("a(yv)"), Some(vec![Value::List(expected.map(Value::List).to_vec())]));
+        assert_eq!(
+            Reader::new(&bytes).values("a(yv)"),
+            Some(vec![Value::List(expected.map(Value::List).to_vec())])
+        );
     }
 
     proptest! {

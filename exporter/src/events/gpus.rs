@@ -25,7 +25,10 @@ pub(crate) struct Gpus {
 
 impl Gpus {
     pub fn new(procfs: &Path) -> Self {
-        let gpus = Self { directory: procfs.join("driver/nvidia/gpus"), ..Self::default() };
+        let gpus = Self {
+            directory: procfs.join("driver/nvidia/gpus"),
+            ..Self::default()
+        };
         gpus.look();
         gpus
     }
@@ -51,14 +54,21 @@ impl Gpus {
         if !self.directory.is_dir() || self.is_looking.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (directory, uuids, is_looking) =
-            (self.directory.clone(), Arc::clone(&self.uuids), Arc::clone(&self.is_looking));
+        let (directory, uuids, is_looking) = (
+            self.directory.clone(),
+            Arc::clone(&self.uuids),
+            Arc::clone(&self.is_looking),
+        );
         let (done, is_done) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("gpu names".to_owned()).stack_size(128 << 10);
+        let thread = std::thread::Builder::new()
+            .name("gpu names".to_owned())
+            .stack_size(128 << 10);
         let spawned = thread.spawn(move || {
             let found = read(&directory);
             let mut uuids = lock(&uuids);
-            found.into_iter().for_each(|(bus_id, uuid)| learn(&mut uuids, &bus_id, uuid));
+            found
+                .into_iter()
+                .for_each(|(bus_id, uuid)| learn(&mut uuids, &bus_id, uuid));
             drop(uuids);
             is_looking.store(false, Ordering::Release);
             let _ = done.send(());
@@ -72,7 +82,9 @@ impl Gpus {
 
 /// A GPU that was lost before anybody asked has question marks for a UUID.
 fn learn(uuids: &mut BTreeMap<String, String>, bus_id: &str, uuid: String) {
-    let Some(bus_id) = pci_bus_id(bus_id) else { return };
+    let Some(bus_id) = pci_bus_id(bus_id) else {
+        return;
+    };
     let has_room = uuids.len() < MAX_GPUS || uuids.contains_key(&bus_id);
     if uuid.starts_with("GPU-") && !uuid.contains('?') && has_room {
         uuids.insert(bus_id, uuid);
@@ -81,10 +93,18 @@ fn learn(uuids: &mut BTreeMap<String, String>, bus_id: &str, uuid: String) {
 
 /// Bus ids and UUIDs, as the driver has them.
 fn read(directory: &Path) -> Vec<(String, String)> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().take(MAX_GPUS);
+    let entries = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_GPUS);
     let gpus = entries.filter_map(|entry| {
         let text = std::fs::read_to_string(entry.path().join("information")).ok()?;
-        let uuid = text.lines().find_map(|line| line.strip_prefix("GPU UUID:"))?.trim().to_owned();
+        let uuid = text
+            .lines()
+            .find_map(|line| line.strip_prefix("GPU UUID:"))?
+            .trim()
+            .to_owned();
         Some((entry.file_name().into_string().ok()?, uuid))
     });
     gpus.collect()
@@ -122,7 +142,10 @@ mod tests {
             "0000:06:00.0",
             "Model: \t\t NVIDIA GeForce RTX 5090\nGPU UUID: \t GPU-2c57\nBus Location: \t 0000:06:00.0\n",
         );
-        gpu("0000:07:00.0", "GPU UUID: \t GPU-????????-????-????-????-????????????\n");
+        gpu(
+            "0000:07:00.0",
+            "GPU UUID: \t GPU-????????-????-????-????-????????????\n",
+        );
         let gpus = Gpus::new(procfs.path());
         assert_eq!(wait_for(&gpus, "0000:06:00.0").as_deref(), Some("GPU-2c57"));
         assert_eq!(gpus.uuid("0000:07:00.0"), None, "lost before anybody asked");
@@ -151,6 +174,9 @@ mod tests {
         let began = Instant::now();
         (0..1000).for_each(|_| assert_eq!(gpus.uuid("0000:06:00.0"), None));
         assert!(began.elapsed() < 500 * WAIT, "only the first waits");
-        assert!(gpus.is_looking.load(Ordering::Acquire), "there is one thread, and it waits");
+        assert!(
+            gpus.is_looking.load(Ordering::Acquire),
+            "there is one thread, and it waits"
+        );
     }
 }

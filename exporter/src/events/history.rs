@@ -63,8 +63,12 @@ impl History {
     pub fn open(directory: &Path) -> io::Result<(Self, Found)> {
         std::fs::create_dir_all(directory)?;
         let lock = File::create(directory.join("lock"))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| io::Error::new(io::ErrorKind::ResourceBusy, "another exporter has its state there"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another exporter has its state there",
+            )
+        })?;
         let path = directory.join("events.jsonl");
         let found = match std::fs::read(&path) {
             Ok(bytes) => read(&bytes),
@@ -72,7 +76,16 @@ impl History {
             Err(error) => return Err(error),
         };
         let (file, lines) = write_anew(&path, &found)?;
-        Ok((Self { path, file, lines, _lock: lock, is_failing: false }, found))
+        Ok((
+            Self {
+                path,
+                file,
+                lines,
+                _lock: lock,
+                is_failing: false,
+            },
+            found,
+        ))
     }
 
     /// Adds an event, or a place in the log that told nothing new. Written, but not yet safe from a power cut: see
@@ -117,7 +130,10 @@ impl History {
 }
 
 fn line(mark: Option<&Mark>, event: Option<&Event>) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(&Entry { mark: mark.cloned(), event })?;
+    let mut line = serde_json::to_vec(&Entry {
+        mark: mark.cloned(),
+        event,
+    })?;
     line.push(b'\n');
     Ok(line)
 }
@@ -125,14 +141,21 @@ fn line(mark: Option<&Mark>, event: Option<&Event>) -> io::Result<Vec<u8>> {
 /// A line that was cut off by a crash, or that nobody can read, is left out.
 fn read(bytes: &[u8]) -> Found {
     let mut found = Found::default();
-    for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    for line in bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
         let Ok(entry) = serde_json::from_slice::<Entry<Event>>(line) else {
             tracing::warn!("left out an unreadable line of the events' history");
             continue;
         };
-        found.marks.extend(entry.mark.map(|mark| (mark.source, mark)));
+        found
+            .marks
+            .extend(entry.mark.map(|mark| (mark.source, mark)));
         let newest = found.events.back().map_or(0, |event: &Arc<Event>| event.id);
-        found.events.extend(entry.event.filter(|event| event.id > newest).map(Arc::new));
+        found
+            .events
+            .extend(entry.event.filter(|event| event.id > newest).map(Arc::new));
         if found.events.len() > KEPT_EVENTS {
             found.events.pop_front();
         }
@@ -168,11 +191,21 @@ mod tests {
 
     fn event(id: u64) -> Event {
         let labels = Labels::from_iter([("server", "nas \"01\"")]);
-        Event { id, at: Timestamp(5), kind: EventKind::NfsResponding, labels, message: "nfs: server OK\n".into() }
+        Event {
+            id,
+            at: Timestamp(5),
+            kind: EventKind::NfsResponding,
+            labels,
+            message: "nfs: server OK\n".into(),
+        }
     }
 
     fn mark(position: u64) -> Mark {
-        Mark { source: Source::Kernel, log: "boot".into(), position }
+        Mark {
+            source: Source::Kernel,
+            log: "boot".into(),
+            position,
+        }
     }
 
     fn marks(position: u64) -> Marks {
@@ -185,22 +218,46 @@ mod tests {
         let state = directory.path().join("deep/state");
         let (mut history, found) = History::open(&state).unwrap();
         assert!(found.events.is_empty() && found.marks.is_empty());
-        assert!(History::open(&state).unwrap_err().to_string().contains("another exporter"));
+        assert!(
+            History::open(&state)
+                .unwrap_err()
+                .to_string()
+                .contains("another exporter")
+        );
         history.append(Some(&mark(3)), Some(&event(7)));
         history.append(Some(&mark(9)), None);
-        let of_bmc = Mark { source: Source::Bmc, log: "record".into(), position: 2 };
+        let of_bmc = Mark {
+            source: Source::Bmc,
+            log: "record".into(),
+            position: 2,
+        };
         history.append(Some(&of_bmc), None);
         history.append(None, Some(&event(8)));
-        history.shorten(Found::default).unwrap().sync_data().unwrap();
+        history
+            .shorten(Found::default)
+            .unwrap()
+            .sync_data()
+            .unwrap();
         drop(history);
         let (history, found) = History::open(&state).unwrap();
-        assert_eq!(found.events.iter().map(|event| event.id).collect::<Vec<_>>(), [7, 8]);
+        assert_eq!(
+            found
+                .events
+                .iter()
+                .map(|event| event.id)
+                .collect::<Vec<_>>(),
+            [7, 8]
+        );
         assert_eq!(*found.events[0], event(7));
         let all = Marks::from([(Source::Kernel, mark(9)), (Source::Bmc, of_bmc)]);
         assert_eq!(found.marks, all, "each log has its own");
         drop(history);
         let (_history, again) = History::open(&state).unwrap();
-        assert_eq!((again.events, again.marks), (found.events, found.marks), "written anew, it says the same");
+        assert_eq!(
+            (again.events, again.marks),
+            (found.events, found.marks),
+            "written anew, it says the same"
+        );
     }
 
     #[test]
@@ -222,7 +279,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (mut history, _) = History::open(directory.path()).unwrap();
         history.append(Some(&mark(1)), Some(&event(1)));
-        let file = std::mem::replace(&mut history.file, File::options().write(true).open("/dev/full").unwrap());
+        let file = std::mem::replace(
+            &mut history.file,
+            File::options().write(true).open("/dev/full").unwrap(),
+        );
         history.append(Some(&mark(2)), Some(&event(2)));
         assert!(history.is_failing);
         // It got half of a line.
@@ -230,10 +290,19 @@ mod tests {
         history.file.write_all(b"{\"mark\":{\"lo").unwrap();
         history.append(Some(&mark(3)), Some(&event(3)));
         assert!(!history.is_failing);
-        let ids = |found: &Found| found.events.iter().map(|event| event.id).collect::<Vec<_>>();
+        let ids = |found: &Found| {
+            found
+                .events
+                .iter()
+                .map(|event| event.id)
+                .collect::<Vec<_>>()
+        };
         let found = read(&std::fs::read(directory.path().join("events.jsonl")).unwrap());
         assert_eq!(ids(&found), [1, 3], "a torn line costs itself alone");
-        let kept = || Found { events: [1, 2, 3].map(|id| Arc::new(event(id))).into(), marks: marks(3) };
+        let kept = || Found {
+            events: [1, 2, 3].map(|id| Arc::new(event(id))).into(),
+            marks: marks(3),
+        };
         history.shorten(kept).unwrap();
         drop(history);
         let (_history, found) = History::open(directory.path()).unwrap();
@@ -247,7 +316,10 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         assert!(History::open(&file).is_err(), "a file");
         std::fs::create_dir_all(directory.path().join("state/events.jsonl")).unwrap();
-        assert!(History::open(&directory.path().join("state")).is_err(), "nothing that can be read");
+        assert!(
+            History::open(&directory.path().join("state")).is_err(),
+            "nothing that can be read"
+        );
         // For root, /proc is the directory that takes no file.
         assert!(History::open(Path::new("/proc/takt")).is_err());
     }
@@ -274,12 +346,18 @@ mod tests {
         let (mut history, _) = History::open(directory.path()).unwrap();
         for id in 1..=(MAX_LINES as u64 + 10) {
             history.append(Some(&mark(id)), Some(&event(id)));
-            let kept = || Found { events: [Arc::new(event(id))].into(), marks: marks(id) };
+            let kept = || Found {
+                events: [Arc::new(event(id))].into(),
+                marks: marks(id),
+            };
             if id % 100 == 0 {
                 history.shorten(kept).unwrap();
             }
         }
-        let lines = std::fs::read_to_string(directory.path().join("events.jsonl")).unwrap().lines().count();
+        let lines = std::fs::read_to_string(directory.path().join("events.jsonl"))
+            .unwrap()
+            .lines()
+            .count();
         assert!(lines < MAX_LINES / 2, "{lines}");
         drop(history);
         let (_history, found) = History::open(directory.path()).unwrap();

@@ -61,7 +61,13 @@ struct Told {
 }
 
 impl Judge {
-    pub fn verdict(&mut self, source: Source, kind: EventKind, labels: &Labels, at: Timestamp) -> Verdict {
+    pub fn verdict(
+        &mut self,
+        source: Source,
+        kind: EventKind,
+        labels: &Labels,
+        at: Timestamp,
+    ) -> Verdict {
         let gpu = labels.get("pci_bus_id").unwrap_or_default();
         let is_known = match (kind, labels.get("xid")) {
             (EventKind::Xid, Some(xid)) => {
@@ -85,7 +91,8 @@ impl Judge {
 
     /// Each XID of one source stands for one of the other's.
     fn has_twin(&mut self, source: Source, gpu: &str, xid: &str, at: Timestamp) -> bool {
-        self.single.retain(|told| apart(told.at, at) <= TWINS_WITHIN);
+        self.single
+            .retain(|told| apart(told.at, at) <= TWINS_WITHIN);
         let is_twin = |told: &Told| told.source != source && told.gpu == gpu && told.xid == xid;
         match self.single.iter().position(is_twin) {
             Some(place) => self.single.remove(place).is_some(),
@@ -93,7 +100,12 @@ impl Judge {
                 if self.single.len() >= MAX_SINGLE {
                     self.single.pop_front();
                 }
-                self.single.push_back(Told { source, gpu: gpu.to_owned(), xid: xid.to_owned(), at });
+                self.single.push_back(Told {
+                    source,
+                    gpu: gpu.to_owned(),
+                    xid: xid.to_owned(),
+                    at,
+                });
                 false
             }
         }
@@ -125,13 +137,25 @@ mod tests {
     use super::*;
 
     fn xid(judge: &mut Judge, source: Source, xid: &str, seconds: i64) -> Verdict {
-        let labels = [("pci_bus_id", "0000:06:00.0"), ("xid", xid)].into_iter().collect();
-        judge.verdict(source, EventKind::Xid, &labels, Timestamp::from_seconds(seconds))
+        let labels = [("pci_bus_id", "0000:06:00.0"), ("xid", xid)]
+            .into_iter()
+            .collect();
+        judge.verdict(
+            source,
+            EventKind::Xid,
+            &labels,
+            Timestamp::from_seconds(seconds),
+        )
     }
 
     fn lost(judge: &mut Judge, gpu: &str, seconds: i64) -> Verdict {
         let labels = [("pci_bus_id", gpu)].into_iter().collect();
-        judge.verdict(Kernel, EventKind::GpuLost, &labels, Timestamp::from_seconds(seconds))
+        judge.verdict(
+            Kernel,
+            EventKind::GpuLost,
+            &labels,
+            Timestamp::from_seconds(seconds),
+        )
     }
 
     #[test]
@@ -142,9 +166,17 @@ mod tests {
         assert_eq!(xid(judge, Nvml, "31", 101), Known);
         assert_eq!(xid(judge, Nvml, "31", 102), Known);
         assert_eq!(xid(judge, Nvml, "31", 102), News, "the third");
-        assert_eq!(xid(judge, Kernel, "31", 103), Known, "the kernel tells late");
+        assert_eq!(
+            xid(judge, Kernel, "31", 103),
+            Known,
+            "the kernel tells late"
+        );
         assert_eq!(xid(judge, Nvml, "31", 104), News, "by NVML only");
-        assert_eq!(xid(judge, Kernel, "31", 110), News, "too late to be the same");
+        assert_eq!(
+            xid(judge, Kernel, "31", 110),
+            News,
+            "too late to be the same"
+        );
         assert_eq!(xid(judge, Nvml, "43", 110), News, "another XID");
     }
 
@@ -152,16 +184,31 @@ mod tests {
     fn a_gpu_is_lost_once() {
         let judge = &mut Judge::default();
         assert_eq!(xid(judge, Kernel, "79", 100), News);
-        assert_eq!(lost(judge, "0000:06:00.0", 101), Known, "the XID has told it");
+        assert_eq!(
+            lost(judge, "0000:06:00.0", 101),
+            Known,
+            "the XID has told it"
+        );
         assert_eq!(lost(judge, "0000:07:00.0", 101), News);
         assert_eq!(lost(judge, "0000:07:00.0", 102), Known);
-        assert_eq!(lost(judge, "0000:07:00.0", 1000), News, "it was there in between");
+        assert_eq!(
+            lost(judge, "0000:07:00.0", 1000),
+            News,
+            "it was there in between"
+        );
     }
 
     #[test]
     fn a_flood_is_cut_and_drowns_no_other_kind() {
         let judge = &mut Judge::default();
-        let mut corrected = |millis| judge.verdict(Kernel, EventKind::PcieError, &Labels::new(), Timestamp(millis));
+        let mut corrected = |millis| {
+            judge.verdict(
+                Kernel,
+                EventKind::PcieError,
+                &Labels::new(),
+                Timestamp(millis),
+            )
+        };
         let told = (0..1000).filter(|_| corrected(0) == News).count();
         assert_eq!(told, 100);
         assert_eq!(corrected(900), Flood);
@@ -173,14 +220,23 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_silences_nothing() {
         let judge = &mut Judge::default();
-        let mut told =
-            |seconds| judge.verdict(Kernel, EventKind::OomKill, &Labels::new(), Timestamp::from_seconds(seconds));
+        let mut told = |seconds| {
+            judge.verdict(
+                Kernel,
+                EventKind::OomKill,
+                &Labels::new(),
+                Timestamp::from_seconds(seconds),
+            )
+        };
         let year = 365 * 86_400;
         assert!((0..100).all(|_| told(year) == News));
         assert_eq!(told(year), Flood);
         // A year back, and on from there.
         assert_eq!(told(0), Flood);
         assert!((1..200).all(|second| told(second) == News), "one a second");
-        assert!((0..50).all(|second| told(5 * year + second) == News), "far ahead");
+        assert!(
+            (0..50).all(|second| told(5 * year + second) == News),
+            "far ahead"
+        );
     }
 }

@@ -55,7 +55,9 @@ impl KernelLog {
     /// Leaves out what is there already.
     pub fn skip_to_end(&mut self) -> io::Result<()> {
         match self {
-            Self::Device(device) => seek(&device.handle, SeekFrom::End(0)).map(|_| ()).map_err(io::Error::from),
+            Self::Device(device) => seek(&device.handle, SeekFrom::End(0))
+                .map(|_| ())
+                .map_err(io::Error::from),
             Self::File(file) => file.skip_to_end(),
         }
     }
@@ -96,14 +98,28 @@ const RECORD_BYTES: usize = 16 << 10;
 
 impl Device {
     fn open(path: &Path) -> io::Result<Self> {
-        let handle = open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-        Ok(Self { handle, boot, buffer: Box::new([0; RECORD_BYTES]) })
+        let handle = open(
+            path,
+            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
+            Mode::empty(),
+        )?;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+            .trim()
+            .to_owned();
+        Ok(Self {
+            handle,
+            boot,
+            buffer: Box::new([0; RECORD_BYTES]),
+        })
     }
 
     fn next(&mut self, timeout: Duration) -> io::Result<Next> {
         let handle = &self.handle;
-        next_record(&mut self.buffer[..], |buffer| read(handle, buffer), || wait(handle, timeout))
+        next_record(
+            &mut self.buffer[..],
+            |buffer| read(handle, buffer),
+            || wait(handle, timeout),
+        )
     }
 }
 
@@ -137,7 +153,10 @@ fn next_record(
 
 /// True when there is something to read.
 fn wait(handle: &OwnedFd, timeout: Duration) -> io::Result<bool> {
-    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs() as i64,
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
     match poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(false),
@@ -154,11 +173,16 @@ struct Clock {
 impl Clock {
     fn now() -> Self {
         let now = clock_gettime(ClockId::Monotonic);
-        Self { wall: SystemTime::now(), since_start: Duration::new(now.tv_sec as u64, now.tv_nsec as u32) }
+        Self {
+            wall: SystemTime::now(),
+            since_start: Duration::new(now.tv_sec as u64, now.tv_nsec as u32),
+        }
     }
 
     fn at(&self, micros: u64) -> Timestamp {
-        let ago = self.since_start.saturating_sub(Duration::from_micros(micros));
+        let ago = self
+            .since_start
+            .saturating_sub(Duration::from_micros(micros));
         Timestamp::from(self.wall).minus(ago)
     }
 }
@@ -176,7 +200,11 @@ fn parse_record(text: &str, clock: &Clock) -> Option<Record> {
         return None;
     }
     let message = unescape(message.lines().next().unwrap_or_default());
-    Some(Record { position, at: clock.at(micros), message })
+    Some(Record {
+        position,
+        at: clock.at(micros),
+        message,
+    })
 }
 
 /// The kernel writes unprintable bytes, line feeds among them, as `\x0a`.
@@ -186,9 +214,14 @@ fn unescape(text: &str) -> String {
     }
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let [first, behind @ ..] = rest {
-        let hex = |at: usize| behind.get(at).and_then(|digit| char::from(*digit).to_digit(16));
-        let escaped =
-            (*first == b'\\' && behind.first() == Some(&b'x')).then(|| Some(hex(1)? * 16 + hex(2)?)).flatten();
+        let hex = |at: usize| {
+            behind
+                .get(at)
+                .and_then(|digit| char::from(*digit).to_digit(16))
+        };
+        let escaped = (*first == b'\\' && behind.first() == Some(&b'x'))
+            .then(|| Some(hex(1)? * 16 + hex(2)?))
+            .flatten();
         match escaped {
             Some(byte) => {
                 bytes.push(byte as u8);
@@ -220,12 +253,24 @@ const LINE_BYTES: usize = 64 << 10;
 impl Follow {
     fn open(path: &Path) -> io::Result<Self> {
         let file = open_file(path)?;
-        let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let changes =
+            inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        let directory = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         // The directory: a file that replaces this one is a change too.
-        let flags = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
+        let flags = inotify::WatchFlags::MODIFY
+            | inotify::WatchFlags::CREATE
+            | inotify::WatchFlags::MOVED_TO;
         inotify::add_watch(&changes, directory, flags)?;
-        Ok(Self { path: path.to_owned(), file, changes, pending: Vec::new(), offset: 0 })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            changes,
+            pending: Vec::new(),
+            offset: 0,
+        })
     }
 
     fn skip_to_end(&mut self) -> io::Result<()> {
@@ -235,7 +280,10 @@ impl Follow {
     }
 
     fn identity(&self) -> String {
-        self.file.metadata().map_or_else(|_| String::new(), |file| format!("file {}:{}", file.dev(), file.ino()))
+        self.file.metadata().map_or_else(
+            |_| String::new(),
+            |file| format!("file {}:{}", file.dev(), file.ino()),
+        )
     }
 
     fn next(&mut self, timeout: Duration) -> io::Result<Next> {
@@ -276,7 +324,11 @@ impl Follow {
         let (position, clock) = (self.offset, Clock::now());
         Some(match parse_record(line, &clock) {
             Some(record) => Record { position, ..record },
-            None => Record { position, at: clock.wall.into(), message: line.to_owned() },
+            None => Record {
+                position,
+                at: clock.wall.into(),
+                message: line.to_owned(),
+            },
         })
     }
 
@@ -284,8 +336,12 @@ impl Follow {
     fn is_another(&mut self) -> io::Result<bool> {
         let own = self.file.metadata()?;
         match std::fs::metadata(&self.path) {
-            Ok(named) if (named.dev(), named.ino()) != (own.dev(), own.ino()) => self.file = open_file(&self.path)?,
-            Ok(named) if named.len() < self.offset => self.offset = self.file.seek(io::SeekFrom::Start(0))?,
+            Ok(named) if (named.dev(), named.ino()) != (own.dev(), own.ino()) => {
+                self.file = open_file(&self.path)?
+            }
+            Ok(named) if named.len() < self.offset => {
+                self.offset = self.file.seek(io::SeekFrom::Start(0))?
+            }
             // Between two files; the old one stays until there is a new one.
             _ => return Ok(false),
         }
@@ -304,7 +360,10 @@ fn open_file(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "expected /dev/kmsg or a file")),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "expected /dev/kmsg or a file",
+        )),
     }
 }
 
@@ -325,15 +384,38 @@ mod tests {
 
     #[test]
     fn records() {
-        let clock =
-            Clock { wall: SystemTime::UNIX_EPOCH + Duration::from_secs(100), since_start: Duration::from_secs(30) };
+        let clock = Clock {
+            wall: SystemTime::UNIX_EPOCH + Duration::from_secs(100),
+            since_start: Duration::from_secs(30),
+        };
         let parse = |text| parse_record(text, &clock);
-        let record =
-            parse("4,1234,29000000,-;NVRM: Xid\\x0aline two\n SUBSYSTEM=pci\n DEVICE=+pci:0000:06:00.0\n").unwrap();
+        let record = parse(
+            "4,1234,29000000,-;NVRM: Xid\\x0aline two\n SUBSYSTEM=pci\n DEVICE=+pci:0000:06:00.0\n",
+        )
+        .unwrap();
         let message = "NVRM: Xid\nline two".to_owned();
-        assert_eq!(record, Record { position: 1234, at: Timestamp(99_000), message });
-        assert_eq!(parse("12,1,40000000,-,caller=T1;by hand").unwrap().at, Timestamp(100_000), "never in the future");
-        for text in ["", ";", "4,1;x", "4,a,3,-;x", "30,1,1,-;systemd[1]: Link is Down", "no record", "a;b"] {
+        assert_eq!(
+            record,
+            Record {
+                position: 1234,
+                at: Timestamp(99_000),
+                message
+            }
+        );
+        assert_eq!(
+            parse("12,1,40000000,-,caller=T1;by hand").unwrap().at,
+            Timestamp(100_000),
+            "never in the future"
+        );
+        for text in [
+            "",
+            ";",
+            "4,1;x",
+            "4,a,3,-;x",
+            "30,1,1,-;systemd[1]: Link is Down",
+            "no record",
+            "a;b",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
         assert_eq!(unescape("a\\x5cx\\xzz\\x4"), "a\\x\\xzz\\x4");
@@ -408,8 +490,14 @@ mod tests {
         let mut file = File::options().append(true).open(&path).unwrap();
         file.write_all(b"f\n4,7,0,-;record\n").unwrap();
         assert_eq!(message(&mut log).as_deref(), Some("half"));
-        let Next::Record(record) = log.next(SOON).unwrap() else { panic!() };
-        assert_eq!((record.position, record.message.as_str()), (43, "record"), "the position is the file's");
+        let Next::Record(record) = log.next(SOON).unwrap() else {
+            panic!()
+        };
+        assert_eq!(
+            (record.position, record.message.as_str()),
+            (43, "record"),
+            "the position is the file's"
+        );
 
         let identity = log.identity();
         std::fs::write(&path, "cut off\n").unwrap();
@@ -417,7 +505,11 @@ mod tests {
         assert_eq!(message(&mut log).as_deref(), Some("cut off"));
         assert_eq!(log.identity(), identity);
         std::fs::rename(&path, directory.path().join("kern.log.1")).unwrap();
-        assert_eq!(log.next(SOON).unwrap(), Next::Nothing, "there is none for a moment");
+        assert_eq!(
+            log.next(SOON).unwrap(),
+            Next::Nothing,
+            "there is none for a moment"
+        );
         std::fs::write(&path, "new\n").unwrap();
         assert_eq!(log.next(SOON).unwrap(), Next::Restarted);
         assert_eq!(message(&mut log).as_deref(), Some("new"));
@@ -436,7 +528,12 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(50));
-                File::options().append(true).open(&path).unwrap().write_all(b"line\n").unwrap();
+                File::options()
+                    .append(true)
+                    .open(&path)
+                    .unwrap()
+                    .write_all(b"line\n")
+                    .unwrap();
             });
             let next = log.next(Duration::from_secs(30)).unwrap();
             assert!(matches!(next, Next::Record(_)), "{next:?}");
@@ -446,7 +543,9 @@ mod tests {
 
     #[test]
     fn the_machine_s_own_log() {
-        let Ok(mut log) = KernelLog::open("/dev/kmsg".as_ref()) else { return };
+        let Ok(mut log) = KernelLog::open("/dev/kmsg".as_ref()) else {
+            return;
+        };
         let mut before = None;
         while let Next::Record(record) = log.next(Duration::ZERO).unwrap() {
             assert!(before.is_none_or(|before| before < record.position));

@@ -138,7 +138,9 @@ impl Events {
     /// Events whose history is in `state_directory`, if that is given; else a restart forgets them.
     pub(crate) fn open(procfs: &Path, state_directory: Option<&Path>) -> io::Result<Self> {
         let (history, found) = match state_directory {
-            Some(directory) => History::open(directory).map(|(history, found)| (Some(history), found))?,
+            Some(directory) => {
+                History::open(directory).map(|(history, found)| (Some(history), found))?
+            }
             None => (None, Found::default()),
         };
         let mut shown = Shown::default();
@@ -151,12 +153,26 @@ impl Events {
             // What happened before this start is not known, and ids tell the time.
             (None, _) => millis(SystemTime::now()),
         };
-        let newest = found.events.back().map_or(shown.forgotten, |event| event.id);
-        let is_first = history.is_some() && found.events.is_empty() && !found.marks.contains_key(&Source::Kernel);
-        let first = is_first.then(|| First { at: Timestamp::from(SystemTime::now()), end: None });
+        let newest = found
+            .events
+            .back()
+            .map_or(shown.forgotten, |event| event.id);
+        let is_first = history.is_some()
+            && found.events.is_empty()
+            && !found.marks.contains_key(&Source::Kernel);
+        let first = is_first.then(|| First {
+            at: Timestamp::from(SystemTime::now()),
+            end: None,
+        });
         shown.kept = found.events;
         let (unsynced, to_sync) = sync_channel(1);
-        let writer = Writer { judge: Judge::default(), history, marks: found.marks, newest, first };
+        let writer = Writer {
+            judge: Judge::default(),
+            history,
+            marks: found.marks,
+            newest,
+            first,
+        };
         let inner = Inner {
             writer: Mutex::new(writer),
             shown: Mutex::new(shown),
@@ -168,7 +184,9 @@ impl Events {
         let events = Self(Arc::new(inner));
         if state_directory.is_some() {
             let events = Arc::downgrade(&events.0);
-            let thread = std::thread::Builder::new().name("events' disk".to_owned()).stack_size(256 << 10);
+            let thread = std::thread::Builder::new()
+                .name("events' disk".to_owned())
+                .stack_size(256 << 10);
             thread.spawn(move || sync_on(&events, &to_sync))?;
         }
         Ok(events)
@@ -178,7 +196,9 @@ impl Events {
     pub(crate) fn follow(&self, path: &Path) -> io::Result<()> {
         let log = self.open_log(path, true);
         let (events, path) = (Arc::downgrade(&self.0), path.to_owned());
-        let thread = std::thread::Builder::new().name("kernel log".to_owned()).stack_size(256 << 10);
+        let thread = std::thread::Builder::new()
+            .name("kernel log".to_owned())
+            .stack_size(256 << 10);
         thread.spawn(move || follow(&events, &path, log)).map(drop)
     }
 
@@ -186,12 +206,20 @@ impl Events {
     /// this may wait for a moment.
     pub fn xid_by_nvml(&self, bus_id: &str, xid: u64) {
         let labels = [("pci_bus_id", bus_id), ("xid", &xid.to_string())];
-        self.by_nvml(EventKind::Xid, &labels, format!("NVML: Xid ({bus_id}): {xid}"));
+        self.by_nvml(
+            EventKind::Xid,
+            &labels,
+            format!("NVML: Xid ({bus_id}): {xid}"),
+        );
     }
 
     /// NVML says that a GPU is lost. Known already if the kernel log has told.
     pub fn gpu_lost_by_nvml(&self, bus_id: &str) {
-        self.by_nvml(EventKind::GpuLost, &[("pci_bus_id", bus_id)], format!("NVML: GPU {bus_id} is lost"));
+        self.by_nvml(
+            EventKind::GpuLost,
+            &[("pci_bus_id", bus_id)],
+            format!("NVML: GPU {bus_id} is lost"),
+        );
     }
 
     /// NVML knows which GPU is at which place. Those that it does not name stay known: they may be lost.
@@ -210,7 +238,16 @@ impl Events {
         if self.shown().log.is_followed {
             std::thread::sleep(KERNEL_FIRST);
         }
-        self.record(Source::Nvml, Recognised { kind, labels, message }, at, None);
+        self.record(
+            Source::Nvml,
+            Recognised {
+                kind,
+                labels,
+                message,
+            },
+            at,
+            None,
+        );
         self.sync();
     }
 
@@ -221,7 +258,16 @@ impl Events {
 
     /// The BMC's log tells of something that matters.
     pub(crate) fn hardware_log(&self, labels: Labels, message: String, at: Timestamp, mark: Mark) {
-        self.record(Source::Bmc, Recognised { kind: EventKind::HardwareLog, labels, message }, at, Some(mark));
+        self.record(
+            Source::Bmc,
+            Recognised {
+                kind: EventKind::HardwareLog,
+                labels,
+                message,
+            },
+            at,
+            Some(mark),
+        );
         self.sync();
     }
 
@@ -244,23 +290,37 @@ impl Events {
         let mut writer = self.writer();
         let verdict = writer.judge.verdict(source, told.kind, &told.labels, at);
         // The kernel's log is read from its beginning after a restart, so that the judge knows what came before.
-        let is_behind =
-            |known: &Mark| mark.as_ref().is_some_and(|mark| mark.log == known.log && mark.position <= known.position);
+        let is_behind = |known: &Mark| {
+            mark.as_ref()
+                .is_some_and(|mark| mark.log == known.log && mark.position <= known.position)
+        };
         if writer.marks.get(&source).is_some_and(is_behind) {
             return;
         }
         let mut labels = told.labels;
-        if let Some(uuid) = labels.get("pci_bus_id").and_then(|bus_id| self.0.gpus.uuid(bus_id)) {
+        if let Some(uuid) = labels
+            .get("pci_bus_id")
+            .and_then(|bus_id| self.0.gpus.uuid(bus_id))
+        {
             labels.set("uuid", &uuid);
         }
         // A fault that comes back after each restart of the machine is another matter than one that comes often.
-        if let Some(boot_id) = self.0.boot_id.as_ref().filter(|_| told.kind == EventKind::Xid) {
+        if let Some(boot_id) = self
+            .0
+            .boot_id
+            .as_ref()
+            .filter(|_| told.kind == EventKind::Xid)
+        {
             labels.set("boot_id", boot_id);
         }
         // Over restarts ids rise with the clock, even where nothing was kept.
         let id = match (writer.first, &mark) {
-            (Some(first), Some(mark)) if source == Source::Kernel && first.was_after(mark.position, at) => {
-                let own = u64::try_from(at.0).unwrap_or(0).min(first.id().saturating_sub(First::ROOM));
+            (Some(first), Some(mark))
+                if source == Source::Kernel && first.was_after(mark.position, at) =>
+            {
+                let own = u64::try_from(at.0)
+                    .unwrap_or(0)
+                    .min(first.id().saturating_sub(First::ROOM));
                 own.max(writer.newest + 1)
             }
             (first, _) => {
@@ -268,7 +328,13 @@ impl Events {
                 millis(SystemTime::now()).max(newest + 1)
             }
         };
-        let event = Event { id, at, kind: told.kind, labels, message: told.message };
+        let event = Event {
+            id,
+            at,
+            kind: told.kind,
+            labels,
+            message: told.message,
+        };
         let is_news = verdict == Verdict::News;
         if let Some(history) = &mut writer.history
             && verdict != Verdict::Flood
@@ -298,12 +364,19 @@ impl Events {
     /// Has what was recorded made safe from a power cut. Whoever listens is not kept waiting for the disk.
     fn sync(&self) {
         // If one is to come anyway, it will do for this too.
-        let _ = self.0.unsynced.as_ref().map(|unsynced| unsynced.try_send(()));
+        let _ = self
+            .0
+            .unsynced
+            .as_ref()
+            .map(|unsynced| unsynced.try_send(()));
     }
 
     fn file_to_sync(&self) -> Option<io::Result<File>> {
         let writer = &mut *self.writer();
-        let kept = || Found { events: self.shown().kept.clone(), marks: writer.marks.clone() };
+        let kept = || Found {
+            events: self.shown().kept.clone(),
+            marks: writer.marks.clone(),
+        };
         writer.history.as_mut().map(|history| history.shorten(kept))
     }
 
@@ -317,12 +390,19 @@ impl Events {
     pub(crate) fn after(&self, id: u64) -> After {
         let shown = self.shown();
         // The event may be kept already and its id not yet told.
-        let newest = shown.kept.back().map_or(0, |event| event.id).max(*self.0.newest.borrow());
+        let newest = shown
+            .kept
+            .back()
+            .map_or(0, |event| event.id)
+            .max(*self.0.newest.borrow());
         if id < shown.forgotten || id > newest {
             return After::Gap;
         }
         let place = shown.kept.partition_point(|event| event.id <= id);
-        shown.kept.get(place).map_or(After::Nothing, |event| After::Event(Arc::clone(event)))
+        shown
+            .kept
+            .get(place)
+            .map_or(After::Nothing, |event| After::Event(Arc::clone(event)))
     }
 
     /// From where a reader starts that accepts a gap.
@@ -343,8 +423,13 @@ impl Events {
     /// The last XID of a GPU since the start; 0 where there was none.
     pub(crate) fn last_xid(&self, uuid: &str) -> u32 {
         let shown = self.shown();
-        let of_gpu = shown.xids.iter().filter(|((gpu, _), count)| gpu == uuid && count.total > 0);
-        of_gpu.max_by_key(|(_, count)| count.last).map_or(0, |((_, xid), _)| *xid)
+        let of_gpu = shown
+            .xids
+            .iter()
+            .filter(|((gpu, _), count)| gpu == uuid && count.total > 0);
+        of_gpu
+            .max_by_key(|(_, count)| count.last)
+            .map_or(0, |((_, xid), _)| *xid)
     }
 
     pub(crate) fn listeners(&self) -> usize {
@@ -405,8 +490,17 @@ impl Shown {
 
 /// The GPU, by its UUID or, where that is not known, its place on the bus; and the XID.
 fn xid_of(event: &Event) -> Option<(String, u32)> {
-    let xid = event.labels.get("xid").filter(|_| event.kind == EventKind::Xid)?.parse().ok()?;
-    let gpu = event.labels.get("uuid").or_else(|| event.labels.get("pci_bus_id")).unwrap_or_default();
+    let xid = event
+        .labels
+        .get("xid")
+        .filter(|_| event.kind == EventKind::Xid)?
+        .parse()
+        .ok()?;
+    let gpu = event
+        .labels
+        .get("uuid")
+        .or_else(|| event.labels.get("pci_bus_id"))
+        .unwrap_or_default();
     Some((gpu.to_owned(), xid))
 }
 
@@ -418,9 +512,16 @@ fn millis(at: SystemTime) -> u64 {
 /// state directory at once.
 fn sync_on(events: &Weak<Inner>, to_sync: &Receiver<()>) {
     while to_sync.recv().is_ok() {
-        let Some(file) = events.upgrade().and_then(|inner| Events(inner).file_to_sync()) else { return };
+        let Some(file) = events
+            .upgrade()
+            .and_then(|inner| Events(inner).file_to_sync())
+        else {
+            return;
+        };
         let result = file.and_then(|file| file.sync_data());
-        let Some(inner) = events.upgrade() else { return };
+        let Some(inner) = events.upgrade() else {
+            return;
+        };
         Events(inner).synced(result);
     }
 }
@@ -429,12 +530,18 @@ fn sync_on(events: &Weak<Inner>, to_sync: &Receiver<()>) {
 fn follow(events: &Weak<Inner>, path: &Path, mut log: Option<KernelLog>) {
     loop {
         if let Some(log) = log.take() {
-            let Some(error) = read_on(events, log) else { return };
-            let Some(inner) = events.upgrade() else { return };
+            let Some(error) = read_on(events, log) else {
+                return;
+            };
+            let Some(inner) = events.upgrade() else {
+                return;
+            };
             Events(inner).cannot_follow(path, &error);
         }
         std::thread::sleep(TRY_AGAIN);
-        let Some(inner) = events.upgrade() else { return };
+        let Some(inner) = events.upgrade() else {
+            return;
+        };
         // A log that comes later is new as a whole.
         log = Events(inner).open_log(path, false);
     }
@@ -454,11 +561,17 @@ impl Events {
             false if is_first => log.skip_to_end()?,
             false => {}
             true => {
-                let is_cut =
-                    |mark: &Mark| mark.log == log.identity() && log.end().is_some_and(|end| end < mark.position);
-                writer.marks.retain(|source, mark| *source != Source::Kernel || !is_cut(mark));
+                let is_cut = |mark: &Mark| {
+                    mark.log == log.identity() && log.end().is_some_and(|end| end < mark.position)
+                };
+                writer
+                    .marks
+                    .retain(|source, mark| *source != Source::Kernel || !is_cut(mark));
                 let end = log.end().filter(|_| is_first);
-                writer.first = writer.first.map(|first| First { end: end.or(first.end), ..first });
+                writer.first = writer.first.map(|first| First {
+                    end: end.or(first.end),
+                    ..first
+                });
             }
         }
         drop(writer);
@@ -485,16 +598,26 @@ fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
         let next = log.next(LOOK_UP);
         let events = Events(events.upgrade()?);
         match next {
-            Ok(Next::Record(Record { position, at, message })) => {
+            Ok(Next::Record(Record {
+                position,
+                at,
+                message,
+            })) => {
                 if let Some(told) = recogniser.read(&message) {
-                    let mark = Mark { source: Source::Kernel, log: identity.clone(), position };
+                    let mark = Mark {
+                        source: Source::Kernel,
+                        log: identity.clone(),
+                        position,
+                    };
                     events.record(Source::Kernel, told, at, Some(mark));
                     events.sync();
                 }
             }
             Ok(Next::Nothing) => {}
             Ok(Next::Overrun) => {
-                tracing::warn!("the kernel overwrote lines of its log before they were read: events may be missing");
+                tracing::warn!(
+                    "the kernel overwrote lines of its log before they were read: events may be missing"
+                );
                 events.shown().log.overruns += 1;
             }
             Ok(Next::Restarted) => {

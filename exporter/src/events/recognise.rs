@@ -23,16 +23,21 @@ struct Pattern {
 }
 
 const fn pattern(kind: EventKind, needle: &'static str, regex: &'static str) -> Pattern {
-    Pattern { kind, needle, regex, labels: &[] }
+    Pattern {
+        kind,
+        needle,
+        regex,
+        labels: &[],
+    }
 }
 
 const CORRECTED: &[(&str, &str)] = &[("severity", "corrected")];
 const UNCORRECTED: &[(&str, &str)] = &[("severity", "uncorrected")];
 
 use EventKind::{
-    CpuThrottled, DiskError, FilesystemError, FilesystemReadonly, GpuInitFailed, GpuLost, HungTask, KernelFault,
-    LinkDown, LinkDownshift, LinkUp, Lockup, MachineCheck, MemoryError, NfsLockLost, NfsNotResponding, NfsResponding,
-    OomKill, PcieError, Sxid, Xid,
+    CpuThrottled, DiskError, FilesystemError, FilesystemReadonly, GpuInitFailed, GpuLost, HungTask,
+    KernelFault, LinkDown, LinkDownshift, LinkUp, Lockup, MachineCheck, MemoryError, NfsLockLost,
+    NfsNotResponding, NfsResponding, OomKill, PcieError, Sxid, Xid,
 };
 
 /// The first that matches counts.
@@ -91,13 +96,19 @@ const LINES_OF_THE_DRIVER: u8 = 3;
 impl Recogniser {
     pub fn new() -> Self {
         let compile = |pattern: &Pattern| Regex::new(pattern.regex).expect("a test compiles each");
-        Self { compiled: PATTERNS.iter().map(compile).collect(), ..Self::default() }
+        Self {
+            compiled: PATTERNS.iter().map(compile).collect(),
+            ..Self::default()
+        }
     }
 
     /// What a message of the kernel tells; it may have several lines.
     pub fn read(&mut self, message: &str) -> Option<Recognised> {
         // The kernel speaks of one thing in one message.
-        let told: Vec<_> = message.lines().filter_map(|line| self.line(line.trim_end())).collect();
+        let told: Vec<_> = message
+            .lines()
+            .filter_map(|line| self.line(line.trim_end()))
+            .collect();
         told.into_iter().next()
     }
 
@@ -105,39 +116,79 @@ impl Recogniser {
         if let Some(told) = self.oom_kill(line).or_else(|| self.gpu_lost(line)) {
             return Some(told);
         }
-        PATTERNS.iter().zip(&self.compiled).find_map(|(pattern, regex)| {
-            if !line.contains(pattern.needle) {
-                return None;
-            }
-            let found = regex.captures(line)?;
-            let named = regex.capture_names().flatten().filter_map(|name| Some((name, found.name(name)?.as_str())));
-            let mut labels: Labels = named.chain(pattern.labels.iter().copied()).collect();
-            tidy(pattern.kind, line, &mut labels);
-            Some(Recognised { kind: pattern.kind, labels, message: line.to_owned() })
-        })
+        PATTERNS
+            .iter()
+            .zip(&self.compiled)
+            .find_map(|(pattern, regex)| {
+                if !line.contains(pattern.needle) {
+                    return None;
+                }
+                let found = regex.captures(line)?;
+                let named = regex
+                    .capture_names()
+                    .flatten()
+                    .filter_map(|name| Some((name, found.name(name)?.as_str())));
+                let mut labels: Labels = named.chain(pattern.labels.iter().copied()).collect();
+                tidy(pattern.kind, line, &mut labels);
+                Some(Recognised {
+                    kind: pattern.kind,
+                    labels,
+                    message: line.to_owned(),
+                })
+            })
     }
 
     /// Two lines: `oom-kill:constraint=…,task_memcg=…,pid=…` and `… Killed process 123 (python) …`.
     fn oom_kill(&mut self, line: &str) -> Option<Recognised> {
         if let Some((_, fields)) = line.split_once("oom-kill:constraint=") {
-            let field = |name: &str| fields.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+            let field = |name: &str| {
+                fields
+                    .split(',')
+                    .find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+            };
             let pairs = [("cgroup", "task_memcg"), ("pid", "pid"), ("uid", "uid")];
-            self.oom = Some(pairs.iter().filter_map(|(label, name)| Some((*label, field(name)?))).collect());
+            self.oom = Some(
+                pairs
+                    .iter()
+                    .filter_map(|(label, name)| Some((*label, field(name)?)))
+                    .collect(),
+            );
             return None;
         }
-        let (before, killed) = line.split_once("Killed process ").or_else(|| line.split_once("Kill process "))?;
+        let (before, killed) = line
+            .split_once("Killed process ")
+            .or_else(|| line.split_once("Kill process "))?;
         let (pid, rest) = killed.split_once(' ')?;
-        let whole = pid.parse::<u32>().ok().and(before.contains("ut of memory").then_some(()));
+        let whole = pid
+            .parse::<u32>()
+            .ok()
+            .and(before.contains("ut of memory").then_some(()));
         whole?;
-        let known = self.oom.take().filter(|known| known.get("pid") == Some(pid));
+        let known = self
+            .oom
+            .take()
+            .filter(|known| known.get("pid") == Some(pid));
         let mut labels = known.unwrap_or_default();
         labels.set("pid", pid);
-        let process = rest.strip_prefix('(').and_then(|rest| Some(rest.split_once(')')?.0));
+        let process = rest
+            .strip_prefix('(')
+            .and_then(|rest| Some(rest.split_once(')')?.0));
         labels.set("process", process.unwrap_or_default());
-        labels.set("scope", if before.contains("cgroup") { "cgroup" } else { "node" });
+        labels.set(
+            "scope",
+            if before.contains("cgroup") {
+                "cgroup"
+            } else {
+                "node"
+            },
+        );
         let job = labels.get("cgroup").and_then(job_of).map(str::to_owned);
         labels.set("jobid", job.as_deref().unwrap_or_default());
-        Some(Recognised { kind: OomKill, labels, message: line.to_owned() })
+        Some(Recognised {
+            kind: OomKill,
+            labels,
+            message: line.to_owned(),
+        })
     }
 
     /// Three lines: `NVRM: The NVIDIA GPU 0000:b3:00.0`, `NVRM: (PCI ID: …) installed in this system has`, `NVRM: fallen off
@@ -150,8 +201,14 @@ impl Recogniser {
         let (gpu, lines) = self.gpu.take()?;
         if line.contains("fallen off the bus") {
             let labels = Labels::from_iter([("pci_bus_id", &gpu)]);
-            let message = format!("NVRM: The NVIDIA GPU {gpu} installed in this system has fallen off the bus");
-            return Some(Recognised { kind: GpuLost, labels, message });
+            let message = format!(
+                "NVRM: The NVIDIA GPU {gpu} installed in this system has fallen off the bus"
+            );
+            return Some(Recognised {
+                kind: GpuLost,
+                labels,
+                message,
+            });
         }
         self.gpu = (lines < LINES_OF_THE_DRIVER).then_some((gpu, lines + 1));
         None
@@ -165,26 +222,41 @@ fn tidy(kind: EventKind, line: &str, labels: &mut Labels) {
     }
     if kind == Xid && labels.get("xid") == Some("154") {
         // "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
-        let action = line.rsplit_once('(').and_then(|(_, action)| Some(action.split_once(')')?.0));
+        let action = line
+            .rsplit_once('(')
+            .and_then(|(_, action)| Some(action.split_once(')')?.0));
         labels.set("recovery_action", action.unwrap_or_default());
     }
 }
 
 /// The Slurm job of a cgroup, where its path has the job's number.
 fn job_of(cgroup: &str) -> Option<&str> {
-    let digits = cgroup.split('/').find_map(|part| part.strip_prefix("job_"))?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)
+    let digits = cgroup
+        .split('/')
+        .find_map(|part| part.strip_prefix("job_"))?;
+    digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then_some(digits)
 }
 
 /// `0000:06:00.0`, as `/sys` has it, from whatever form the driver or NVML uses: `PCI:0000:06:00`, `00000000:06:00.0`.
 pub(crate) fn pci_bus_id(text: &str) -> Option<String> {
-    let text = text.trim().trim_start_matches("PCI:").trim_end_matches([':', '.']);
+    let text = text
+        .trim()
+        .trim_start_matches("PCI:")
+        .trim_end_matches([':', '.']);
     let (address, function) = text.split_once('.').unwrap_or((text, "0"));
-    let mut parts = address.rsplit(':').map(|part| u32::from_str_radix(part, 16).ok());
+    let mut parts = address
+        .rsplit(':')
+        .map(|part| u32::from_str_radix(part, 16).ok());
     let (device, bus) = (parts.next()??, parts.next()??);
     let domain = parts.next().unwrap_or(Some(0))?;
     let function = u32::from_str_radix(function, 16).ok()?;
-    parts.next().is_none().then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
+    parts
+        .next()
+        .is_none()
+        .then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
 }
 
 #[cfg(test)]
@@ -196,7 +268,8 @@ mod tests {
     fn told(text: &str) -> Vec<String> {
         let mut recogniser = Recogniser::new();
         let told = text.lines().filter_map(|line| recogniser.read(line));
-        told.map(|told| format!("{} {}", told.kind.name(), told.labels)).collect()
+        told.map(|told| format!("{} {}", told.kind.name(), told.labels))
+            .collect()
     }
 
     #[test]
@@ -238,8 +311,19 @@ NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x22:0x56:742)";
         ];
         assert_eq!(told(lines), lost);
         let in_one = lines.lines().take(3).collect::<Vec<_>>().join("\n");
-        assert_eq!(Recogniser::new().read(&in_one).unwrap().labels.get("pci_bus_id"), Some("0000:b3:00.0"));
-        assert_eq!(told("NVRM: The NVIDIA GPU 0000:b3:00.0\na\nb\nc\nNVRM: fallen off the bus"), [""; 0], "too late");
+        assert_eq!(
+            Recogniser::new()
+                .read(&in_one)
+                .unwrap()
+                .labels
+                .get("pci_bus_id"),
+            Some("0000:b3:00.0")
+        );
+        assert_eq!(
+            told("NVRM: The NVIDIA GPU 0000:b3:00.0\na\nb\nc\nNVRM: fallen off the bus"),
+            [""; 0],
+            "too late"
+        );
     }
 
     #[test]
@@ -269,17 +353,44 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 "watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [cc1:99]",
                 r#"lockup {cpu="3", lockup="soft", pid="99", process="cc1"}"#,
             ),
-            ("NMI watchdog: Watchdog detected hard LOCKUP on cpu 7", r#"lockup {cpu="7", lockup="hard"}"#),
-            ("rcu: INFO: rcu_sched self-detected stall on CPU", r#"lockup {lockup="rcu"}"#),
-            ("BUG: unable to handle page fault for address: ffff", "kernel_fault {}"),
+            (
+                "NMI watchdog: Watchdog detected hard LOCKUP on cpu 7",
+                r#"lockup {cpu="7", lockup="hard"}"#,
+            ),
+            (
+                "rcu: INFO: rcu_sched self-detected stall on CPU",
+                r#"lockup {lockup="rcu"}"#,
+            ),
+            (
+                "BUG: unable to handle page fault for address: ffff",
+                "kernel_fault {}",
+            ),
             ("kernel BUG at mm/slub.c:306!", "kernel_fault {}"),
-            ("Kernel panic - not syncing: Fatal exception", "kernel_fault {}"),
-            ("nfs: server nas01 not responding, still trying", r#"nfs_not_responding {server="nas01"}"#),
-            ("nfs: server 10.0.0.5 not responding, timed out", r#"nfs_not_responding {server="10.0.0.5"}"#),
+            (
+                "Kernel panic - not syncing: Fatal exception",
+                "kernel_fault {}",
+            ),
+            (
+                "nfs: server nas01 not responding, still trying",
+                r#"nfs_not_responding {server="nas01"}"#,
+            ),
+            (
+                "nfs: server 10.0.0.5 not responding, timed out",
+                r#"nfs_not_responding {server="10.0.0.5"}"#,
+            ),
             ("nfs: server nas01 OK", r#"nfs_responding {server="nas01"}"#),
-            ("NFS: nfs4_reclaim_open_state: Lock reclaim failed!", "nfs_lock_lost {}"),
-            ("mlx5_core 0000:5e:00.0 ens1f0: Link down", r#"link_down {device="ens1f0"}"#),
-            ("igc 0000:03:00.0 eno1: NIC Link is Down", r#"link_down {device="eno1"}"#),
+            (
+                "NFS: nfs4_reclaim_open_state: Lock reclaim failed!",
+                "nfs_lock_lost {}",
+            ),
+            (
+                "mlx5_core 0000:5e:00.0 ens1f0: Link down",
+                r#"link_down {device="ens1f0"}"#,
+            ),
+            (
+                "igc 0000:03:00.0 eno1: NIC Link is Down",
+                r#"link_down {device="eno1"}"#,
+            ),
             (
                 "r8169 0000:02:00.0 enp2s0: Link is Up - 2.5Gbps/Full - flow control off",
                 r#"link_up {device="enp2s0", speed="2.5Gbps"}"#,
@@ -296,18 +407,30 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 "RTL8226 2.5Gbps PHY r8169-0-300:00: Downshift occurred from negotiated speed 2.5Gbps to actual speed 100Mbps, check cabling!",
                 r#"link_downshift {device="r8169-0-300:00", negotiated="2.5Gbps", speed="100Mbps"}"#,
             ),
-            ("bond0: (slave eth0): link status definitely down, disabling slave", r#"link_down {device="eth0"}"#),
+            (
+                "bond0: (slave eth0): link status definitely down, disabling slave",
+                r#"link_down {device="eth0"}"#,
+            ),
             (
                 "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
                 r#"memory_error {controller="MC0", severity="corrected"}"#,
             ),
-            ("EDAC MC1: 2 UE on mc#1csrow#0channel#0", r#"memory_error {controller="MC1", severity="uncorrected"}"#),
+            (
+                "EDAC MC1: 2 UE on mc#1csrow#0channel#0",
+                r#"memory_error {controller="MC1", severity="uncorrected"}"#,
+            ),
             (
                 "mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 5: be00000000800400",
                 r#"machine_check {bank="5", cpu="3"}"#,
             ),
-            ("mce: [Hardware Error]: Machine check events logged", "machine_check {}"),
-            ("{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 0", "machine_check {}"),
+            (
+                "mce: [Hardware Error]: Machine check events logged",
+                "machine_check {}",
+            ),
+            (
+                "{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 0",
+                "machine_check {}",
+            ),
             (
                 "pcieport 0000:00:01.0: AER: Corrected error received: 0000:01:00.0",
                 r#"pcie_error {pci_bus_id="0000:00:01.0", severity="corrected"}"#,
@@ -328,7 +451,10 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 "CPU12: Core temperature is above threshold, cpu clock is throttled (total events = 5)",
                 r#"cpu_throttled {cpu="12"}"#,
             ),
-            ("EXT4-fs (sda1): Remounting filesystem read-only", r#"filesystem_readonly {device="sda1"}"#),
+            (
+                "EXT4-fs (sda1): Remounting filesystem read-only",
+                r#"filesystem_readonly {device="sda1"}"#,
+            ),
             ("XFS (dm-0): log I/O error -5", ""),
             (
                 "XFS (dm-0): Filesystem has been shut down due to log error (0x2).",
@@ -338,16 +464,31 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 "XFS (sdb): Corruption of in-memory data (0x8) detected at foo. Shutting down filesystem.",
                 r#"filesystem_readonly {device="sdb"}"#,
             ),
-            ("BTRFS info (device sda2): forced readonly", r#"filesystem_readonly {device="sda2"}"#),
-            ("BTRFS: error (device sda2: state EA) in cleanup:1: errno=-5 IO failure", ""),
-            ("BTRFS info (device sda2: state E): forced readonly", r#"filesystem_readonly {device="sda2"}"#),
+            (
+                "BTRFS info (device sda2): forced readonly",
+                r#"filesystem_readonly {device="sda2"}"#,
+            ),
+            (
+                "BTRFS: error (device sda2: state EA) in cleanup:1: errno=-5 IO failure",
+                "",
+            ),
+            (
+                "BTRFS info (device sda2: state E): forced readonly",
+                r#"filesystem_readonly {device="sda2"}"#,
+            ),
             (
                 "EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0",
                 r#"filesystem_error {device="sda1"}"#,
             ),
-            ("blk_update_request: I/O error, dev sda, sector 2048 op 0x0:(READ)", r#"disk_error {device="sda"}"#),
+            (
+                "blk_update_request: I/O error, dev sda, sector 2048 op 0x0:(READ)",
+                r#"disk_error {device="sda"}"#,
+            ),
             ("critical medium error, dev sda, sector 1", ""),
-            ("nvme nvme0: I/O 12 QID 3 timeout, aborting", r#"disk_error {device="nvme0"}"#),
+            (
+                "nvme nvme0: I/O 12 QID 3 timeout, aborting",
+                r#"disk_error {device="nvme0"}"#,
+            ),
             (
                 "nvme nvme1: I/O tag 12 (000c) opcode 0x2 (I/O Cmd) QID 3 timeout, aborting req_op:READ(0) size:4096",
                 r#"disk_error {device="nvme1"}"#,
@@ -357,12 +498,22 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"disk_error {device="nvme0"}"#,
             ),
             ("ata1: SATA link down (SStatus 0 SControl 300)", ""),
-            ("IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready", ""),
-            ("traps: python[12] general protection fault ip:7f sp:7f error:0", ""),
+            (
+                "IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready",
+                "",
+            ),
+            (
+                "traps: python[12] general protection fault ip:7f sp:7f error:0",
+                "",
+            ),
             ("Uhhuh. NMI received for unknown reason 31 on CPU 0.", ""),
         ];
         for (line, expected) in cases {
-            let expected: &[&str] = if expected.is_empty() { &[] } else { &[expected] };
+            let expected: &[&str] = if expected.is_empty() {
+                &[]
+            } else {
+                &[expected]
+            };
             assert_eq!(told(line), expected, "{line}");
             let prefixed = format!("Nov 21 13:28:31 g01 kernel: [ 1234.567890] {line}");
             assert_eq!(told(&prefixed), expected, "{prefixed}");
@@ -381,19 +532,36 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
 
     #[test]
     fn bus_ids_have_one_form() {
-        for text in ["PCI:0000:06:00", "0000:06:00", "00000000:06:00.0", "0000:06:00.0", "06:00.0", "PCI:0000:06:00."] {
+        for text in [
+            "PCI:0000:06:00",
+            "0000:06:00",
+            "00000000:06:00.0",
+            "0000:06:00.0",
+            "06:00.0",
+            "PCI:0000:06:00.",
+        ] {
             assert_eq!(pci_bus_id(text).as_deref(), Some("0000:06:00.0"), "{text}");
         }
-        assert_eq!(pci_bus_id("PCI:0001:C1:1F.7").as_deref(), Some("0001:c1:1f.7"));
+        assert_eq!(
+            pci_bus_id("PCI:0001:C1:1F.7").as_deref(),
+            Some("0001:c1:1f.7")
+        );
         for text in ["", ":", "xyz", "1:2:3:4", "06", "0000:06:00.x"] {
             assert_eq!(pci_bus_id(text), None, "{text}");
         }
     }
 
     fn words() -> impl Strategy<Value = String> {
-        let needles: Vec<_> = PATTERNS.iter().map(|pattern| pattern.needle.to_owned()).collect();
-        let others =
-            ["oom-kill:constraint=", "ut of memory: Killed process 1 (", "NVRM: The NVIDIA GPU ", "a: NIC Link is "];
+        let needles: Vec<_> = PATTERNS
+            .iter()
+            .map(|pattern| pattern.needle.to_owned())
+            .collect();
+        let others = [
+            "oom-kill:constraint=",
+            "ut of memory: Killed process 1 (",
+            "NVRM: The NVIDIA GPU ",
+            "a: NIC Link is ",
+        ];
         prop_oneof![
             prop::sample::select(needles),
             prop::sample::select(others.to_vec()).prop_map(str::to_owned),

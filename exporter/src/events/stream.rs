@@ -27,8 +27,15 @@ pub(crate) async fn events(
         return (StatusCode::SERVICE_UNAVAILABLE, "too many listeners\n").into_response();
     }
     // A browser repeats the query when it comes back, and says in the header what it has seen by then.
-    let header = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("unreadable"));
-    let after = header.or_else(|| query.iter().find(|(key, _)| key == "after").map(|(_, id)| id.as_str()));
+    let header = headers
+        .get("last-event-id")
+        .map(|id| id.to_str().unwrap_or("unreadable"));
+    let after = header.or_else(|| {
+        query
+            .iter()
+            .find(|(key, _)| key == "after")
+            .map(|(_, id)| id.as_str())
+    });
     let receiver = events.subscribe();
     let is_new = after.is_none();
     let after = match after.map(str::parse) {
@@ -43,7 +50,9 @@ pub(crate) async fn events(
     // Who comes for the first time hears where it begins: should it be gone before the first event, it can ask from there.
     let begin = is_new.then(|| Ok(told("begin", after).id(after.to_string())));
     let messages = messages(events.clone(), receiver, exporter.ended(), after);
-    Sse::new(iter(begin).chain(messages)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    Sse::new(iter(begin).chain(messages))
+        .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+        .into_response()
 }
 
 /// Each event after `after`, as it comes, until the exporter ends. A slow listener holds up nobody: it is the one that
@@ -54,33 +63,38 @@ fn messages(
     ended: watch::Receiver<bool>,
     after: u64,
 ) -> impl Stream<Item = Result<Message, Infallible>> + Send {
-    unfold((events, newest, ended, after), |(events, mut newest, mut ended, mut after)| async move {
-        loop {
-            newest.mark_unchanged();
-            let message = match events.after(after) {
-                After::Event(event) => {
-                    after = event.id;
-                    message(&event)
-                }
-                After::Gap => {
-                    after = events.oldest();
-                    told("gap", after)
-                }
-                After::Nothing => {
-                    tokio::select! {
-                        changed = newest.changed() => changed.ok()?,
-                        _ = ended.wait_for(|ended| *ended) => return None,
+    unfold(
+        (events, newest, ended, after),
+        |(events, mut newest, mut ended, mut after)| async move {
+            loop {
+                newest.mark_unchanged();
+                let message = match events.after(after) {
+                    After::Event(event) => {
+                        after = event.id;
+                        message(&event)
                     }
-                    continue;
-                }
-            };
-            return Some((Ok(message), (events, newest, ended, after)));
-        }
-    })
+                    After::Gap => {
+                        after = events.oldest();
+                        told("gap", after)
+                    }
+                    After::Nothing => {
+                        tokio::select! {
+                            changed = newest.changed() => changed.ok()?,
+                            _ = ended.wait_for(|ended| *ended) => return None,
+                        }
+                        continue;
+                    }
+                };
+                return Some((Ok(message), (events, newest, ended, after)));
+            }
+        },
+    )
 }
 
 fn told(kind: &str, after: u64) -> Message {
-    Message::default().event(kind).data(format!("{{\"after\":{after}}}"))
+    Message::default()
+        .event(kind)
+        .data(format!("{{\"after\":{after}}}"))
 }
 
 fn message(event: &Event) -> Message {

@@ -11,7 +11,9 @@ struct Node {
 
 impl Node {
     fn new(log: &str) -> Self {
-        let node = Self { directory: tempfile::tempdir().unwrap() };
+        let node = Self {
+            directory: tempfile::tempdir().unwrap(),
+        };
         std::fs::write(node.log(), log).unwrap();
         node
     }
@@ -21,7 +23,12 @@ impl Node {
     }
 
     fn write(&self, line: &str) {
-        File::options().append(true).open(self.log()).unwrap().write_all(line.as_bytes()).unwrap();
+        File::options()
+            .append(true)
+            .open(self.log())
+            .unwrap()
+            .write_all(line.as_bytes())
+            .unwrap();
     }
 
     /// An exporter's life, from one start to the next.
@@ -52,7 +59,12 @@ fn wait_for(events: &Events, count: usize) -> Vec<String> {
 }
 
 fn kept(events: &Events) -> Vec<String> {
-    events.shown().kept.iter().map(|event| event.message.clone()).collect()
+    events
+        .shown()
+        .kept
+        .iter()
+        .map(|event| event.message.clone())
+        .collect()
 }
 
 fn oom(pid: u32) -> String {
@@ -73,13 +85,18 @@ fn a_restart_neither_repeats_nor_loses_an_event() {
     node.write(&oom(3));
     let events = node.start(true);
     let messages = wait_for(&events, 3);
-    assert_eq!(messages, [1, 2, 3].map(|pid| oom(pid).trim_end().to_owned()));
+    assert_eq!(
+        messages,
+        [1, 2, 3].map(|pid| oom(pid).trim_end().to_owned())
+    );
     let shown = events.shown();
     assert!(shown.kept.back().unwrap().id > newest);
     let count = shown.counts[&EventKind::OomKill];
     assert_eq!(count.total, 1, "counted since this start");
     drop(shown);
-    assert!(matches!(events.after(newest), After::Event(event) if event.message.contains("process 3")));
+    assert!(
+        matches!(events.after(newest), After::Event(event) if event.message.contains("process 3"))
+    );
 }
 
 /// A machine that is up for long has a log full of old faults when the first exporter starts.
@@ -90,11 +107,15 @@ fn what_was_before_the_first_start_is_kept_and_news_to_nobody() {
     let present = *events.subscribe().borrow();
     wait_for(&events, 2);
     assert_eq!(events.after(present), After::Nothing);
-    assert!(matches!(events.after(events.oldest()), After::Event(event) if event.message.contains("process 1")));
+    assert!(
+        matches!(events.after(events.oldest()), After::Event(event) if event.message.contains("process 1"))
+    );
     assert_eq!(events.shown().counts[&EventKind::OomKill].total, 2);
     node.write(&oom(3));
     wait_for(&events, 3);
-    assert!(matches!(events.after(present), After::Event(event) if event.message.contains("process 3")));
+    assert!(
+        matches!(events.after(present), After::Event(event) if event.message.contains("process 3"))
+    );
     drop(events);
     // From now on it is known what was told: what happens while no exporter runs is news.
     node.write(&oom(4));
@@ -102,7 +123,9 @@ fn what_was_before_the_first_start_is_kept_and_news_to_nobody() {
     let newest = *events.subscribe().borrow();
     wait_for(&events, 4);
     assert!(newest > present);
-    assert!(matches!(events.after(newest), After::Event(event) if event.message.contains("process 4")));
+    assert!(
+        matches!(events.after(newest), After::Event(event) if event.message.contains("process 4"))
+    );
 }
 
 #[test]
@@ -111,7 +134,10 @@ fn without_a_state_directory_the_present_is_the_beginning() {
     let events = node.start(false);
     wait_until_followed(&events);
     node.write(&oom(2));
-    assert_eq!(wait_for(&events, 1), ["Out of memory: Killed process 2 (python)"]);
+    assert_eq!(
+        wait_for(&events, 1),
+        ["Out of memory: Killed process 2 (python)"]
+    );
 }
 
 fn wait_until_followed(events: &Events) {
@@ -128,13 +154,22 @@ fn an_xid_told_by_the_kernel_and_by_nvml_is_one_event() {
     let events = node.start(true);
     events.gpus([("00000000:06:00.0".to_owned(), "GPU-a".to_owned())]);
     wait_until_followed(&events);
-    let count = |events: &Events| events.shown().xids.get(&("GPU-a".to_owned(), 79)).map(|count| count.total);
+    let count = |events: &Events| {
+        events
+            .shown()
+            .xids
+            .get(&("GPU-a".to_owned(), 79))
+            .map(|count| count.total)
+    };
 
     node.write(XID);
     wait_for(&events, 1);
     events.xid_by_nvml("00000000:06:00.0", 79);
     assert_eq!(count(&events), Some(1));
-    assert_eq!(events.shown().kept[0].labels.to_string(), r#"{pci_bus_id="0000:06:00.0", uuid="GPU-a", xid="79"}"#);
+    assert_eq!(
+        events.shown().kept[0].labels.to_string(),
+        r#"{pci_bus_id="0000:06:00.0", uuid="GPU-a", xid="79"}"#
+    );
     // The kernel's line comes later: it is known, also to the life after this one.
     events.xid_by_nvml("00000000:06:00.0", 31);
     node.write("NVRM: Xid (PCI:0000:06:00): 31, pid=1, name=python, MMU Fault\n");
@@ -156,7 +191,12 @@ fn a_gpu_lost_without_an_xid_is_an_event_by_either_source() {
     events.gpu_lost_by_nvml("00000000:18:00.0");
     events.gpu_lost_by_nvml("00000000:19:00.0");
     events.gpu_lost_by_nvml("00000000:19:00.0");
-    let kinds: Vec<_> = events.shown().kept.iter().map(|event| (event.kind, event.labels.to_string())).collect();
+    let kinds: Vec<_> = events
+        .shown()
+        .kept
+        .iter()
+        .map(|event| (event.kind, event.labels.to_string()))
+        .collect();
     let lost = |bus_id: &str| (EventKind::GpuLost, format!("{{pci_bus_id=\"{bus_id}\"}}"));
     assert_eq!(kinds, [lost("0000:18:00.0"), lost("0000:19:00.0")]);
 }
@@ -196,12 +236,29 @@ fn a_reader_is_told_of_what_it_can_not_get_any_more() {
     let events = Events::open(Path::new("/nonexistent"), None).unwrap();
     let begin = events.oldest();
     assert_eq!(events.after(begin), After::Nothing);
-    assert_eq!(events.after(begin - 1), After::Gap, "an exporter before this one");
-    assert_eq!(events.after(begin + 1_000_000_000), After::Gap, "a node with another clock");
+    assert_eq!(
+        events.after(begin - 1),
+        After::Gap,
+        "an exporter before this one"
+    );
+    assert_eq!(
+        events.after(begin + 1_000_000_000),
+        After::Gap,
+        "a node with another clock"
+    );
     for n in 0..KEPT_EVENTS as u64 + 5 {
-        let told = Recognised { kind: EventKind::OomKill, labels: Labels::new(), message: n.to_string() };
+        let told = Recognised {
+            kind: EventKind::OomKill,
+            labels: Labels::new(),
+            message: n.to_string(),
+        };
         // A second apart, so that it is no flood.
-        events.record(Source::Kernel, told, Timestamp::from_seconds(n as i64), None);
+        events.record(
+            Source::Kernel,
+            told,
+            Timestamp::from_seconds(n as i64),
+            None,
+        );
     }
     assert_eq!(events.shown().kept.len(), KEPT_EVENTS);
     assert_eq!(events.after(begin), After::Gap);

@@ -62,21 +62,41 @@ impl Guard {
                 return Err((format!("basic_auth_users.{user}"), hint.to_owned()));
             }
         }
-        let headers = headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_, _>>()?;
-        Ok(Self { users, headers, limit: Limit::new(limit)?, verdicts: Verdicts::default() })
+        let headers = headers
+            .iter()
+            .map(|(name, value)| header(name, value))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            users,
+            headers,
+            limit: Limit::new(limit)?,
+            verdicts: Verdicts::default(),
+        })
     }
 }
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Problem> {
     let wrong = |problem: String| (format!("http_server_config.headers.{name}"), problem);
     let known = HEADERS.iter().find(|(known, _)| *known == name);
-    let names = || HEADERS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let names = || {
+        HEADERS
+            .iter()
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let (_, values) = known.ok_or_else(|| wrong(format!("expected one of {}", names())))?;
     if !values.is_empty() && !value.is_empty() && !values.contains(&value) {
         return Err(wrong(format!("expected {}", values.join(" or "))));
     }
-    let name = name.to_ascii_lowercase().parse::<HeaderName>().map_err(|error| wrong(error.to_string()))?;
-    Ok((name, HeaderValue::from_str(value).map_err(|error| wrong(error.to_string()))?))
+    let name = name
+        .to_ascii_lowercase()
+        .parse::<HeaderName>()
+        .map_err(|error| wrong(error.to_string()))?;
+    Ok((
+        name,
+        HeaderValue::from_str(value).map_err(|error| wrong(error.to_string()))?,
+    ))
 }
 
 impl Limit {
@@ -84,20 +104,32 @@ impl Limit {
         if file.interval.is_empty() || file.interval == "0" {
             return Ok(None);
         }
-        let interval = duration(&file.interval)
-            .ok_or_else(|| ("rate_limit.interval".to_owned(), "expected a time such as 1s".to_owned()))?;
+        let interval = duration(&file.interval).ok_or_else(|| {
+            (
+                "rate_limit.interval".to_owned(),
+                "expected a time such as 1s".to_owned(),
+            )
+        })?;
         if file.burst == 0 {
-            return Err(("rate_limit.burst".to_owned(), "expected at least 1: with 0 nobody gets in".to_owned()));
+            return Err((
+                "rate_limit.burst".to_owned(),
+                "expected at least 1: with 0 nobody gets in".to_owned(),
+            ));
         }
         let burst = f64::from(file.burst);
         let state = Mutex::new((burst, Instant::now()));
-        Ok((!interval.is_zero()).then_some(Self { seconds: interval.as_secs_f64(), burst, state }))
+        Ok((!interval.is_zero()).then_some(Self {
+            seconds: interval.as_secs_f64(),
+            burst,
+            state,
+        }))
     }
 
     fn allows(&self, now: Instant) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, since) = *state;
-        let left = (left + now.saturating_duration_since(since).as_secs_f64() / self.seconds).min(self.burst);
+        let left = (left + now.saturating_duration_since(since).as_secs_f64() / self.seconds)
+            .min(self.burst);
         let allows = left >= 1.0;
         *state = (if allows { left - 1.0 } else { left }, now);
         allows
@@ -105,15 +137,32 @@ impl Limit {
 }
 
 /// Stands before every route.
-pub(crate) async fn guard(State(config): State<Arc<LiveConfig>>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(
+    State(config): State<Arc<LiveConfig>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let Some(config) = config.current() else {
-        return (StatusCode::INTERNAL_SERVER_ERROR, "the web configuration is wrong; see the log\n").into_response();
+        return (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the web configuration is wrong; see the log\n",
+        )
+            .into_response();
     };
     let guard = &config.guard;
     let mut response = match &guard.limit {
-        Some(limit) if !limit.allows(Instant::now()) => StatusCode::TOO_MANY_REQUESTS.into_response(),
-        _ if guard.users.is_empty() || is_known(&config, request.headers()).await => next.run(request).await,
-        _ => (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Basic")], "Unauthorized\n").into_response(),
+        Some(limit) if !limit.allows(Instant::now()) => {
+            StatusCode::TOO_MANY_REQUESTS.into_response()
+        }
+        _ if guard.users.is_empty() || is_known(&config, request.headers()).await => {
+            next.run(request).await
+        }
+        _ => (
+            StatusCode::UNAUTHORIZED,
+            [(WWW_AUTHENTICATE, "Basic")],
+            "Unauthorized\n",
+        )
+            .into_response(),
     };
     for (name, value) in &config.guard.headers {
         response.headers_mut().insert(name.clone(), value.clone());
@@ -122,17 +171,24 @@ pub(crate) async fn guard(State(config): State<Arc<LiveConfig>>, request: Reques
 }
 
 async fn is_known(config: &Arc<super::WebConfig>, headers: &HeaderMap) -> bool {
-    let Some((user, password)) = headers.get(AUTHORIZATION).and_then(credentials) else { return false };
+    let Some((user, password)) = headers.get(AUTHORIZATION).and_then(credentials) else {
+        return false;
+    };
     let guard = &config.guard;
     let hash = guard.users.get(&user);
-    let key = guard.verdicts.keys.each_ref().map(|keys| keys.hash_one((&user, &password)));
+    let key = guard
+        .verdicts
+        .keys
+        .each_ref()
+        .map(|keys| keys.hash_one((&user, &password)));
     if let Some(verdict) = guard.verdicts.lock().get(&key) {
         return *verdict;
     }
     let hash = hash.cloned();
     // On another thread: whoever is scraped meanwhile need not wait for it.
     let verify = move || {
-        let is_right = bcrypt::verify(&password, hash.as_deref().unwrap_or(NOBODY)).unwrap_or(false);
+        let is_right =
+            bcrypt::verify(&password, hash.as_deref().unwrap_or(NOBODY)).unwrap_or(false);
         is_right && hash.is_some()
     };
     let verdict = tokio::task::spawn_blocking(verify).await.unwrap_or(false);
@@ -153,7 +209,10 @@ impl Verdicts {
 /// `Basic` and base64 of `user:password`.
 fn credentials(header: &HeaderValue) -> Option<(String, String)> {
     let (scheme, encoded) = header.to_str().ok()?.split_once(' ')?;
-    let decoded = BASE64_STANDARD.decode(encoded.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    let decoded = BASE64_STANDARD
+        .decode(encoded.trim())
+        .ok()
+        .filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
     let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
     Some((user.to_owned(), password.to_owned()))
 }
@@ -166,8 +225,17 @@ mod tests {
     #[test]
     fn credentials_are_taken_apart() {
         let of = |text: &'static str| credentials(&HeaderValue::from_static(text));
-        assert_eq!(of("Basic YWxpY2U6YTpi"), Some(("alice".into(), "a:b".into())));
-        for text in ["", "Basic", "Basic !", "Bearer YWxpY2U6YTpi", "Basic YWxpY2U="] {
+        assert_eq!(
+            of("Basic YWxpY2U6YTpi"),
+            Some(("alice".into(), "a:b".into()))
+        );
+        for text in [
+            "",
+            "Basic",
+            "Basic !",
+            "Bearer YWxpY2U6YTpi",
+            "Basic YWxpY2U=",
+        ] {
             assert_eq!(of(text), None, "{text}");
         }
         assert!(NOBODY.parse::<bcrypt::HashParts>().is_ok());
@@ -175,7 +243,12 @@ mod tests {
 
     #[test]
     fn a_burst_is_let_through_and_then_one_an_interval() {
-        let limit = Limit::new(&RateLimit { interval: "1s".into(), burst: 2 }).unwrap().unwrap();
+        let limit = Limit::new(&RateLimit {
+            interval: "1s".into(),
+            burst: 2,
+        })
+        .unwrap()
+        .unwrap();
         let start = Instant::now();
         let at = |millis| limit.allows(start + Duration::from_millis(millis));
         assert!(at(0) && at(0) && !at(0) && !at(500) && at(1100) && !at(1200));

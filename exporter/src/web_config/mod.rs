@@ -108,7 +108,13 @@ type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 fn stamp(path: &Path) -> Stamp {
     let file = std::fs::metadata(path).ok()?;
-    Some((file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
+    Some((
+        file.dev(),
+        file.ino(),
+        file.len(),
+        file.mtime(),
+        file.mtime_nsec(),
+    ))
 }
 
 impl LiveConfig {
@@ -117,8 +123,15 @@ impl LiveConfig {
         let (config, files) = load(path);
         let config = config?;
         let has_tls = config.tls.is_some();
-        let last = Mutex::new(Last { result: Ok(Arc::new(config)), files });
-        Ok(Self { path: path.to_owned(), has_tls, last })
+        let last = Mutex::new(Last {
+            result: Ok(Arc::new(config)),
+            files,
+        });
+        Ok(Self {
+            path: path.to_owned(),
+            has_tls,
+            last,
+        })
     }
 
     /// Whether connections are encrypted. This alone needs a restart to change.
@@ -129,7 +142,11 @@ impl LiveConfig {
     /// What is in force now. `None` while the file is wrong, which is logged once.
     pub fn current(&self) -> Option<Arc<WebConfig>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.files.iter().any(|(file, before)| stamp(file) != *before) {
+        if last
+            .files
+            .iter()
+            .any(|(file, before)| stamp(file) != *before)
+        {
             let (config, files) = load(&self.path);
             let config = match config {
                 Ok(config) if config.tls.is_some() == self.has_tls => Ok(Arc::new(config)),
@@ -138,10 +155,17 @@ impl LiveConfig {
                     .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))),
             };
             match &config {
-                Ok(_) => tracing::info!(file = %self.path.display(), "the web configuration was read again"),
-                Err(error) => tracing::error!(error, "nobody gets in until the web configuration is right"),
+                Ok(_) => {
+                    tracing::info!(file = %self.path.display(), "the web configuration was read again")
+                }
+                Err(error) => {
+                    tracing::error!(error, "nobody gets in until the web configuration is right")
+                }
             }
-            *last = Last { result: config, files };
+            *last = Last {
+                result: config,
+                files,
+            };
         }
         last.result.as_ref().ok().cloned()
     }
@@ -155,13 +179,22 @@ fn load(path: &Path) -> (Result<WebConfig, WebConfigError>, Files) {
 }
 
 fn try_load(path: &Path, files: &mut Files) -> Result<WebConfig, WebConfigError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| WebConfigError::Read { path: path.to_owned(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| WebConfigError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
     let file: Option<File> =
-        serde_norway::from_str(&text).map_err(|source| WebConfigError::Format { path: path.to_owned(), source })?;
+        serde_norway::from_str(&text).map_err(|source| WebConfigError::Format {
+            path: path.to_owned(),
+            source,
+        })?;
     let file = file.unwrap_or_default();
     let directory = path.parent().unwrap_or(Path::new(""));
-    let wrong = |(key, problem): Problem| WebConfigError::Key { path: path.to_owned(), key, problem };
+    let wrong = |(key, problem): Problem| WebConfigError::Key {
+        path: path.to_owned(),
+        key,
+        problem,
+    };
     let tls = file.tls_server_config.filter(TlsFile::is_enabled);
     if let Some(tls) = &tls {
         files.extend(tls.files(directory).map(|file| {
@@ -169,8 +202,16 @@ fn try_load(path: &Path, files: &mut Files) -> Result<WebConfig, WebConfigError>
             (file, stamp)
         }));
     }
-    let tls = tls.map(|tls| tls.build(directory).map(Arc::new)).transpose().map_err(wrong)?;
-    let guard = Guard::new(file.basic_auth_users, file.http_server_config.headers, &file.rate_limit).map_err(wrong)?;
+    let tls = tls
+        .map(|tls| tls.build(directory).map(Arc::new))
+        .transpose()
+        .map_err(wrong)?;
+    let guard = Guard::new(
+        file.basic_auth_users,
+        file.http_server_config.headers,
+        &file.rate_limit,
+    )
+    .map_err(wrong)?;
     Ok(WebConfig { tls, guard })
 }
 
@@ -180,7 +221,9 @@ fn duration(text: &str) -> Option<Duration> {
     let mut total = Duration::ZERO;
     while !rest.is_empty() {
         let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
-        let unit_end = rest[digits..].find(|letter: char| letter.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
+        let unit_end = rest[digits..]
+            .find(|letter: char| letter.is_ascii_digit())
+            .map_or(rest.len(), |at| digits + at);
         let seconds = match &rest[digits..unit_end] {
             "ns" => 1e-9,
             "us" | "µs" => 1e-6,
@@ -206,25 +249,51 @@ mod tests {
         let path = directory.path().join("web.yml");
         std::fs::write(&path, text).unwrap();
         let error = LiveConfig::load(&path).err().unwrap();
-        let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+        let source = std::error::Error::source(&error)
+            .map(|source| format!(": {source}"))
+            .unwrap_or_default();
         format!("{error}{source}").replace(&*directory.path().to_string_lossy(), "DIR")
     }
 
     #[test]
     fn mistakes_name_the_file_and_the_key() {
         let cases = [
-            ("tls_server_cofig: {}", "DIR/web.yml: unknown field `tls_server_cofig`"),
-            ("tls_server_config: {cert_fil: x}", "DIR/web.yml: tls_server_config: unknown field `cert_fil`"),
-            ("tls_server_config: {cert_file: x}", "tls_server_config.key_file: missing"),
-            ("tls_server_config: {key_file: x}", "tls_server_config.cert_file: missing"),
-            ("tls_server_config: {cert_file: x, key_file: y}", "tls_server_config.cert_file: cannot read DIR/x"),
-            ("basic_auth_users: {alice: secret}", "basic_auth_users.alice: expected a bcrypt hash"),
-            ("http_server_config: {headers: {Server: x}}", "http_server_config.headers.Server: "),
+            (
+                "tls_server_cofig: {}",
+                "DIR/web.yml: unknown field `tls_server_cofig`",
+            ),
+            (
+                "tls_server_config: {cert_fil: x}",
+                "DIR/web.yml: tls_server_config: unknown field `cert_fil`",
+            ),
+            (
+                "tls_server_config: {cert_file: x}",
+                "tls_server_config.key_file: missing",
+            ),
+            (
+                "tls_server_config: {key_file: x}",
+                "tls_server_config.cert_file: missing",
+            ),
+            (
+                "tls_server_config: {cert_file: x, key_file: y}",
+                "tls_server_config.cert_file: cannot read DIR/x",
+            ),
+            (
+                "basic_auth_users: {alice: secret}",
+                "basic_auth_users.alice: expected a bcrypt hash",
+            ),
+            (
+                "http_server_config: {headers: {Server: x}}",
+                "http_server_config.headers.Server: ",
+            ),
             (
                 "http_server_config: {headers: {X-Frame-Options: x}}",
                 "http_server_config.headers.X-Frame-Options: expected deny or sameorigin",
             ),
-            ("rate_limit: {interval: soon, burst: 1}", "rate_limit.interval: expected a time such as 1s"),
+            (
+                "rate_limit: {interval: soon, burst: 1}",
+                "rate_limit.interval: expected a time such as 1s",
+            ),
             ("rate_limit: {interval: 1s}", "rate_limit.burst: "),
             ("- 1", "DIR/web.yml: "),
         ];
@@ -232,7 +301,10 @@ mod tests {
             let error = error(text);
             assert!(error.contains(expected), "{text}\n{error}");
         }
-        assert!(matches!(LiveConfig::load("/nonexistent".as_ref()), Err(WebConfigError::Read { .. })));
+        assert!(matches!(
+            LiveConfig::load("/nonexistent".as_ref()),
+            Err(WebConfigError::Read { .. })
+        ));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its surroundings shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its surroundings shall end"
+)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -32,17 +35,31 @@ impl Running {
     }
 
     /// The same, with something done to the command before it runs.
-    pub fn takt_prepared(flags: &[&str], variables: &[(&str, &Path)], prepare: impl FnOnce(&mut Command)) -> Self {
+    pub fn takt_prepared(
+        flags: &[&str],
+        variables: &[(&str, &Path)],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
-        command.args(["--web.listen-address", "127.0.0.1:0"]).args(flags).env("TZ", "UTC");
-        command.envs(variables.iter().copied()).stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(["--web.listen-address", "127.0.0.1:0"])
+            .args(flags)
+            .env("TZ", "UTC");
+        command
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
         prepare(&mut command);
         let mut child = command.spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
         let address = loop {
             let before = said.len();
-            assert_ne!(log.read_line(&mut said).unwrap(), 0, "takt-exporter ended:\n{said}");
+            assert_ne!(
+                log.read_line(&mut said).unwrap(),
+                0,
+                "takt-exporter ended:\n{said}"
+            );
             if let Some((_, rest)) = said[before..].split_once("serving address=") {
                 break rest.split(' ').next().unwrap().parse().unwrap();
             }
@@ -60,11 +77,20 @@ impl Running {
     /// The same, with variables in its environment.
     pub fn node_exporter_with(flags: &[&str], variables: &[(&str, &str)]) -> Option<Self> {
         const PROGRAM: &str = "prometheus-node-exporter";
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let mut command = Command::new(PROGRAM);
-        command.arg(format!("--web.listen-address={address}")).args(flags).env("TZ", "UTC");
+        command
+            .arg(format!("--web.listen-address={address}"))
+            .args(flags)
+            .env("TZ", "UTC");
         command.envs(variables.iter().copied());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         match command.spawn() {
             Ok(child) => {
                 let running = Self { address, child };
@@ -76,7 +102,9 @@ impl Running {
                 Some(running)
             }
             Err(error) => {
-                eprintln!("SKIPPED: cannot run {PROGRAM} ({error}); apt-get install prometheus-node-exporter");
+                eprintln!(
+                    "SKIPPED: cannot run {PROGRAM} ({error}); apt-get install prometheus-node-exporter"
+                );
                 None
             }
         }
@@ -95,8 +123,14 @@ impl Running {
     /// The answer to a GET: its status line and headers, and its body.
     pub fn get(&self, path: &str, headers: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n").unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -107,7 +141,10 @@ impl Running {
     pub fn page(&self, query: &str) -> String {
         let (head, body) = self.get(&format!("/metrics{query}"), "");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}\n{body}");
-        match head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+        match head
+            .to_ascii_lowercase()
+            .contains("transfer-encoding: chunked")
+        {
             true => unchunk(&body),
             false => body,
         }
@@ -148,7 +185,11 @@ pub fn series(format: Format, text: &str) -> BTreeMap<String, f64> {
     while let Some(line) = page.next_line(b"").unwrap() {
         if let Line::Sample(sample) = line {
             let name = sample.labels().unwrap().to_string();
-            assert_eq!(series.insert(name.clone(), sample.value), None, "{name} comes twice");
+            assert_eq!(
+                series.insert(name.clone(), sample.value),
+                None,
+                "{name} comes twice"
+            );
         }
     }
     series
@@ -160,16 +201,29 @@ pub fn fixtures() -> PathBuf {
 
 /// The flag that turns an exporter to the stand-in for NVIDIA's library. Cargo puts that beside the test programs.
 pub fn stand_in() -> String {
-    format!("--nvml.library={}", std::env::current_exe().unwrap().with_file_name("libnvml_stand_in.so").display())
+    format!(
+        "--nvml.library={}",
+        std::env::current_exe()
+            .unwrap()
+            .with_file_name("libnvml_stand_in.so")
+            .display()
+    )
 }
 
 /// The flags that turn an exporter to a fixture.
 pub fn paths(tree: &Path) -> Vec<String> {
     let path = |flag: &str, name: &str| format!("--path.{flag}={}", tree.join(name).display());
-    let mut flags = vec![path("procfs", "proc"), path("sysfs", "sys"), path("udev.data", "udev")];
+    let mut flags = vec![
+        path("procfs", "proc"),
+        path("sysfs", "sys"),
+        path("udev.data", "udev"),
+    ];
     let textfiles = tree.join("textfile");
     if textfiles.is_dir() {
-        flags.push(format!("--collector.textfile.directory={}", textfiles.display()));
+        flags.push(format!(
+            "--collector.textfile.directory={}",
+            textfiles.display()
+        ));
     }
     flags
 }

@@ -39,8 +39,9 @@ impl Format {
                 Some("text/plain") => Self::Text,
                 _ => continue,
             };
-            let quality =
-                parts.find_map(|part| part.strip_prefix("q=")).map_or(1.0, |q| q.trim().parse().unwrap_or(0.0));
+            let quality = parts
+                .find_map(|part| part.strip_prefix("q="))
+                .map_or(1.0, |q| q.trim().parse().unwrap_or(0.0));
             if quality > best.0 {
                 best = (quality, format);
             }
@@ -58,7 +59,9 @@ mod tests {
         let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         assert_eq!(Format::negotiate(Some(prometheus)), Format::OpenMetrics);
         assert_eq!(
-            Format::negotiate(Some("text/plain;version=0.0.4;q=0.8,application/openmetrics-text;q=0.2")),
+            Format::negotiate(Some(
+                "text/plain;version=0.0.4;q=0.8,application/openmetrics-text;q=0.2"
+            )),
             Format::Text
         );
         assert_eq!(Format::negotiate(Some("text/html,*/*;q=0.1")), Format::Text);

@@ -35,7 +35,11 @@ impl ReadError {
             Some((end, _)) => format!("{:?}…", &text[..end]),
             None => format!("{text:?}"),
         };
-        Self { line, expected, found }
+        Self {
+            line,
+            expected,
+            found,
+        }
     }
 }
 
@@ -118,7 +122,11 @@ pub struct Help<'a>(&'a [u8], Format);
 impl fmt::Display for Help<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Only in OpenMetrics are quotes escaped in a help text, too.
-        let escaped = if self.1 == Format::Text { "\\n" } else { ESCAPED };
+        let escaped = if self.1 == Format::Text {
+            "\\n"
+        } else {
+            ESCAPED
+        };
         f.write_str(&unescape(&String::from_utf8_lossy(self.0), escaped))
     }
 }
@@ -182,7 +190,12 @@ pub struct Page<'a> {
 impl<'a> Page<'a> {
     /// Begins at the first line.
     pub fn new(format: Format, text: &'a [u8]) -> Self {
-        Self { format, rest: text, line: 0, ended: false }
+        Self {
+            format,
+            rest: text,
+            line: 0,
+            ended: false,
+        }
     }
 
     /// What was not read yet; it begins with a line.
@@ -227,7 +240,14 @@ impl<'a> Page<'a> {
         let series = &self.rest[..expected.len()];
         self.rest = rest;
         self.line += 1;
-        Some(Sample { series, as_expected: true, value, at: None, line: self.line, format: self.format })
+        Some(Sample {
+            series,
+            as_expected: true,
+            value,
+            at: None,
+            line: self.line,
+            format: self.format,
+        })
     }
 
     fn next_unexpected(&mut self) -> Result<Option<Line<'a>>, ReadError> {
@@ -243,7 +263,14 @@ impl<'a> Page<'a> {
             match said.map_err(|wrong| wrong.on_line(self.line))? {
                 Said::Sample(series, value, at) => {
                     let (line, format) = (self.line, self.format);
-                    let sample = Sample { series, as_expected: false, value, at, line, format };
+                    let sample = Sample {
+                        series,
+                        as_expected: false,
+                        value,
+                        at,
+                        line,
+                        format,
+                    };
                     return Ok(Some(Line::Sample(sample)));
                 }
                 Said::Metadata(metadata) => return Ok(Some(Line::Metadata(metadata))),
@@ -252,12 +279,16 @@ impl<'a> Page<'a> {
             }
         }
         match self.format {
-            Format::OpenMetrics if !self.ended => {
-                Err(ReadError { line: self.line + 1, expected: "`# EOF`", found: "the end of the page".to_owned() })
-            }
-            Format::OpenMetrics if !self.rest.is_empty() => {
-                Err(ReadError::new(self.line + 1, "nothing after `# EOF`", self.rest))
-            }
+            Format::OpenMetrics if !self.ended => Err(ReadError {
+                line: self.line + 1,
+                expected: "`# EOF`",
+                found: "the end of the page".to_owned(),
+            }),
+            Format::OpenMetrics if !self.rest.is_empty() => Err(ReadError::new(
+                self.line + 1,
+                "nothing after `# EOF`",
+                self.rest,
+            )),
             _ => Ok(None),
         }
     }
@@ -285,7 +316,9 @@ impl Wrong<'_> {
 
 fn text_line(line: &[u8]) -> Result<Said<'_>, Wrong<'_>> {
     let line = trim_blank(line);
-    let Some(&first) = line.first() else { return Ok(Said::Nothing) };
+    let Some(&first) = line.first() else {
+        return Ok(Said::Nothing);
+    };
     if first == b'#' {
         return text_comment(&line[1..]);
     }
@@ -297,10 +330,16 @@ fn text_line(line: &[u8]) -> Result<Said<'_>, Wrong<'_>> {
         return Ok(Said::Sample(series, value, None));
     }
     let (token, rest) = split_token(rest);
-    let at = parse_int(token).ok_or(Wrong { expected: "a timestamp in milliseconds", found: token })?;
+    let at = parse_int(token).ok_or(Wrong {
+        expected: "a timestamp in milliseconds",
+        found: token,
+    })?;
     match trim_blank(rest) {
         [] => Ok(Said::Sample(series, value, Some(Timestamp(at)))),
-        found => Err(Wrong { expected: "the end of the line after the timestamp", found }),
+        found => Err(Wrong {
+            expected: "the end of the line after the timestamp",
+            found,
+        }),
     }
 }
 
@@ -322,8 +361,13 @@ fn openmetrics_line(line: &[u8]) -> Result<Said<'_>, Wrong<'_>> {
         }
         let (word, rest) = split_token(comment);
         return match (word, rest) {
-            (b"HELP" | b"TYPE" | b"UNIT", [b' ', rest @ ..]) => metadata(word, rest, Format::OpenMetrics),
-            _ => Err(Wrong { expected: "HELP, TYPE, UNIT or EOF", found: comment }),
+            (b"HELP" | b"TYPE" | b"UNIT", [b' ', rest @ ..]) => {
+                metadata(word, rest, Format::OpenMetrics)
+            }
+            _ => Err(Wrong {
+                expected: "HELP, TYPE, UNIT or EOF",
+                found: comment,
+            }),
         };
     }
     let (series, rest) = split_series(line, Format::OpenMetrics)?;
@@ -342,7 +386,10 @@ fn openmetrics_timestamp(rest: &[u8]) -> Result<(Option<Timestamp>, &[u8]), Wron
         return Ok((None, rest));
     }
     let (token, rest) = split_token(one_space(rest, "a timestamp in seconds")?);
-    let wrong = Wrong { expected: "a timestamp in seconds", found: token };
+    let wrong = Wrong {
+        expected: "a timestamp in seconds",
+        found: token,
+    };
     let ms = (parse_value(token).map_err(|_| wrong)? * 1e3).round();
     // Beyond this every instant is nonsense, and neither could DuckDB hold it.
     match ms.abs() < 1e16 {
@@ -352,46 +399,85 @@ fn openmetrics_timestamp(rest: &[u8]) -> Result<(Option<Timestamp>, &[u8]), Wron
 }
 
 fn check_exemplar(exemplar: &[u8]) -> Result<(), Wrong<'_>> {
-    let labels = exemplar.strip_prefix(b"# ").ok_or(Wrong { expected: "an exemplar", found: exemplar })?;
-    let mut cursor = Cursor { rest: labels, format: Format::OpenMetrics };
+    let labels = exemplar.strip_prefix(b"# ").ok_or(Wrong {
+        expected: "an exemplar",
+        found: exemplar,
+    })?;
+    let mut cursor = Cursor {
+        rest: labels,
+        format: Format::OpenMetrics,
+    };
     cursor.take(b'{', "`{` of the exemplar's labels")?;
     parse_labels(&mut cursor, |name, _| match name {
-        Name::Metric(found) => Err(Wrong { expected: "a label", found }),
+        Name::Metric(found) => Err(Wrong {
+            expected: "a label",
+            found,
+        }),
         Name::Label(_) => Ok(()),
     })?;
     let (value, rest) = split_token(one_space(cursor.rest, "the exemplar's value")?);
     parse_value(value)?;
     match openmetrics_timestamp(rest)? {
         (_, []) => Ok(()),
-        (_, found) => Err(Wrong { expected: "the end of the line after the exemplar", found }),
+        (_, found) => Err(Wrong {
+            expected: "the end of the line after the exemplar",
+            found,
+        }),
     }
 }
 
 /// `word` is `HELP`, `TYPE` or `UNIT`; `rest` begins with the metric's name.
 fn metadata<'a>(word: &'a [u8], rest: &'a [u8], format: Format) -> Result<Said<'a>, Wrong<'a>> {
     let (metric, text) = if rest.starts_with(b"\"") {
-        let end = quoted_end(rest).ok_or(Wrong { expected: "a closing quote", found: rest })?;
+        let end = quoted_end(rest).ok_or(Wrong {
+            expected: "a closing quote",
+            found: rest,
+        })?;
         (&rest[1..end - 1], &rest[end..])
     } else {
         let mut cursor = Cursor { rest, format };
         match cursor.bare_name(true) {
-            b"" => return Err(Wrong { expected: "a metric name", found: rest }),
+            b"" => {
+                return Err(Wrong {
+                    expected: "a metric name",
+                    found: rest,
+                });
+            }
             name => (name, cursor.rest),
         }
     };
     let text = match (format, text) {
         (Format::Text, _) => trim_blank(text),
         (Format::OpenMetrics, [b' ', text @ ..]) => text,
-        (Format::OpenMetrics, _) => return Err(Wrong { expected: "one space after the metric's name", found: text }),
+        (Format::OpenMetrics, _) => {
+            return Err(Wrong {
+                expected: "one space after the metric's name",
+                found: text,
+            });
+        }
     };
     let fact = match word {
         b"HELP" => Fact::Help(Help(text, format)),
         b"TYPE" => Fact::Type(
-            MetricType::parse(text.trim_ascii_end(), format).ok_or(Wrong { expected: "a metric type", found: text })?,
+            MetricType::parse(text.trim_ascii_end(), format).ok_or(Wrong {
+                expected: "a metric type",
+                found: text,
+            })?,
         ),
         // `# UNIT` may also say that there is none.
-        _ if text.is_empty() || metric.strip_suffix(text).is_some_and(|name| name.ends_with(b"_")) => Fact::Unit(text),
-        _ => return Err(Wrong { expected: "a unit that ends the metric's name", found: text }),
+        _ if text.is_empty()
+            || metric
+                .strip_suffix(text)
+                .is_some_and(|name| name.ends_with(b"_")) =>
+        {
+            Fact::Unit(text)
+        }
+        _ => {
+            return Err(Wrong {
+                expected: "a unit that ends the metric's name",
+                found: text,
+            });
+        }
     };
     Ok(Said::Metadata(Metadata { metric, fact }))
 }
@@ -401,7 +487,10 @@ fn split_series(line: &[u8], format: Format) -> Result<(&[u8], &[u8]), Wrong<'_>
     let mut cursor = Cursor { rest: line, format };
     let name = cursor.bare_name(true).len();
     if name == 0 && line.first() != Some(&b'{') {
-        return Err(Wrong { expected: "a metric name", found: line });
+        return Err(Wrong {
+            expected: "a metric name",
+            found: line,
+        });
     }
     cursor.skip_blank();
     let brace = line.len() - cursor.rest.len();
@@ -410,12 +499,18 @@ fn split_series(line: &[u8], format: Format) -> Result<(&[u8], &[u8]), Wrong<'_>
     }
     let mut at = brace + 1;
     loop {
-        let wrong = Wrong { expected: "a closing `}` after the labels", found: &line[brace..] };
+        let wrong = Wrong {
+            expected: "a closing `}` after the labels",
+            found: &line[brace..],
+        };
         at += memchr2(b'"', b'}', &line[at..]).ok_or(wrong)?;
         if line[at] == b'}' {
             return Ok(line.split_at(at + 1));
         }
-        at += quoted_end(&line[at..]).ok_or(Wrong { expected: "a closing quote", found: &line[at..] })?;
+        at += quoted_end(&line[at..]).ok_or(Wrong {
+            expected: "a closing quote",
+            found: &line[at..],
+        })?;
     }
 }
 
@@ -432,10 +527,16 @@ fn quoted_end(text: &[u8]) -> Option<usize> {
 }
 
 fn parse_series(series: &[u8], format: Format) -> Result<Labels, Wrong<'_>> {
-    let mut cursor = Cursor { rest: series, format };
+    let mut cursor = Cursor {
+        rest: series,
+        format,
+    };
     let mut labels = Labels::new();
     let mut set = |name: &str, value: &str, found| match labels.get(name) {
-        Some(_) => Err(Wrong { expected: "each label once", found }),
+        Some(_) => Err(Wrong {
+            expected: "each label once",
+            found,
+        }),
         None => {
             labels.set(name, value);
             Ok(())
@@ -450,19 +551,30 @@ fn parse_series(series: &[u8], format: Format) -> Result<Labels, Wrong<'_>> {
         cursor.take(b'{', "`{`")?;
         parse_labels(&mut cursor, |name, value| match name {
             Name::Metric(raw) => set(METRIC_NAME, &unquote(raw)?, series),
-            Name::Label(raw) if raw.starts_with(b"\"") => set(&unquote(raw)?, &unquote(value)?, series),
+            Name::Label(raw) if raw.starts_with(b"\"") => {
+                set(&unquote(raw)?, &unquote(value)?, series)
+            }
             Name::Label(raw) => set(&String::from_utf8_lossy(raw), &unquote(value)?, series),
         })?;
     }
     match (cursor.rest, labels.metric()) {
-        ([], "") => Err(Wrong { expected: "a metric name", found: series }),
+        ([], "") => Err(Wrong {
+            expected: "a metric name",
+            found: series,
+        }),
         ([], _) => Ok(labels),
-        (found, _) => Err(Wrong { expected: "a metric name", found }),
+        (found, _) => Err(Wrong {
+            expected: "a metric name",
+            found,
+        }),
     }
 }
 
 fn emptied_labels(series: &[u8], format: Format) -> Result<Vec<String>, Wrong<'_>> {
-    let mut cursor = Cursor { rest: series, format };
+    let mut cursor = Cursor {
+        rest: series,
+        format,
+    };
     let mut emptied = Vec::new();
     cursor.bare_name(true);
     cursor.skip_blank();
@@ -471,7 +583,14 @@ fn emptied_labels(series: &[u8], format: Format) -> Result<Vec<String>, Wrong<'_
         parse_labels(&mut cursor, |name, value| {
             if let (Name::Label(raw), b"\"\"") = (name, value) {
                 let is_quoted = raw.starts_with(b"\"");
-                emptied.push(if is_quoted { unquote(raw)? } else { String::from_utf8_lossy(raw) }.into_owned());
+                emptied.push(
+                    if is_quoted {
+                        unquote(raw)?
+                    } else {
+                        String::from_utf8_lossy(raw)
+                    }
+                    .into_owned(),
+                );
             }
             Ok(())
         })?;
@@ -497,9 +616,16 @@ fn parse_labels<'a>(
             return cursor.take(b'}', "`}`");
         }
         let is_quoted = cursor.rest.first() == Some(&b'"');
-        let name = if is_quoted { cursor.quoted()? } else { cursor.bare_name(false) };
+        let name = if is_quoted {
+            cursor.quoted()?
+        } else {
+            cursor.bare_name(false)
+        };
         if name.is_empty() || name == b"\"\"" {
-            return Err(Wrong { expected: "a label name", found: cursor.rest });
+            return Err(Wrong {
+                expected: "a label name",
+                found: cursor.rest,
+            });
         }
         cursor.skip_blank();
         let is_metric = is_quoted && matches!(cursor.rest.first(), Some(b',' | b'}'));
@@ -539,7 +665,10 @@ impl<'a> Cursor<'a> {
                 self.rest = rest;
                 Ok(())
             }
-            _ => Err(Wrong { expected, found: self.rest }),
+            _ => Err(Wrong {
+                expected,
+                found: self.rest,
+            }),
         }
     }
 
@@ -553,9 +682,15 @@ impl<'a> Cursor<'a> {
     /// A text in quotes, quotes included.
     fn quoted(&mut self) -> Result<&'a [u8], Wrong<'a>> {
         if self.rest.first() != Some(&b'"') {
-            return Err(Wrong { expected: "a value in quotes", found: self.rest });
+            return Err(Wrong {
+                expected: "a value in quotes",
+                found: self.rest,
+            });
         }
-        let end = quoted_end(self.rest).ok_or(Wrong { expected: "a closing quote", found: self.rest })?;
+        let end = quoted_end(self.rest).ok_or(Wrong {
+            expected: "a closing quote",
+            found: self.rest,
+        })?;
         let (text, rest) = self.rest.split_at(end);
         self.rest = rest;
         Ok(text)
@@ -563,13 +698,19 @@ impl<'a> Cursor<'a> {
 }
 
 fn is_name_byte(byte: u8, at: usize, is_metric: bool) -> bool {
-    byte.is_ascii_alphabetic() || byte == b'_' || (byte == b':' && is_metric) || (byte.is_ascii_digit() && at > 0)
+    byte.is_ascii_alphabetic()
+        || byte == b'_'
+        || (byte == b':' && is_metric)
+        || (byte.is_ascii_digit() && at > 0)
 }
 
 /// Takes the quotes off and resolves `\\`, `\"` and `\n`.
 fn unquote(quoted: &[u8]) -> Result<Cow<'_, str>, Wrong<'_>> {
     let inner = &quoted[1..quoted.len() - 1];
-    let text = std::str::from_utf8(inner).map_err(|_| Wrong { expected: "valid UTF-8", found: inner })?;
+    let text = std::str::from_utf8(inner).map_err(|_| Wrong {
+        expected: "valid UTF-8",
+        found: inner,
+    })?;
     Ok(unescape(text, ESCAPED))
 }
 
@@ -592,12 +733,18 @@ fn unescape<'t>(text: &'t str, escapes: &str) -> Cow<'t, str> {
 }
 
 fn trim_blank(text: &[u8]) -> &[u8] {
-    let blank = text.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    let blank = text
+        .iter()
+        .take_while(|byte| matches!(byte, b' ' | b'\t'))
+        .count();
     &text[blank..]
 }
 
 fn one_space<'a>(rest: &'a [u8], expected: &'static str) -> Result<&'a [u8], Wrong<'a>> {
-    rest.strip_prefix(b" ").ok_or(Wrong { expected, found: rest })
+    rest.strip_prefix(b" ").ok_or(Wrong {
+        expected,
+        found: rest,
+    })
 }
 
 fn split_token(text: &[u8]) -> (&[u8], &[u8]) {
@@ -614,15 +761,25 @@ fn parse_value(token: &[u8]) -> Result<f64, Wrong<'_>> {
     {
         return Ok(value);
     }
-    let parsed: Option<f64> = std::str::from_utf8(token).ok().and_then(|text| text.parse().ok());
+    let parsed: Option<f64> = std::str::from_utf8(token)
+        .ok()
+        .and_then(|text| text.parse().ok());
     // What Go does not take: digits that say more than a double holds, and a NaN with a sign.
-    let begins_with = |of: fn(&u8) -> bool| token.iter().find(|byte| !b"+-".contains(byte)).is_some_and(of);
+    let begins_with = |of: fn(&u8) -> bool| {
+        token
+            .iter()
+            .find(|byte| !b"+-".contains(byte))
+            .is_some_and(of)
+    };
     let is_right = |value: &f64| match value {
         value if value.is_infinite() => begins_with(|byte| matches!(byte, b'i' | b'I')),
         value if value.is_nan() => matches!(token.first(), Some(b'n' | b'N')),
         _ => true,
     };
-    parsed.filter(is_right).ok_or(Wrong { expected: "a number", found: token })
+    parsed.filter(is_right).ok_or(Wrong {
+        expected: "a number",
+        found: token,
+    })
 }
 
 /// The decimal number that `text` begins with and its length, where one rounding gives the nearest double: up to 15
@@ -630,10 +787,14 @@ fn parse_value(token: &[u8]) -> Result<f64, Wrong<'_>> {
 #[inline]
 fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     const POWERS: [f64; 23] = [
-        1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
-        1e20, 1e21, 1e22,
+        1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+        1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
     ];
-    let digit = |at: usize| text.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10);
+    let digit = |at: usize| {
+        text.get(at)
+            .map(|byte| byte.wrapping_sub(b'0'))
+            .filter(|&digit| digit < 10)
+    };
     let is_negative = text.first() == Some(&b'-');
     let begin = usize::from(is_negative);
     let (mut at, mut mantissa, mut exponent) = (begin, 0_u64, 0_i32);
@@ -664,10 +825,18 @@ fn decimal(text: &[u8]) -> Option<(f64, usize)> {
         if digit(at).is_some() {
             return None;
         }
-        exponent += if is_down { -i32::from(power) } else { i32::from(power) };
+        exponent += if is_down {
+            -i32::from(power)
+        } else {
+            i32::from(power)
+        };
     }
     let scale = POWERS.get(exponent.unsigned_abs() as usize)?;
-    let value = if exponent < 0 { mantissa as f64 / scale } else { mantissa as f64 * scale };
+    let value = if exponent < 0 {
+        mantissa as f64 / scale
+    } else {
+        mantissa as f64 * scale
+    };
     Some((if is_negative { -value } else { value }, at))
 }
 
@@ -685,7 +854,11 @@ mod tests {
         let mut samples = Vec::new();
         while let Some(line) = page.next_line(b"")? {
             if let Line::Sample(sample) = line {
-                samples.push((sample.labels()?.to_string(), sample.value, sample.at.map(|at| at.0)));
+                samples.push((
+                    sample.labels()?.to_string(),
+                    sample.value,
+                    sample.at.map(|at| at.0),
+                ));
             }
         }
         Ok(samples)
@@ -707,17 +880,42 @@ mod tests {
             ("a 1 1700000000123 \n", "a", 1.0, Some(1_700_000_000_123)),
             ("a{} 1\n", "a", 1.0, None),
             ("a {x=\"1\"} 1\n", r#"a{x="1"}"#, 1.0, None),
-            ("a{ x = \"1\" , y=\"2\", } 1\n", r#"a{x="1", y="2"}"#, 1.0, None),
+            (
+                "a{ x = \"1\" , y=\"2\", } 1\n",
+                r#"a{x="1", y="2"}"#,
+                1.0,
+                None,
+            ),
             ("a{x=\"}\"}1\n", r#"a{x="}"}"#, 1.0, None),
             ("a-1\n", "a", -1.0, None),
             ("a.5 7\n", "a", 0.5, Some(7)),
-            ("a{x=\"1\"y=\"2\" z=\"3\"} 1\n", r#"a{x="1", y="2", z="3"}"#, 1.0, None),
+            (
+                "a{x=\"1\"y=\"2\" z=\"3\"} 1\n",
+                r#"a{x="1", y="2", z="3"}"#,
+                1.0,
+                None,
+            ),
             ("# HELP a.b text\n# HELP a{} text\na 1\n", "a", 1.0, None),
-            ("a{x=\"a\\\"b\\\\c\\nd\\e\"} 1\n", "a{x=\"a\\\"b\\\\c\\nd\\\\e\"}", 1.0, None),
+            (
+                "a{x=\"a\\\"b\\\\c\\nd\\e\"} 1\n",
+                "a{x=\"a\\\"b\\\\c\\nd\\\\e\"}",
+                1.0,
+                None,
+            ),
             ("a{x=\"\"} 1\n", "a", 1.0, None),
             ("{\"my.metric\"} 1\n", "my.metric", 1.0, None),
-            ("{\"my.metric\",\"a b\"=\"c\"} 1\n", r#"my.metric{a b="c"}"#, 1.0, None),
-            ("{x=\"1\",\"my.metric\"} 1\n", r#"my.metric{x="1"}"#, 1.0, None),
+            (
+                "{\"my.metric\",\"a b\"=\"c\"} 1\n",
+                r#"my.metric{a b="c"}"#,
+                1.0,
+                None,
+            ),
+            (
+                "{x=\"1\",\"my.metric\"} 1\n",
+                r#"my.metric{x="1"}"#,
+                1.0,
+                None,
+            ),
             ("{__name__=\"a\"} 1\n", "a", 1.0, None),
             ("# EOF\na:b_c 0x\n# HELP", "", 0.0, None),
             ("a +Inf\n", "a", f64::INFINITY, None),
@@ -726,12 +924,21 @@ mod tests {
             ("a +.5\n", "a", 0.5, None),
             ("a 5.\n", "a", 5.0, None),
             ("a 1.7976931348623157e+308\n", "a", f64::MAX, None),
-            ("#a\n# HELP\n#HELP a b\n# just so\n\n \t\n# HELP a\n# TYPE a untyped\na 1\n", "a", 1.0, None),
+            (
+                "#a\n# HELP\n#HELP a b\n# just so\n\n \t\n# HELP a\n# TYPE a untyped\na 1\n",
+                "a",
+                1.0,
+                None,
+            ),
         ] {
             if series.is_empty() {
                 assert!(read(Format::Text, text).is_err(), "{text:?}");
             } else {
-                assert_eq!(one(Format::Text, text), (series.to_owned(), value, at), "{text:?}");
+                assert_eq!(
+                    one(Format::Text, text),
+                    (series.to_owned(), value, at),
+                    "{text:?}"
+                );
             }
         }
         assert!(one(Format::Text, "a NaN\n").1.is_nan());
@@ -740,8 +947,14 @@ mod tests {
     #[test]
     fn text_lines_that_are_wrong() {
         for (text, message) in [
-            ("<html>\n", r#"line 1: expected a metric name, found "<html>""#),
-            ("a 1\n\nb\n", "line 3: expected a number, found the end of the line"),
+            (
+                "<html>\n",
+                r#"line 1: expected a metric name, found "<html>""#,
+            ),
+            (
+                "a 1\n\nb\n",
+                "line 3: expected a number, found the end of the line",
+            ),
             ("a one\n", r#"line 1: expected a number, found "one""#),
             ("a 1_000\n", r#"line 1: expected a number, found "1_000""#),
             ("a 1e400\n", r#"line 1: expected a number, found "1e400""#),
@@ -749,28 +962,79 @@ mod tests {
             ("a 0x1p3\n", r#"line 1: expected a number, found "0x1p3""#),
             ("a 0x1F\n", r#"line 1: expected a number, found "0x1F""#),
             ("a 1\r\n", r#"line 1: expected a number, found "1\r""#),
-            ("a 1 2 3\n", r#"line 1: expected the end of the line after the timestamp, found "3""#),
-            ("a 1 2.5\n", r#"line 1: expected a timestamp in milliseconds, found "2.5""#),
-            ("a 1 # {x=\"1\"} 1\n", r##"line 1: expected a timestamp in milliseconds, found "#""##),
-            ("a{x=\"1\" 1\n", r#"line 1: expected a closing `}` after the labels, found "{x=\"1\" 1""#),
-            ("a{x=\"1} 1\n", r#"line 1: expected a closing quote, found "\"1} 1""#),
-            ("a{x=\"1\\\"} 1\n", r#"line 1: expected a closing quote, found "\"1\\\"} 1""#),
-            ("a{x} 1\n", r#"line 1: expected `=` after the label's name, found "}""#),
-            ("a{x=1} 1\n", r#"line 1: expected a value in quotes, found "1}""#),
-            ("a{x=\"1\";y=\"2\"} 1\n", r#"line 1: expected `,` or `}` after the label, found ";y=\"2\"}""#),
+            (
+                "a 1 2 3\n",
+                r#"line 1: expected the end of the line after the timestamp, found "3""#,
+            ),
+            (
+                "a 1 2.5\n",
+                r#"line 1: expected a timestamp in milliseconds, found "2.5""#,
+            ),
+            (
+                "a 1 # {x=\"1\"} 1\n",
+                r##"line 1: expected a timestamp in milliseconds, found "#""##,
+            ),
+            (
+                "a{x=\"1\" 1\n",
+                r#"line 1: expected a closing `}` after the labels, found "{x=\"1\" 1""#,
+            ),
+            (
+                "a{x=\"1} 1\n",
+                r#"line 1: expected a closing quote, found "\"1} 1""#,
+            ),
+            (
+                "a{x=\"1\\\"} 1\n",
+                r#"line 1: expected a closing quote, found "\"1\\\"} 1""#,
+            ),
+            (
+                "a{x} 1\n",
+                r#"line 1: expected `=` after the label's name, found "}""#,
+            ),
+            (
+                "a{x=1} 1\n",
+                r#"line 1: expected a value in quotes, found "1}""#,
+            ),
+            (
+                "a{x=\"1\";y=\"2\"} 1\n",
+                r#"line 1: expected `,` or `}` after the label, found ";y=\"2\"}""#,
+            ),
             ("a,1\n", r#"line 1: expected a number, found ",1""#),
-            ("a{x=\"1\",,} 1\n", r#"line 1: expected a label name, found ",}""#),
+            (
+                "a{x=\"1\",,} 1\n",
+                r#"line 1: expected a label name, found ",}""#,
+            ),
             ("a{,} 1\n", r#"line 1: expected a label name, found ",}""#),
-            ("a{x:y=\"1\"} 1\n", r#"line 1: expected `=` after the label's name, found ":y=\"1\"}""#),
-            ("a{x=\"1\",x=\"2\"} 1\n", r#"line 1: expected each label once, found "a{x=\"1\",x=\"2\"}""#),
-            ("a{\"b\"} 1\n", r#"line 1: expected each label once, found "a{\"b\"}""#),
-            ("{x=\"1\"} 1\n", r#"line 1: expected a metric name, found "{x=\"1\"}""#),
+            (
+                "a{x:y=\"1\"} 1\n",
+                r#"line 1: expected `=` after the label's name, found ":y=\"1\"}""#,
+            ),
+            (
+                "a{x=\"1\",x=\"2\"} 1\n",
+                r#"line 1: expected each label once, found "a{x=\"1\",x=\"2\"}""#,
+            ),
+            (
+                "a{\"b\"} 1\n",
+                r#"line 1: expected each label once, found "a{\"b\"}""#,
+            ),
+            (
+                "{x=\"1\"} 1\n",
+                r#"line 1: expected a metric name, found "{x=\"1\"}""#,
+            ),
             ("{\"\"} 1\n", r#"line 1: expected a label name, found "}""#),
             ("é 1\n", r#"line 1: expected a metric name, found "é 1""#),
             ("9a 1\n", r#"line 1: expected a metric name, found "9a 1""#),
-            ("# TYPE a\n", "line 1: expected a metric type, found the end of the line"),
-            ("# TYPE a stateset\n", r#"line 1: expected a metric type, found "stateset""#),
-            ("# HELP 1a x\n", r#"line 1: expected a metric name, found "1a x""#),
+            (
+                "# TYPE a\n",
+                "line 1: expected a metric type, found the end of the line",
+            ),
+            (
+                "# TYPE a stateset\n",
+                r#"line 1: expected a metric type, found "stateset""#,
+            ),
+            (
+                "# HELP 1a x\n",
+                r#"line 1: expected a metric name, found "1a x""#,
+            ),
         ] {
             let error = read(Format::Text, text).expect_err(text);
             assert_eq!(error.to_string(), message, "{text:?}");
@@ -782,13 +1046,32 @@ mod tests {
         for (text, series, value, at) in [
             ("a 1\n# EOF\n", "a", 1.0, None),
             ("a 1\n# EOF", "a", 1.0, None),
-            ("a 1 1520879607.789\n# EOF\n", "a", 1.0, Some(1_520_879_607_789)),
-            ("a_total 1 # {id=\"#}\"} 0.5 1520879607\n# EOF\n", "a_total", 1.0, None),
+            (
+                "a 1 1520879607.789\n# EOF\n",
+                "a",
+                1.0,
+                Some(1_520_879_607_789),
+            ),
+            (
+                "a_total 1 # {id=\"#}\"} 0.5 1520879607\n# EOF\n",
+                "a_total",
+                1.0,
+                None,
+            ),
             ("a_total 1 7 # {} 0.5\n# EOF\n", "a_total", 1.0, Some(7000)),
-            ("# TYPE a_seconds stateset\n# UNIT a_seconds seconds\n# HELP a_seconds \na 1\n# EOF\n", "a", 1.0, None),
+            (
+                "# TYPE a_seconds stateset\n# UNIT a_seconds seconds\n# HELP a_seconds \na 1\n# EOF\n",
+                "a",
+                1.0,
+                None,
+            ),
             ("# HELP \"a.b\" x\n{\"a.b\"} 1\n# EOF\n", "a.b", 1.0, None),
         ] {
-            assert_eq!(one(Format::OpenMetrics, text), (series.to_owned(), value, at), "{text:?}");
+            assert_eq!(
+                one(Format::OpenMetrics, text),
+                (series.to_owned(), value, at),
+                "{text:?}"
+            );
         }
         assert_eq!(read(Format::OpenMetrics, "# EOF\n"), Ok(vec![]));
     }
@@ -797,23 +1080,74 @@ mod tests {
     fn openmetrics_lines_that_are_wrong() {
         for (text, message) in [
             ("", "line 1: expected `# EOF`, found the end of the page"),
-            ("a 1\n", "line 2: expected `# EOF`, found the end of the page"),
-            ("# EOF\na 1\n", r#"line 2: expected nothing after `# EOF`, found "a 1\n""#),
-            ("\n# EOF\n", "line 1: expected a metric name, found the end of the line"),
-            ("# a comment\n# EOF\n", r#"line 1: expected HELP, TYPE, UNIT or EOF, found "a comment""#),
-            ("a  1\n# EOF\n", "line 1: expected a number, found the end of the line"),
-            ("a 1 NaN\n# EOF\n", r#"line 1: expected a timestamp in seconds, found "NaN""#),
-            ("a 1 1 1\n# EOF\n", r#"line 1: expected an exemplar, found "1""#),
-            ("a 1 # {x=\"1\"}\n# EOF\n", "line 1: expected the exemplar's value, found the end of the line"),
-            ("a 1 # {x=\"1\" 1\n# EOF\n", r#"line 1: expected `,` or `}` after the label, found " 1""#),
-            ("a 1 # {\"x\"} 1\n# EOF\n", r#"line 1: expected a label, found "\"x\"""#),
-            ("# TYPE a untyped\n# EOF\n", r#"line 1: expected a metric type, found "untyped""#),
-            ("# HELP a\n# EOF\n", "line 1: expected one space after the metric's name, found the end of the line"),
-            ("a {x=\"1\"} 1\n# EOF\n", r#"line 1: expected a number, found "{x=\"1\"}""#),
-            ("a{ x=\"1\"} 1\n# EOF\n", r#"line 1: expected a label name, found " x=\"1\"}""#),
-            ("a{x=\"1\" } 1\n# EOF\n", r#"line 1: expected `,` or `}` after the label, found " }""#),
-            ("a{x= \"1\"} 1\n# EOF\n", r#"line 1: expected a value in quotes, found " \"1\"}""#),
-            ("a{x=\"1\"y=\"2\"} 1\n# EOF\n", r#"line 1: expected `,` or `}` after the label, found "y=\"2\"}""#),
+            (
+                "a 1\n",
+                "line 2: expected `# EOF`, found the end of the page",
+            ),
+            (
+                "# EOF\na 1\n",
+                r#"line 2: expected nothing after `# EOF`, found "a 1\n""#,
+            ),
+            (
+                "\n# EOF\n",
+                "line 1: expected a metric name, found the end of the line",
+            ),
+            (
+                "# a comment\n# EOF\n",
+                r#"line 1: expected HELP, TYPE, UNIT or EOF, found "a comment""#,
+            ),
+            (
+                "a  1\n# EOF\n",
+                "line 1: expected a number, found the end of the line",
+            ),
+            (
+                "a 1 NaN\n# EOF\n",
+                r#"line 1: expected a timestamp in seconds, found "NaN""#,
+            ),
+            (
+                "a 1 1 1\n# EOF\n",
+                r#"line 1: expected an exemplar, found "1""#,
+            ),
+            (
+                "a 1 # {x=\"1\"}\n# EOF\n",
+                "line 1: expected the exemplar's value, found the end of the line",
+            ),
+            (
+                "a 1 # {x=\"1\" 1\n# EOF\n",
+                r#"line 1: expected `,` or `}` after the label, found " 1""#,
+            ),
+            (
+                "a 1 # {\"x\"} 1\n# EOF\n",
+                r#"line 1: expected a label, found "\"x\"""#,
+            ),
+            (
+                "# TYPE a untyped\n# EOF\n",
+                r#"line 1: expected a metric type, found "untyped""#,
+            ),
+            (
+                "# HELP a\n# EOF\n",
+                "line 1: expected one space after the metric's name, found the end of the line",
+            ),
+            (
+                "a {x=\"1\"} 1\n# EOF\n",
+                r#"line 1: expected a number, found "{x=\"1\"}""#,
+            ),
+            (
+                "a{ x=\"1\"} 1\n# EOF\n",
+                r#"line 1: expected a label name, found " x=\"1\"}""#,
+            ),
+            (
+                "a{x=\"1\" } 1\n# EOF\n",
+                r#"line 1: expected `,` or `}` after the label, found " }""#,
+            ),
+            (
+                "a{x= \"1\"} 1\n# EOF\n",
+                r#"line 1: expected a value in quotes, found " \"1\"}""#,
+            ),
+            (
+                "a{x=\"1\"y=\"2\"} 1\n# EOF\n",
+                r#"line 1: expected `,` or `}` after the label, found "y=\"2\"}""#,
+            ),
             ("a.5\n# EOF\n", r#"line 1: expected a value, found ".5""#),
             (
                 "# UNIT a_bytes seconds\n# EOF\n",
@@ -831,7 +1165,8 @@ mod tests {
 
     #[test]
     fn metadata_is_handed_on() {
-        let text = b"# HELP a_total \\\"Bytes\\\" \\\\ sent.\\nAll.\n# TYPE a_total counter\na_total 1\n";
+        let text =
+            b"# HELP a_total \\\"Bytes\\\" \\\\ sent.\\nAll.\n# TYPE a_total counter\na_total 1\n";
         let mut page = Page::new(Format::Text, text);
         let mut facts = Vec::new();
         while let Some(line) = page.next_line(b"").unwrap() {
@@ -843,14 +1178,22 @@ mod tests {
                 });
             }
         }
-        assert_eq!(facts, ["a_total help \\\"Bytes\\\" \\ sent.\nAll.", "a_total type counter"]);
+        assert_eq!(
+            facts,
+            [
+                "a_total help \\\"Bytes\\\" \\ sent.\nAll.",
+                "a_total type counter"
+            ]
+        );
     }
 
     #[test]
     fn bad_bytes_spoil_a_label_but_not_a_help_text() {
         let mut page = Page::new(Format::Text, b"# HELP a gr\xfc\xdfe\na{x=\"\xff\"} 1\n");
         assert!(matches!(page.next_line(b""), Ok(Some(Line::Metadata(_)))));
-        let Ok(Some(Line::Sample(sample))) = page.next_line(b"") else { panic!("no sample") };
+        let Ok(Some(Line::Sample(sample))) = page.next_line(b"") else {
+            panic!("no sample")
+        };
         assert_eq!(sample.labels().unwrap_err().expected, "valid UTF-8");
     }
 
@@ -862,7 +1205,12 @@ mod tests {
             let mut seen = Vec::new();
             while let Some(Line::Sample(sample)) = page.next_line(guess.as_bytes()).unwrap() {
                 assert!(!sample.as_expected || sample.series == guess.as_bytes());
-                seen.push((sample.labels().unwrap().to_string(), sample.value, sample.at, sample.line));
+                seen.push((
+                    sample.labels().unwrap().to_string(),
+                    sample.value,
+                    sample.at,
+                    sample.line,
+                ));
             }
             let x = r#"a{x="1"}"#.to_owned();
             assert_eq!(
@@ -881,15 +1229,22 @@ mod tests {
     }
 
     fn bits(value: f64) -> u64 {
-        if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
+        if value.is_nan() {
+            f64::NAN.to_bits()
+        } else {
+            value.to_bits()
+        }
     }
 
     type Written = Vec<(String, Vec<(String, String)>, f64)>;
 
     fn written() -> impl Strategy<Value = Written> {
         let labels = proptest::collection::btree_map("[a-zA-Z_][a-zA-Z0-9_]{0,5}", ".{1,8}", 0..4);
-        let sample =
-            ("[a-zA-Z_:][a-zA-Z0-9_:]{0,8}", labels.prop_map(|labels| labels.into_iter().collect()), any::<f64>());
+        let sample = (
+            "[a-zA-Z_:][a-zA-Z0-9_:]{0,8}",
+            labels.prop_map(|labels| labels.into_iter().collect()),
+            any::<f64>(),
+        );
         proptest::collection::vec(sample, 0..12)
     }
 

@@ -5,7 +5,11 @@ use crate::Kind;
 use crate::samples::{Group, Samples};
 
 /// Writes one page from the samples of several collectors. Each metric must come from one of them only.
-pub fn write_page<'a>(format: Format, parts: impl IntoIterator<Item = &'a Samples>, out: &mut String) {
+pub fn write_page<'a>(
+    format: Format,
+    parts: impl IntoIterator<Item = &'a Samples>,
+    out: &mut String,
+) {
     for group in parts.into_iter().flat_map(Samples::groups) {
         write_metadata(format, group, out);
         out.push_str(&group.lines);
@@ -63,7 +67,8 @@ fn push_escaped(out: &mut String, text: &str, quotes: bool) {
 pub(crate) fn push_value(out: &mut String, value: f64) {
     // Every whole number below 2^53 is exact, and most samples are whole.
     const EXACT: f64 = 9_007_199_254_740_992.0;
-    if value.trunc() == value && value.abs() < EXACT && !(value == 0.0 && value.is_sign_negative()) {
+    if value.trunc() == value && value.abs() < EXACT && !(value == 0.0 && value.is_sign_negative())
+    {
         out.push_str(itoa::Buffer::new().format(value as i64));
     } else if value.is_nan() {
         out.push_str("NaN");
@@ -80,8 +85,17 @@ mod tests {
     use crate::{Family, Metric};
     use proptest::prelude::*;
 
-    const SENT: Metric = Metric::counter("sent_bytes_total", "Bytes sent.\nAll of \"them\".", &["device"]);
-    const NAMED: Family = Family { prefix: "node_memory_", help: "Field {}.", kind: Kind::Gauge, labels: &[] };
+    const SENT: Metric = Metric::counter(
+        "sent_bytes_total",
+        "Bytes sent.\nAll of \"them\".",
+        &["device"],
+    );
+    const NAMED: Family = Family {
+        prefix: "node_memory_",
+        help: "Field {}.",
+        kind: Kind::Gauge,
+        labels: &[],
+    };
     const NONE: &[&str] = &[];
 
     fn page(format: Format) -> String {

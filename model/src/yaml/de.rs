@@ -5,7 +5,9 @@
 
 use super::{Key, Mistake, Node, Value};
 use serde::de::value::{SeqDeserializer, StrDeserializer};
-use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor,
+};
 use std::fmt;
 
 impl de::Error for Mistake {
@@ -68,7 +70,10 @@ impl<'de> Deserializer<'de> for Node {
             Value::Scalar { .. } if is_null => visitor.visit_string(String::new()),
             Value::Scalar { text, .. } => visitor.visit_string(text),
             Value::List(items) => visitor.visit_seq(SeqDeserializer::new(items.into_iter())),
-            Value::Map(pairs) => visitor.visit_map(Pairs { rest: pairs.into_iter(), value: None }),
+            Value::Map(pairs) => visitor.visit_map(Pairs {
+                rest: pairs.into_iter(),
+                value: None,
+            }),
         };
         visited.map_err(|error: Mistake| error.on(line))
     }
@@ -95,7 +100,10 @@ impl<'de> Deserializer<'de> for Node {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match self.is_null() {
-            true => visitor.visit_map(Pairs { rest: Vec::new().into_iter(), value: None }),
+            true => visitor.visit_map(Pairs {
+                rest: Vec::new().into_iter(),
+                value: None,
+            }),
             false => self.deserialize_any(visitor),
         }
     }
@@ -117,10 +125,14 @@ impl<'de> Deserializer<'de> for Node {
     ) -> Result<V::Value, Mistake> {
         let line = self.line;
         let Value::Scalar { text, .. } = self.value else {
-            return Err(Mistake::new(line, format!("expected one of {}", variants.join(", "))));
+            return Err(Mistake::new(
+                line,
+                format!("expected one of {}", variants.join(", ")),
+            ));
         };
         let text: StrDeserializer<'_, Mistake> = text.as_str().into_deserializer();
-        text.deserialize_enum(name, variants, visitor).map_err(|error| error.on(line))
+        text.deserialize_enum(name, variants, visitor)
+            .map_err(|error| error.on(line))
     }
 
     serde::forward_to_deserialize_any! {
@@ -146,15 +158,28 @@ struct Pairs {
 impl<'de> MapAccess<'de> for Pairs {
     type Error = Mistake;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake> {
-        let Some((Key { line, text }, value)) = self.rest.next() else { return Ok(None) };
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Mistake> {
+        let Some((Key { line, text }, value)) = self.rest.next() else {
+            return Ok(None);
+        };
         self.value = Some(value);
-        let key = Node { line, value: Value::Scalar { text, quoted: true } };
-        seed.deserialize(key).map(Some).map_err(|error| error.on(line))
+        let key = Node {
+            line,
+            value: Value::Scalar { text, quoted: true },
+        };
+        seed.deserialize(key)
+            .map(Some)
+            .map_err(|error| error.on(line))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
-        let value = self.value.take().ok_or_else(|| de::Error::custom("a value was asked for before its key"))?;
+        let value = self
+            .value
+            .take()
+            .ok_or_else(|| de::Error::custom("a value was asked for before its key"))?;
         let line = value.line;
         seed.deserialize(value).map_err(|error| error.on(line))
     }
@@ -183,13 +208,31 @@ mod tests {
         let text = "on: true\nlimit: 12\nport: 80\ntext: ~\nlabels: {v: 1.10, on: yes, q: '5'}\nlist: [a, 2]\n";
         let read: Some = from_str(text).unwrap();
         let labels = [("v", "1.10"), ("on", "yes"), ("q", "5")];
-        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let labels = labels
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
         let list = vec!["a".to_owned(), "2".to_owned()];
-        assert_eq!(read, Some { on: true, limit: 12, port: 80, text: None, labels, list });
-        assert_eq!(from_str::<Some>("labels:\nlist:\n").unwrap(), Some::default());
+        assert_eq!(
+            read,
+            Some {
+                on: true,
+                limit: 12,
+                port: 80,
+                text: None,
+                labels,
+                list
+            }
+        );
+        assert_eq!(
+            from_str::<Some>("labels:\nlist:\n").unwrap(),
+            Some::default()
+        );
         assert_eq!(from_str::<Some>("").unwrap(), Some::default());
         assert_eq!(from_str::<Some>("list: &a [x]\n").unwrap().list, ["x"]);
-        assert_eq!(from_str::<Vec<Vec<String>>>("- &a [x]\n- *a\n").unwrap(), [["x"], ["x"]]);
+        assert_eq!(
+            from_str::<Vec<Vec<String>>>("- &a [x]\n- *a\n").unwrap(),
+            [["x"], ["x"]]
+        );
     }
 
     #[test]
@@ -201,19 +244,40 @@ mod tests {
             ),
             ("\n\nlimit: many\n", "line 3: expected a whole number"),
             ("on: 'true'\n", "line 1: expected true or false"),
-            ("port: 70000\n", "line 1: expected a whole number up to 65535"),
-            ("labels:\n  a: [1]\n", "line 2: invalid type: sequence, expected a string"),
+            (
+                "port: 70000\n",
+                "line 1: expected a whole number up to 65535",
+            ),
+            (
+                "labels:\n  a: [1]\n",
+                "line 2: invalid type: sequence, expected a string",
+            ),
             ("on: true\non: false\n", "line 2: `on` is set twice"),
-            ("a: [\n", "line 2: not YAML: while parsing a node, did not find expected node content"),
-            ("a: 1\n---\nb: 2\n", "line 2: a second document begins here; only one is read"),
+            (
+                "a: [\n",
+                "line 2: not YAML: while parsing a node, did not find expected node content",
+            ),
+            (
+                "a: 1\n---\nb: 2\n",
+                "line 2: a second document begins here; only one is read",
+            ),
         ] {
-            assert_eq!(from_str::<Some>(text).unwrap_err().to_string(), message, "{text}");
+            assert_eq!(
+                from_str::<Some>(text).unwrap_err().to_string(),
+                message,
+                "{text}"
+            );
         }
         let bomb = (1..40).fold("a0: &a0 [x]\n".to_owned(), |text, n| {
             let before = n - 1;
             text + &format!("a{n}: &a{n} [*a{before}, *a{before}]\n")
         });
-        assert!(Node::read(&bomb).unwrap_err().to_string().contains("once aliases are replaced"));
+        assert!(
+            Node::read(&bomb)
+                .unwrap_err()
+                .to_string()
+                .contains("once aliases are replaced")
+        );
         assert!(Node::read(&"[".repeat(10_000)).is_err());
     }
 

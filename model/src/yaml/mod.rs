@@ -36,7 +36,12 @@ pub struct Mistake {
 impl Mistake {
     /// A mistake on a line; 0 where it is not known yet.
     pub fn new(line: usize, what: impl Into<String>) -> Self {
-        Self { file: String::new(), line, within: Vec::new(), what: what.into() }
+        Self {
+            file: String::new(),
+            line,
+            within: Vec::new(),
+            what: what.into(),
+        }
     }
 
     /// The same mistake, seen from further out.
@@ -78,11 +83,20 @@ pub fn without(text: &str, keys: &[&str]) -> String {
     let mut open: Vec<Option<Option<String>>> = Vec::new();
     for event in Parser::new_from_str(text) {
         let Ok((event, span)) = event else { break };
-        let key = open.last_mut().and_then(Option::as_mut).map(|next| (next.take(), next));
+        let key = open
+            .last_mut()
+            .and_then(Option::as_mut)
+            .map(|next| (next.take(), next));
         match (event, key) {
             (Event::Scalar(word, ..), Some((None, next))) => *next = Some(word.into_owned()),
-            (Event::Scalar(word, ..), Some((Some(key), _))) if keys.contains(&&*key) && !word.is_empty() => {
-                let shown = if key == "url" { "http://secret.invalid" } else { "<secret>" };
+            (Event::Scalar(word, ..), Some((Some(key), _)))
+                if keys.contains(&&*key) && !word.is_empty() =>
+            {
+                let shown = if key == "url" {
+                    "http://secret.invalid"
+                } else {
+                    "<secret>"
+                };
                 places.push((span.start.index()..span.end.index(), shown));
             }
             (Event::MappingStart(..), _) => open.push(Some(None)),
@@ -133,7 +147,10 @@ impl Node {
 
     /// A mapping with nothing in it.
     pub fn empty() -> Self {
-        Self { line: 1, value: Value::Map(Vec::new()) }
+        Self {
+            line: 1,
+            value: Value::Map(Vec::new()),
+        }
     }
 
     /// This mapping with another text for `key`.
@@ -141,7 +158,10 @@ impl Node {
         let mut changed = self.clone();
         if let Value::Map(pairs) = &mut changed.value {
             for (_, node) in pairs.iter_mut().filter(|(known, _)| known.text == key) {
-                node.value = Value::Scalar { text: text.to_owned(), quoted: true };
+                node.value = Value::Scalar {
+                    text: text.to_owned(),
+                    quoted: true,
+                };
             }
         }
         changed
@@ -155,7 +175,10 @@ impl Node {
     /// The value of a key; nothing if this is no mapping.
     pub fn get(&self, key: &str) -> Option<&Self> {
         match &self.value {
-            Value::Map(pairs) => pairs.iter().find(|(known, _)| known.text == key).map(|(_, node)| node),
+            Value::Map(pairs) => pairs
+                .iter()
+                .find(|(known, _)| known.text == key)
+                .map(|(_, node)| node),
             _ => None,
         }
     }
@@ -172,7 +195,13 @@ impl Node {
         if let Value::Map(pairs) = &mut self.value
             && !pairs.iter().any(|(own, _)| own.text == key)
         {
-            pairs.push((Key { line: node.line, text: key.to_owned() }, node.clone()));
+            pairs.push((
+                Key {
+                    line: node.line,
+                    text: key.to_owned(),
+                },
+                node.clone(),
+            ));
         }
     }
 
@@ -215,7 +244,10 @@ impl Node {
     /// # Errors
     /// Where it is no list, or an item is no text.
     pub fn texts(&self) -> Result<Vec<String>, Mistake> {
-        self.list()?.iter().map(|item| item.text().map(str::to_owned)).collect()
+        self.list()?
+            .iter()
+            .map(|item| item.text().map(str::to_owned))
+            .collect()
     }
 
     /// The keys and values of a mapping whose keys its author chooses; nothing counts as an empty mapping.
@@ -226,7 +258,9 @@ impl Node {
         let pairs: &[(Key, Node)] = match &self.value {
             Value::Map(pairs) => pairs,
             _ if self.is_null() => &[],
-            other => return Err(self.mistake(format!("expected a mapping, found {}", other.name()))),
+            other => {
+                return Err(self.mistake(format!("expected a mapping, found {}", other.name())));
+            }
         };
         Ok(pairs.iter().map(|(key, value)| (key.text.as_str(), value)))
     }
@@ -236,7 +270,9 @@ impl Node {
     /// # Errors
     /// Where it is no mapping, or a value is no text.
     pub fn text_pairs(&self) -> Result<Vec<(String, String)>, Mistake> {
-        self.pairs()?.map(|(key, value)| Ok((key.to_owned(), value.text()?.to_owned()))).collect()
+        self.pairs()?
+            .map(|(key, value)| Ok((key.to_owned(), value.text()?.to_owned())))
+            .collect()
     }
 
     /// A mapping whose keys are given by the format.
@@ -247,11 +283,19 @@ impl Node {
         let pairs: &[(Key, Node)] = match &self.value {
             Value::Map(pairs) => pairs,
             _ if self.is_null() => &[],
-            other => return Err(self.mistake(format!("expected a mapping, found {}", other.name()))),
+            other => {
+                return Err(self.mistake(format!("expected a mapping, found {}", other.name())));
+            }
         };
-        match pairs.iter().find(|(key, _)| !known.contains(&key.text.as_str())) {
+        match pairs
+            .iter()
+            .find(|(key, _)| !known.contains(&key.text.as_str()))
+        {
             Some((key, _)) => Err(Mistake::new(key.line, unknown_key(&key.text, known))),
-            None => Ok(Fields { line: self.line, pairs }),
+            None => Ok(Fields {
+                line: self.line,
+                pairs,
+            }),
         }
     }
 
@@ -261,7 +305,9 @@ impl Node {
     /// Where it is none.
     pub fn duration(&self) -> Result<Duration, Mistake> {
         let text = self.text()?;
-        duration::parse(text).ok_or_else(|| self.mistake(format!("`{text}` is no duration such as `90s` or `1h30m`")))
+        duration::parse(text).ok_or_else(|| {
+            self.mistake(format!("`{text}` is no duration such as `90s` or `1h30m`"))
+        })
     }
 
     /// `true` or `false`, also in YAML 1.1's words for them; but not in quotes, which make it text.
@@ -270,11 +316,16 @@ impl Node {
     /// Where it is neither.
     pub fn boolean(&self) -> Result<bool, Mistake> {
         if let Value::Scalar { text, quoted: true } = &self.value {
-            return Err(self.mistake(format!("`{text}` is text in quotes, neither true nor false")));
+            return Err(self.mistake(format!(
+                "`{text}` is text in quotes, neither true nor false"
+            )));
         }
         match self.text()? {
-            "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "y" | "Y" | "on" | "On" | "ON" => Ok(true),
-            "false" | "False" | "FALSE" | "no" | "No" | "NO" | "n" | "N" | "off" | "Off" | "OFF" => Ok(false),
+            "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "y" | "Y" | "on" | "On" | "ON" => {
+                Ok(true)
+            }
+            "false" | "False" | "FALSE" | "no" | "No" | "NO" | "n" | "N" | "off" | "Off"
+            | "OFF" => Ok(false),
             other => Err(self.mistake(format!("`{other}` is neither true nor false"))),
         }
     }
@@ -285,7 +336,8 @@ impl Node {
     /// Where it is none.
     pub fn number<N: std::str::FromStr>(&self) -> Result<N, Mistake> {
         let text = self.text()?;
-        text.parse().map_err(|_| self.mistake(format!("`{text}` is no number that fits here")))
+        text.parse()
+            .map_err(|_| self.mistake(format!("`{text}` is no number that fits here")))
     }
 }
 
@@ -301,7 +353,9 @@ impl Value {
 
 /// The message about a key that the format does not have, which names the nearest one that it has.
 pub fn unknown_key(key: &str, known: &[&str]) -> String {
-    let nearest = known.iter().min_by_key(|known| strsim::osa_distance(key, known));
+    let nearest = known
+        .iter()
+        .min_by_key(|known| strsim::osa_distance(key, known));
     match nearest {
         Some(nearest) => format!("unknown key `{key}`; did you mean `{nearest}`?"),
         None => format!("unknown key `{key}`"),
@@ -323,7 +377,10 @@ impl<'a> Fields<'a> {
 
     /// A field.
     pub fn get(&self, key: &str) -> Option<&'a Node> {
-        self.pairs.iter().find(|(known, node)| known.text == key && !node.is_null()).map(|(_, node)| node)
+        self.pairs
+            .iter()
+            .find(|(known, node)| known.text == key && !node.is_null())
+            .map(|(_, node)| node)
     }
 
     /// A field that has to be there.
@@ -331,7 +388,8 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// Where it is not.
     pub fn require(&self, key: &str) -> Result<&'a Node, Mistake> {
-        self.get(key).ok_or_else(|| Mistake::new(self.line, format!("`{key}` is missing")))
+        self.get(key)
+            .ok_or_else(|| Mistake::new(self.line, format!("`{key}` is missing")))
     }
 
     /// A field's value as `read` understands it, or the default.
@@ -355,7 +413,10 @@ impl<'a> Fields<'a> {
         key: &str,
         read: impl FnOnce(&'a Node) -> Result<T, Mistake>,
     ) -> Result<Option<T>, Mistake> {
-        self.get(key).map(read).transpose().map_err(|mistake| mistake.within(format!("`{key}`")))
+        self.get(key)
+            .map(read)
+            .transpose()
+            .map_err(|mistake| mistake.within(format!("`{key}`")))
     }
 }
 
@@ -385,7 +446,13 @@ impl Loader {
                 Event::DocumentStart(_) => documents += 1,
                 Event::Scalar(text, style, anchor, _) => {
                     let quoted = style != ScalarStyle::Plain;
-                    let node = Node { line, value: Value::Scalar { text: text.into_owned(), quoted } };
+                    let node = Node {
+                        line,
+                        value: Value::Scalar {
+                            text: text.into_owned(),
+                            quoted,
+                        },
+                    };
                     self.place(node, anchor)?;
                 }
                 Event::SequenceStart(anchor, _) => self.start(line, anchor, false)?,
@@ -393,38 +460,70 @@ impl Loader {
                 Event::SequenceEnd | Event::MappingEnd => self.end()?,
                 Event::Alias(anchor) => {
                     let node = self.anchors.get(&anchor).cloned();
-                    let node = node.ok_or_else(|| Mistake::new(line, "an alias that stands for nothing"))?;
+                    let node =
+                        node.ok_or_else(|| Mistake::new(line, "an alias that stands for nothing"))?;
                     self.nodes += size_of_tree(&node);
                     self.place(node, 0)?;
                 }
                 _ => {}
             }
             if documents > 1 {
-                return Err(Mistake::new(line, "a second document begins here; only one is read"));
+                return Err(Mistake::new(
+                    line,
+                    "a second document begins here; only one is read",
+                ));
             }
         }
-        let nothing = Value::Scalar { text: String::new(), quoted: false };
-        Ok(self.root.unwrap_or(Node { line: 1, value: nothing }))
+        let nothing = Value::Scalar {
+            text: String::new(),
+            quoted: false,
+        };
+        Ok(self.root.unwrap_or(Node {
+            line: 1,
+            value: nothing,
+        }))
     }
 
     fn start(&mut self, line: usize, anchor: usize, is_map: bool) -> Result<(), Mistake> {
         if self.open.len() == DEPTH_MAX {
-            return Err(Mistake::new(line, format!("nested more than {DEPTH_MAX} deep")));
+            return Err(Mistake::new(
+                line,
+                format!("nested more than {DEPTH_MAX} deep"),
+            ));
         }
-        self.open.push(Open { line, anchor, items: Vec::new(), is_map });
+        self.open.push(Open {
+            line,
+            anchor,
+            items: Vec::new(),
+            is_map,
+        });
         Ok(())
     }
 
     fn end(&mut self) -> Result<(), Mistake> {
-        let Some(Open { line, anchor, items, is_map }) = self.open.pop() else { return Ok(()) };
-        let value = if is_map { Value::Map(mapping(items)?) } else { Value::List(items) };
+        let Some(Open {
+            line,
+            anchor,
+            items,
+            is_map,
+        }) = self.open.pop()
+        else {
+            return Ok(());
+        };
+        let value = if is_map {
+            Value::Map(mapping(items)?)
+        } else {
+            Value::List(items)
+        };
         self.place(Node { line, value }, anchor)
     }
 
     fn place(&mut self, node: Node, anchor: usize) -> Result<(), Mistake> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
-            return Err(node.mistake(format!("more than {NODES_MAX} nodes once aliases are replaced")));
+            return Err(node.mistake(format!(
+                "more than {NODES_MAX} nodes once aliases are replaced"
+            )));
         }
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
@@ -445,7 +544,12 @@ fn size_of_tree(node: &Node) -> usize {
     match &node.value {
         Value::Scalar { .. } => 1,
         Value::List(items) => 1 + items.iter().map(size_of_tree).sum::<usize>(),
-        Value::Map(pairs) => 1 + pairs.iter().map(|(_, node)| size_of_tree(node)).sum::<usize>(),
+        Value::Map(pairs) => {
+            1 + pairs
+                .iter()
+                .map(|(_, node)| size_of_tree(node))
+                .sum::<usize>()
+        }
     }
 }
 
@@ -455,11 +559,17 @@ fn mapping(items: Vec<Node>) -> Result<Vec<(Key, Node)>, Mistake> {
     let mut merged = Vec::new();
     let mut items = items.into_iter();
     while let (Some(key), Some(value)) = (items.next(), items.next()) {
-        let key = Key { line: key.line, text: key.text()?.to_owned() };
+        let key = Key {
+            line: key.line,
+            text: key.text()?.to_owned(),
+        };
         if key.text == "<<" {
             merged.push(value);
         } else if pairs.iter().any(|(known, _)| known.text == key.text) {
-            return Err(Mistake::new(key.line, format!("`{}` is set twice", key.text)));
+            return Err(Mistake::new(
+                key.line,
+                format!("`{}` is set twice", key.text),
+            ));
         } else {
             pairs.push((key, value));
         }
@@ -468,7 +578,9 @@ fn mapping(items: Vec<Node>) -> Result<Vec<(Key, Node)>, Mistake> {
         Value::List(nodes) => nodes.iter().collect(),
         _ => vec![node],
     }) {
-        let Value::Map(more) = &node.value else { return Err(node.mistake("`<<` needs a mapping")) };
+        let Value::Map(more) = &node.value else {
+            return Err(node.mistake("`<<` needs a mapping"));
+        };
         for (key, value) in more {
             if !pairs.iter().any(|(known, _)| known.text == key.text) {
                 pairs.push((key.clone(), value.clone()));
@@ -487,7 +599,8 @@ mod tests {
         let node = Node::read("a: 1.0\nb: 'on'\nc: ~\nd: 0x10\n").unwrap();
         assert_eq!(
             node.text_pairs().unwrap(),
-            [("a", "1.0"), ("b", "on"), ("c", ""), ("d", "0x10")].map(|(k, v)| (k.to_owned(), v.to_owned()))
+            [("a", "1.0"), ("b", "on"), ("c", ""), ("d", "0x10")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
         );
     }
 
@@ -504,8 +617,14 @@ mod tests {
         let node = Node::read(text).unwrap();
         let fields = node.fields(&["base", "more", "same"]).unwrap();
         let more = fields.require("more").unwrap().text_pairs().unwrap();
-        assert_eq!(more, [("y", "3"), ("x", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())));
-        assert_eq!(fields.require("same").unwrap().text_pairs().unwrap().len(), 2);
+        assert_eq!(
+            more,
+            [("y", "3"), ("x", "1")].map(|(k, v)| (k.to_owned(), v.to_owned()))
+        );
+        assert_eq!(
+            fields.require("same").unwrap().text_pairs().unwrap().len(),
+            2
+        );
     }
 
     #[test]
@@ -513,7 +632,10 @@ mod tests {
         for (text, says) in [
             ("a: 1\na: 2\n", "line 2: `a` is set twice"),
             ("a: [1\n", "not YAML"),
-            ("---\na: 1\n---\nb: 2\n", "line 3: a second document begins here"),
+            (
+                "---\na: 1\n---\nb: 2\n",
+                "line 3: a second document begins here",
+            ),
             ("b: *nobody\n", "not YAML"),
         ] {
             let message = Node::read(text).unwrap_err().to_string();
@@ -521,7 +643,10 @@ mod tests {
         }
         let node = Node::read("a: 1\nintervall: 5m\n").unwrap();
         assert_eq!(
-            node.fields(&["a", "interval", "rules"]).unwrap_err().in_file("x.yml").to_string(),
+            node.fields(&["a", "interval", "rules"])
+                .unwrap_err()
+                .in_file("x.yml")
+                .to_string(),
             "x.yml, line 2: unknown key `intervall`; did you mean `interval`?"
         );
     }
@@ -533,6 +658,11 @@ mod tests {
             let item = format!("*a{}", at - 1);
             text += &format!("a{at}: &a{at} [{}]\n", vec![item; 10].join(", "));
         }
-        assert!(Node::read(&text).unwrap_err().what.contains("nodes once aliases"));
+        assert!(
+            Node::read(&text)
+                .unwrap_err()
+                .what
+                .contains("nodes once aliases")
+        );
     }
 }

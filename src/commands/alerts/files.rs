@@ -33,21 +33,30 @@ pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
     }
     match bad {
         0 => Ok(()),
-        bad => Err(Failure::Failed(anyhow!("{bad} of {} files have mistakes", files.len()))),
+        bad => Err(Failure::Failed(anyhow!(
+            "{bad} of {} files have mistakes",
+            files.len()
+        ))),
     }
 }
 
 fn check_one(path: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path).context("cannot be read")?;
     let shown = path.display().to_string();
-    let is_routing =
-        Node::read(&text).is_ok_and(|root| root.pairs().is_ok_and(|mut keys| keys.any(|(key, _)| key == "route")));
+    let is_routing = Node::read(&text).is_ok_and(|root| {
+        root.pairs()
+            .is_ok_and(|mut keys| keys.any(|(key, _)| key == "route"))
+    });
     if is_routing {
         let routing = Routing::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let channels = Channels::build(&routing, &EmailConfig::default(), &Addresses::none(), base);
         let channels = channels.map_err(|mistake| anyhow!("{}", mistake.in_file(&shown)))?;
-        return Ok(format!("{} receivers, {} channels", routing.receivers.len(), channels.names().count()));
+        return Ok(format!(
+            "{} receivers, {} channels",
+            routing.receivers.len(),
+            channels.names().count()
+        ));
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut rules = Rules::default();
@@ -75,7 +84,10 @@ pub fn test(files: &[PathBuf]) -> Result<(), Failure> {
     }
     match bad {
         0 => Ok(()),
-        bad => Err(Failure::Failed(anyhow!("tests of {bad} of {} files failed", files.len()))),
+        bad => Err(Failure::Failed(anyhow!(
+            "tests of {bad} of {} files failed",
+            files.len()
+        ))),
     }
 }
 
@@ -86,13 +98,18 @@ fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
     let base = path.parent().unwrap_or(Path::new(""));
     let mut rules = Rules::default();
     for pattern in &file.rule_files {
-        for found in glob::matching(&base.join(pattern)).with_context(|| format!("{shown}: rule_files: {pattern}"))? {
-            let text = std::fs::read_to_string(&found).with_context(|| format!("cannot read {}", found.display()))?;
+        for found in glob::matching(&base.join(pattern))
+            .with_context(|| format!("{shown}: rule_files: {pattern}"))?
+        {
+            let text = std::fs::read_to_string(&found)
+                .with_context(|| format!("cannot read {}", found.display()))?;
             // promtool knows one kind of rules.
             rules.add("rules.yml", &found.display().to_string(), &text)?;
         }
     }
-    Ok(promtest::run(&file, &rules.files, &|| Box::new(InMemory::default())))
+    Ok(promtest::run(&file, &rules.files, &|| {
+        Box::new(InMemory::default())
+    }))
 }
 
 /// A database for one test.

@@ -38,31 +38,61 @@ fn server(place: &Place) -> Result<sources::Server, Failure> {
 
 /// The alerts that fire and that all matchers choose.
 fn firing(server: &sources::Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
-    let query: Vec<(&str, &str)> = matchers.iter().map(|matcher| ("filter", matcher.as_str())).collect();
+    let query: Vec<(&str, &str)> = matchers
+        .iter()
+        .map(|matcher| ("filter", matcher.as_str()))
+        .collect();
     let answer = server.alertmanager(Method::GET, "alerts", &query, None)?;
     Ok(answer.as_array().cloned().unwrap_or_default())
 }
 
 fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     let alerts = firing(&server(place)?, &asked.matchers)?;
-    let mut listing = Listing::new(&["alert", "severity", "node", "since", "state", "summary"].map(Column::Text));
+    let mut listing =
+        Listing::new(&["alert", "severity", "node", "since", "state", "summary"].map(Column::Text));
     for alert in &alerts {
         let label = |name: &str| text(&alert["labels"][name]);
         let state = state(&alert["status"]);
-        let words = [label("alertname"), label("severity"), label("node"), text(&alert["startsAt"]), state];
-        listing.push(words.into_iter().chain([text(&alert["annotations"]["summary"])]).collect());
+        let words = [
+            label("alertname"),
+            label("severity"),
+            label("node"),
+            text(&alert["startsAt"]),
+            state,
+        ];
+        listing.push(
+            words
+                .into_iter()
+                .chain([text(&alert["annotations"]["summary"])])
+                .collect(),
+        );
     }
     print(asked.format, &listing, &alerts)
 }
 
 /// Whether it is told, and if not why.
 fn state(status: &Value) -> String {
-    let named = |by: &str| status[by].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    let named = |by: &str| {
+        status[by]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(text)
+            .collect::<Vec<_>>()
+    };
     let mut why = named("mutedBy");
     why.extend(named("silencedBy").first().map(|_| "silenced".to_owned()));
-    why.extend(named("inhibitedBy").first().map(|_| "explained by another".to_owned()));
+    why.extend(
+        named("inhibitedBy")
+            .first()
+            .map(|_| "explained by another".to_owned()),
+    );
     let state = text(&status["state"]);
-    if why.is_empty() { state } else { format!("{state}: {}", why.join(", ")) }
+    if why.is_empty() {
+        state
+    } else {
+        format!("{state}: {}", why.join(", "))
+    }
 }
 
 fn text(value: &Value) -> String {
@@ -73,8 +103,18 @@ fn text(value: &Value) -> String {
 fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
     let quoted = |text: &String| format!("'{}'", text.replace('\'', "''"));
     let mut wanted = vec!["true".to_owned()];
-    wanted.extend(asked.alert.as_ref().map(|name| format!("alertname = {}", quoted(name))));
-    wanted.extend(asked.node.as_ref().map(|name| format!("node = {}", quoted(name))));
+    wanted.extend(
+        asked
+            .alert
+            .as_ref()
+            .map(|name| format!("alertname = {}", quoted(name))),
+    );
+    wanted.extend(
+        asked
+            .node
+            .as_ref()
+            .map(|name| format!("node = {}", quoted(name))),
+    );
     let (columns, table, order) = match asked.messages {
         true => (
             "created_at, channel, reason, alerts, state, attempts, coalesce(error, '') AS error",
@@ -104,16 +144,25 @@ fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
     for pair in &asked.labels {
         match pair.split_once('=') {
             Some((name, value)) if !name.is_empty() => labels.set(name, value.trim_matches('"')),
-            _ => return Err(Failure::Usage(anyhow!("expected LABEL=VALUE, found {pair:?}"))),
+            _ => {
+                return Err(Failure::Usage(anyhow!(
+                    "expected LABEL=VALUE, found {pair:?}"
+                )));
+            }
         }
     }
     let mut out = std::io::stdout().lock();
     for (receiver, route) in loaded.routing.route_test(&labels) {
-        let channels = loaded
-            .routing
-            .receiver(receiver)
-            .map(|known| known.integrations.iter().map(|integration| known.channel(integration)).collect::<Vec<_>>());
-        let channels = channels.filter(|all| !all.is_empty()).map_or_else(|| "nobody".to_owned(), |all| all.join(" "));
+        let channels = loaded.routing.receiver(receiver).map(|known| {
+            known
+                .integrations
+                .iter()
+                .map(|integration| known.channel(integration))
+                .collect::<Vec<_>>()
+        });
+        let channels = channels
+            .filter(|all| !all.is_empty())
+            .map_or_else(|| "nobody".to_owned(), |all| all.join(" "));
         writeln!(out, "{receiver}: {channels}  (route {route})")?;
     }
     Ok(())

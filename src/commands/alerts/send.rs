@@ -29,15 +29,21 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
         }));
     }
     let http = run::client().context("cannot set up the HTTP client")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let mut out = std::io::stdout().lock();
     let mut failed = 0;
     for name in &names {
-        let way = channels.get(name).context("a channel that was listed is gone")?;
+        let way = channels
+            .get(name)
+            .context("a channel that was listed is gone")?;
         let (outcome, _) = runtime.block_on(run::tell(way, &http, &row(name, &config), None));
         let said = match outcome {
             Outcome::Sent(_) => "sent".to_owned(),
-            Outcome::TryAgain { error, .. } | Outcome::NoAnswer { error } => format!("not now: {error}"),
+            Outcome::TryAgain { error, .. } | Outcome::NoAnswer { error } => {
+                format!("not now: {error}")
+            }
             Outcome::GiveUp { error } => format!("refused: {error}"),
             Outcome::Nobody { error } => format!("nobody is told: {error}"),
         };
@@ -46,17 +52,28 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     }
     match failed {
         0 => Ok(()),
-        failed => Err(Failure::Failed(anyhow!("{failed} of {} channels did not take the message", names.len()))),
+        failed => Err(Failure::Failed(anyhow!(
+            "{failed} of {} channels did not take the message",
+            names.len()
+        ))),
     }
 }
 
 fn row(channel: &str, config: &Config) -> Row {
     let now = Timestamp::from(SystemTime::now());
     let alert = Alert {
-        labels: [("alertname", "TaktTest"), ("severity", "info")].into_iter().collect::<Labels>(),
+        labels: [("alertname", "TaktTest"), ("severity", "info")]
+            .into_iter()
+            .collect::<Labels>(),
         annotations: [
-            ("summary".to_owned(), "This is a test of Takt's alerts; nothing is broken".to_owned()),
-            ("action".to_owned(), "Nothing: that you read this is all there is to it.".to_owned()),
+            (
+                "summary".to_owned(),
+                "This is a test of Takt's alerts; nothing is broken".to_owned(),
+            ),
+            (
+                "action".to_owned(),
+                "Nothing: that you read this is all there is to it.".to_owned(),
+            ),
         ]
         .into(),
         starts_at: now,

@@ -25,7 +25,8 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
     }
     let mut matchers = Vec::new();
     for text in &asked.matchers {
-        let parsed = parse_matchers(text).map_err(|error| Failure::Usage(anyhow!("{text}: {error}")))?;
+        let parsed =
+            parse_matchers(text).map_err(|error| Failure::Usage(anyhow!("{text}: {error}")))?;
         matchers.extend(parsed.iter().map(|one| {
             let is_regex = matches!(one.op(), MatchOp::Regex | MatchOp::NotRegex);
             let is_equal = matches!(one.op(), MatchOp::Equal | MatchOp::Regex);
@@ -33,7 +34,11 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
         }));
     }
     let start = asked.start.as_deref().map(instant).transpose()?;
-    writeln!(std::io::stdout(), "{}", set(&server, &matchers, start, &asked.duration, &asked.comment)?)?;
+    writeln!(
+        std::io::stdout(),
+        "{}",
+        set(&server, &matchers, start, &asked.duration, &asked.comment)?
+    )?;
     Ok(())
 }
 
@@ -42,7 +47,11 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
     let server = server(place)?;
     let alerts = firing(&server, &asked.matchers)?;
     if alerts.is_empty() {
-        return Err(anyhow!("no alert that fires now is chosen by {}", asked.matchers.join(" ")).into());
+        return Err(anyhow!(
+            "no alert that fires now is chosen by {}",
+            asked.matchers.join(" ")
+        )
+        .into());
     }
     let mut out = std::io::stdout().lock();
     for alert in &alerts {
@@ -51,15 +60,28 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
             .map(|(name, value)| json!({"name": name, "value": value, "isRegex": false, "isEqual": true}))
             .collect();
         let id = set(&server, &matchers, None, &asked.duration, &asked.comment)?;
-        writeln!(out, "{id} {} {}", text(&alert["labels"]["alertname"]), text(&alert["labels"]["node"]))?;
+        writeln!(
+            out,
+            "{id} {} {}",
+            text(&alert["labels"]["alertname"]),
+            text(&alert["labels"]["node"])
+        )?;
     }
     Ok(())
 }
 
 /// An instant with its offset from UTC, or the clock on this machine's wall.
 fn instant(text: &str) -> Result<jiff::Timestamp, Failure> {
-    let local = || text.parse::<jiff::civil::DateTime>().ok()?.to_zoned(jiff::tz::TimeZone::system()).ok();
-    let instant = text.parse().ok().or_else(|| local().map(|zoned| zoned.timestamp()));
+    let local = || {
+        text.parse::<jiff::civil::DateTime>()
+            .ok()?
+            .to_zoned(jiff::tz::TimeZone::system())
+            .ok()
+    };
+    let instant = text
+        .parse()
+        .ok()
+        .or_else(|| local().map(|zoned| zoned.timestamp()));
     instant.ok_or_else(|| {
         Failure::Usage(anyhow!(
             "--start: expected a time such as 2026-11-22T08:00 or 2026-11-22T07:00Z, found {text:?}"
@@ -75,14 +97,20 @@ fn set(
     comment: &str,
 ) -> Result<String, Failure> {
     let length = duration::parse(length).filter(|length| !length.is_zero());
-    let length = length.ok_or_else(|| Failure::Usage(anyhow!("--for: expected a duration such as 30m, 2h or 3d")))?;
+    let length = length.ok_or_else(|| {
+        Failure::Usage(anyhow!("--for: expected a duration such as 30m, 2h or 3d"))
+    })?;
     let now = jiff::Timestamp::now();
     let starts_at = start.unwrap_or(now);
     let ends_at = starts_at.checked_add(jiff::SignedDuration::try_from(length)?)?;
     if ends_at <= now {
-        return Err(Failure::Usage(anyhow!("--start: the silence would have ended at {ends_at}")));
+        return Err(Failure::Usage(anyhow!(
+            "--start: the silence would have ended at {ends_at}"
+        )));
     }
-    let user = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "takt".to_owned());
+    let user = std::env::var("SUDO_USER")
+        .or_else(|_| std::env::var("USER"))
+        .unwrap_or_else(|_| "takt".to_owned());
     let silence = json!({
         "matchers": matchers,
         "startsAt": starts_at.to_string(),
@@ -97,17 +125,22 @@ fn set(
 fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {
     let answer = server.alertmanager(Method::GET, "silences", &[], None)?;
     let silences = answer.as_array().cloned().unwrap_or_default();
-    let mut listing = Listing::new(&["id", "state", "ends", "by", "matchers", "comment"].map(Column::Text));
+    let mut listing =
+        Listing::new(&["id", "state", "ends", "by", "matchers", "comment"].map(Column::Text));
     for silence in &silences {
-        let matchers = silence["matchers"].as_array().into_iter().flatten().map(|one| {
-            let op = match (one["isRegex"].as_bool(), one["isEqual"].as_bool()) {
-                (Some(true), Some(false)) => "!~",
-                (Some(true), _) => "=~",
-                (_, Some(false)) => "!=",
-                _ => "=",
-            };
-            format!("{}{op}{}", text(&one["name"]), one["value"])
-        });
+        let matchers = silence["matchers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|one| {
+                let op = match (one["isRegex"].as_bool(), one["isEqual"].as_bool()) {
+                    (Some(true), Some(false)) => "!~",
+                    (Some(true), _) => "=~",
+                    (_, Some(false)) => "!=",
+                    _ => "=",
+                };
+                format!("{}{op}{}", text(&one["name"]), one["value"])
+            });
         listing.push(vec![
             text(&silence["id"]),
             text(&silence["status"]["state"]),

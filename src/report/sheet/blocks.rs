@@ -29,7 +29,11 @@ pub(super) fn heading(sheet: &Sheet, view: View) -> String {
         View::Waste => "Waste of ",
         _ => "",
     };
-    format!("{what}{whose}, {}{}", month(&sheet.period), if sheet.is_open { " so far" } else { "" })
+    format!(
+        "{what}{whose}, {}{}",
+        month(&sheet.period),
+        if sheet.is_open { " so far" } else { "" }
+    )
 }
 
 /// What a view shows, in order.
@@ -71,18 +75,35 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
 
 /// The figures of the period, in words; also what HTML shows as tiles.
 pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
-    let Sheet { figures, currency, .. } = sheet;
+    let Sheet {
+        figures, currency, ..
+    } = sheet;
     let mut facts = Vec::new();
     if sheet.has_gpus {
-        facts.push(("GPU-hours", amount(figures.gpu_hours), change(sheet, |figures| figures.gpu_hours)));
+        facts.push((
+            "GPU-hours",
+            amount(figures.gpu_hours),
+            change(sheet, |figures| figures.gpu_hours),
+        ));
     }
-    facts.push(("CPU-hours", amount(figures.cpu_hours), change(sheet, |figures| figures.cpu_hours)));
+    facts.push((
+        "CPU-hours",
+        amount(figures.cpu_hours),
+        change(sheet, |figures| figures.cpu_hours),
+    ));
     if let Some(share) = sheet.share.and_then(|share| share.gpu.or(share.cpu)) {
-        let rank = sheet.rank.as_ref().map(|rank| format!("place {} of {}", rank.place, rank.of));
+        let rank = sheet
+            .rank
+            .as_ref()
+            .map(|rank| format!("place {} of {}", rank.place, rank.of));
         facts.push(("of the cluster's", percent(share), rank.unwrap_or_default()));
     }
     if let Some(utilization) = figures.gpu_utilization {
-        let coverage = format!("{} of {} runs measured", count(figures.runs_measured), count(figures.runs_assessed));
+        let coverage = format!(
+            "{} of {} runs measured",
+            count(figures.runs_measured),
+            count(figures.runs_assessed)
+        );
         facts.push(("GPU utilization", percent(utilization), coverage));
     }
     if let Some(ratio) = figures.cpu_ratio.filter(|_| !sheet.has_gpus) {
@@ -91,19 +112,38 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     let (split, wasted) = (&figures.split_gpu_hours, figures.split_gpu_hours.wasted());
     if split.held() > 0.0 {
         let share = format!("{} of those judged", percent(wasted / split.held()));
-        let cost = currency.as_ref().map(|currency| money(figures.split_money.wasted(), currency));
+        let cost = currency
+            .as_ref()
+            .map(|currency| money(figures.split_money.wasted(), currency));
         facts.push(("GPU-hours wasted", amount(wasted), cost.unwrap_or(share)));
     }
     if let Some(currency) = currency {
-        facts.push(("cost", money(figures.money, currency), change(sheet, |figures| figures.money)));
+        facts.push((
+            "cost",
+            money(figures.money, currency),
+            change(sheet, |figures| figures.money),
+        ));
     }
     if figures.kwh > 0.0 {
-        let co2 = sheet.has_co2.then(|| format!("{} kg CO₂", amount(figures.co2_kg)));
-        facts.push(("kWh of the GPUs", amount(figures.kwh), co2.unwrap_or_default()));
+        let co2 = sheet
+            .has_co2
+            .then(|| format!("{} kg CO₂", amount(figures.co2_kg)));
+        facts.push((
+            "kWh of the GPUs",
+            amount(figures.kwh),
+            co2.unwrap_or_default(),
+        ));
     }
     if let Some(waiting) = sheet.waiting {
-        let others = format!("9 of 10 under {}", duration(waiting.p90_seconds as f64 + 0.5));
-        facts.push(("median wait", duration(waiting.median_seconds as f64), others));
+        let others = format!(
+            "9 of 10 under {}",
+            duration(waiting.p90_seconds as f64 + 0.5)
+        );
+        facts.push((
+            "median wait",
+            duration(waiting.median_seconds as f64),
+            others,
+        ));
     }
     let failed = match figures.jobs_failed {
         0 => String::new(),
@@ -111,7 +151,11 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     };
     facts.push(("runs started", count(figures.jobs_started), failed));
     if figures.credited_gpu_hours > 0.0 {
-        facts.push(("GPU-hours credited", amount(figures.credited_gpu_hours), "for faults".to_owned()));
+        facts.push((
+            "GPU-hours credited",
+            amount(figures.credited_gpu_hours),
+            "for faults".to_owned(),
+        ));
     }
     facts
 }
@@ -125,11 +169,19 @@ fn change(sheet: &Sheet, of: fn(&Figures) -> f64) -> String {
     }
     let change = of(&sheet.figures) / mean - 1.0;
     let sign = if change >= 0.0 { "+" } else { "−" };
-    format!("{sign}{} on the {} before", percent(change.abs()), before.len())
+    format!(
+        "{sign}{} on the {} before",
+        percent(change.abs()),
+        before.len()
+    )
 }
 
 fn summary(sheet: &Sheet) -> Block {
-    let mut listing = Listing::new(&[Column::Text("figure"), Column::Number("value"), Column::Text("note")]);
+    let mut listing = Listing::new(&[
+        Column::Text("figure"),
+        Column::Number("value"),
+        Column::Text("note"),
+    ]);
     for (name, value, note) in facts(sheet) {
         listing.push(vec![name.to_owned(), value, note]);
     }
@@ -140,8 +192,17 @@ fn summary(sheet: &Sheet) -> Block {
 type Cell<T> = fn(&T) -> String;
 
 /// Columns that say something only where there are GPUs.
-const OF_GPUS: &[&str] =
-    &["gpu_hours", "gpu_utilization", "gpus", "gpu_util", "p95", "gpu_mem", "kwh", "wasted", "cause"];
+const OF_GPUS: &[&str] = &[
+    "gpu_hours",
+    "gpu_utilization",
+    "gpus",
+    "gpu_util",
+    "p95",
+    "gpu_mem",
+    "kwh",
+    "wasted",
+    "cause",
+];
 
 /// A table; none where there are no rows. A column in which nobody knows anything only takes room.
 fn table<'a, T: 'a>(
@@ -150,15 +211,21 @@ fn table<'a, T: 'a>(
     rows: impl IntoIterator<Item = &'a T>,
     columns: &[(Column, Cell<T>)],
 ) -> Option<Block> {
-    let rows: Vec<Vec<String>> =
-        rows.into_iter().map(|row| columns.iter().map(|(_, cell)| cell(row)).collect()).collect();
+    let rows: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|row| columns.iter().map(|(_, cell)| cell(row)).collect())
+        .collect();
     let says_something = |at: &usize| {
         (sheet.has_gpus || !OF_GPUS.contains(&columns[*at].0.name()))
-            && (*at == 0 || rows.iter().any(|row| !["", UNKNOWN].contains(&row[*at].as_str())))
+            && (*at == 0
+                || rows
+                    .iter()
+                    .any(|row| !["", UNKNOWN].contains(&row[*at].as_str())))
     };
     let shown: Vec<usize> = (0..columns.len()).filter(says_something).collect();
     let mut listing = Listing::new(&shown.iter().map(|at| columns[*at].0).collect::<Vec<_>>());
-    rows.iter().for_each(|row| listing.push(shown.iter().map(|at| row[*at].clone()).collect()));
+    rows.iter()
+        .for_each(|row| listing.push(shown.iter().map(|at| row[*at].clone()).collect()));
     (!rows.is_empty()).then_some(Block::Listing(title, listing))
 }
 
@@ -172,11 +239,21 @@ fn trend(sheet: &Sheet) -> Option<Block> {
         sheet.before.iter().chain([&sheet.figures]),
         &[
             (Column::Text("month"), |figures| figures.period.clone()),
-            (Column::Number("gpu_hours"), |figures| amount(figures.gpu_hours)),
-            (Column::Number("cpu_hours"), |figures| amount(figures.cpu_hours)),
-            (Column::Number("runs"), |figures| count(figures.jobs_started)),
-            (Column::Number("gpu_utilization"), |figures| known(figures.gpu_utilization, percent)),
-            (Column::Number("wasted"), |figures| known(judged_waste(figures), amount)),
+            (Column::Number("gpu_hours"), |figures| {
+                amount(figures.gpu_hours)
+            }),
+            (Column::Number("cpu_hours"), |figures| {
+                amount(figures.cpu_hours)
+            }),
+            (Column::Number("runs"), |figures| {
+                count(figures.jobs_started)
+            }),
+            (Column::Number("gpu_utilization"), |figures| {
+                known(figures.gpu_utilization, percent)
+            }),
+            (Column::Number("wasted"), |figures| {
+                known(judged_waste(figures), amount)
+            }),
         ],
     )
 }
@@ -200,12 +277,26 @@ pub(super) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)
         ("down", row.down),
         ("planned down", row.planned_down),
         ("idle", row.idle),
-        ("stranded: idle, and the node's CPUs or memory were taken", row.stranded.unwrap_or(0)),
+        (
+            "stranded: idle, and the node's CPUs or memory were taken",
+            row.stranded.unwrap_or(0),
+        ),
     ];
     let part = |(name, seconds): (&str, u64)| {
-        [name.to_owned(), amount(seconds as f64 / 3600.0), percent(seconds as f64 / row.reported as f64)]
+        [
+            name.to_owned(),
+            amount(seconds as f64 / 3600.0),
+            percent(seconds as f64 / row.reported as f64),
+        ]
     };
-    Some((resource, parts.into_iter().filter(|(_, seconds)| *seconds > 0).map(part).collect()))
+    Some((
+        resource,
+        parts
+            .into_iter()
+            .filter(|(_, seconds)| *seconds > 0)
+            .map(part)
+            .collect(),
+    ))
 }
 
 fn capacity_table(sheet: &Sheet) -> Option<Block> {
@@ -228,7 +319,12 @@ fn capacity_table(sheet: &Sheet) -> Option<Block> {
 
 /// The headings of a split, with the class that HTML colours them by and what they mean.
 pub(super) const CAUSES: &[Cause] = &[
-    Cause { name: "used", class: "used", meaning: "a kernel ran, or nearly always did", of: |split| split.used },
+    Cause {
+        name: "used",
+        class: "used",
+        meaning: "a kernel ran, or nearly always did",
+        of: |split| split.used,
+    },
     Cause {
         name: "low utilization",
         class: "low",
@@ -270,9 +366,16 @@ pub(super) struct Cause {
 }
 
 fn causes(sheet: &Sheet) -> Block {
-    let columns = [Column::Text("where_gpu_hours_went"), Column::Number("gpu_hours"), Column::Number("share")];
+    let columns = [
+        Column::Text("where_gpu_hours_went"),
+        Column::Number("gpu_hours"),
+        Column::Number("share"),
+    ];
     let currency = sheet.currency.as_deref();
-    let columns: Vec<Column> = columns.into_iter().chain(currency.map(|_| Column::Number("money"))).collect();
+    let columns: Vec<Column> = columns
+        .into_iter()
+        .chain(currency.map(|_| Column::Number("money")))
+        .collect();
     let mut listing = Listing::new(&columns);
     let (split, cost) = (&sheet.figures.split_gpu_hours, &sheet.figures.split_money);
     let held = split.held().max(f64::MIN_POSITIVE);
@@ -286,8 +389,11 @@ fn causes(sheet: &Sheet) -> Block {
 }
 
 fn wasters(sheet: &Sheet) -> Option<Block> {
-    let mut members: Vec<&Member> =
-        sheet.members.iter().filter(|member| member.figures.split_gpu_hours.wasted() > 0.0).collect();
+    let mut members: Vec<&Member> = sheet
+        .members
+        .iter()
+        .filter(|member| member.figures.split_gpu_hours.wasted() > 0.0)
+        .collect();
     let wasted = |member: &Member| member.figures.split_gpu_hours.wasted();
     members.sort_by(|a, b| wasted(b).total_cmp(&wasted(a)));
     table(
@@ -296,15 +402,25 @@ fn wasters(sheet: &Sheet) -> Option<Block> {
         members.into_iter().take(20),
         &[
             (Column::Text("name"), |member| member.name.clone()),
-            (Column::Number("wasted"), |member| amount(member.figures.split_gpu_hours.wasted())),
+            (Column::Number("wasted"), |member| {
+                amount(member.figures.split_gpu_hours.wasted())
+            }),
             (Column::Number("share"), |member| {
                 let split = &member.figures.split_gpu_hours;
                 percent(split.wasted() / split.held())
             }),
-            (Column::Number("did_nothing"), |member| amount(member.figures.split_gpu_hours.idle)),
-            (Column::Number("idle_streaks"), |member| amount(member.figures.split_gpu_hours.streak)),
-            (Column::Number("low_utilization"), |member| amount(member.figures.split_gpu_hours.low)),
-            (Column::Number("over_limit"), |member| amount(member.figures.limit_excess_gpu_hours)),
+            (Column::Number("did_nothing"), |member| {
+                amount(member.figures.split_gpu_hours.idle)
+            }),
+            (Column::Number("idle_streaks"), |member| {
+                amount(member.figures.split_gpu_hours.streak)
+            }),
+            (Column::Number("low_utilization"), |member| {
+                amount(member.figures.split_gpu_hours.low)
+            }),
+            (Column::Number("over_limit"), |member| {
+                amount(member.figures.limit_excess_gpu_hours)
+            }),
         ],
     )
 }
@@ -320,12 +436,24 @@ fn fixes(sheet: &Sheet) -> Vec<Block> {
 
 /// `train (3 runs): 1 of its 2 GPUs did nothing; would spare 12.5 GPU-hours`
 pub(super) fn fix_words(sheet: &Sheet, fix: &takt_collector::accounting::sheet::FixRow) -> String {
-    let runs = if fix.runs == 1 { "1 run".to_owned() } else { format!("{} runs", fix.runs) };
-    let whose = if sheet.subject.kind() == "user" { String::new() } else { format!("{}, ", fix.user) };
+    let runs = if fix.runs == 1 {
+        "1 run".to_owned()
+    } else {
+        format!("{} runs", fix.runs)
+    };
+    let whose = if sheet.subject.kind() == "user" {
+        String::new()
+    } else {
+        format!("{}, ", fix.user)
+    };
     let spares = match (fix.gpu_hours >= 0.005, &sheet.currency) {
         (false, _) => String::new(),
         (true, Some(currency)) if fix.money > 0.0 => {
-            format!("; would spare {} GPU-hours ({})", amount(fix.gpu_hours), money(fix.money, currency))
+            format!(
+                "; would spare {} GPU-hours ({})",
+                amount(fix.gpu_hours),
+                money(fix.money, currency)
+            )
         }
         _ => format!("; would spare {} GPU-hours", amount(fix.gpu_hours)),
     };
@@ -340,33 +468,59 @@ fn budgets(sheet: &Sheet) -> Option<Block> {
         &[
             (Column::Text("budget"), |budget| budget.name.clone()),
             (Column::Text("period"), |budget| {
-                if budget.period == BudgetPeriod::Year { "year" } else { "month" }.to_owned()
+                if budget.period == BudgetPeriod::Year {
+                    "year"
+                } else {
+                    "month"
+                }
+                .to_owned()
             }),
             (Column::Number("used"), |budget| amount(budget.used)),
             (Column::Number("limit"), |budget| amount(budget.limit)),
             (Column::Text("unit"), |budget| budget.unit.clone()),
-            (Column::Number("share"), |budget| percent(budget.used / budget.limit)),
+            (Column::Number("share"), |budget| {
+                percent(budget.used / budget.limit)
+            }),
             (Column::Text("warning"), |budget| {
-                budget.warning.map_or_else(String::new, |share| format!("{} reached", percent(share)))
+                budget
+                    .warning
+                    .map_or_else(String::new, |share| format!("{} reached", percent(share)))
             }),
         ],
     )
 }
 
-fn people(sheet: &Sheet, title: &'static str, name: &'static str, members: &[Member]) -> Option<Block> {
+fn people(
+    sheet: &Sheet,
+    title: &'static str,
+    name: &'static str,
+    members: &[Member],
+) -> Option<Block> {
     table(
         sheet,
         title,
         members,
         &[
             (Column::Text(name), |member| member.name.clone()),
-            (Column::Number("gpu_hours"), |member| amount(member.figures.gpu_hours)),
-            (Column::Number("cpu_hours"), |member| amount(member.figures.cpu_hours)),
-            (Column::Number("runs"), |member| count(member.figures.jobs_started)),
-            (Column::Number("gpu_utilization"), |member| known(member.figures.gpu_utilization, percent)),
-            (Column::Number("wasted"), |member| known(judged_waste(&member.figures), amount)),
+            (Column::Number("gpu_hours"), |member| {
+                amount(member.figures.gpu_hours)
+            }),
+            (Column::Number("cpu_hours"), |member| {
+                amount(member.figures.cpu_hours)
+            }),
+            (Column::Number("runs"), |member| {
+                count(member.figures.jobs_started)
+            }),
+            (Column::Number("gpu_utilization"), |member| {
+                known(member.figures.gpu_utilization, percent)
+            }),
+            (Column::Number("wasted"), |member| {
+                known(judged_waste(&member.figures), amount)
+            }),
             (Column::Number("wait"), |member| {
-                member.wait_mean_hours.map_or_else(String::new, |hours| duration(hours * 3600.0))
+                member
+                    .wait_mean_hours
+                    .map_or_else(String::new, |hours| duration(hours * 3600.0))
             }),
         ],
     )
@@ -387,23 +541,42 @@ fn accounts(sheet: &Sheet) -> Option<Block> {
 fn runs(sheet: &Sheet) -> Option<Block> {
     table(
         sheet,
-        if sheet.has_gpus { "Runs, the most wasted first" } else { "Runs" },
+        if sheet.has_gpus {
+            "Runs, the most wasted first"
+        } else {
+            "Runs"
+        },
         &sheet.runs,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
-            (Column::Text("name"), |run| run.name.clone().unwrap_or_default()),
+            (Column::Text("name"), |run| {
+                run.name.clone().unwrap_or_default()
+            }),
             (Column::Text("user"), |run| run.user.clone()),
             (Column::Text("state"), |run| run.state.clone()),
             (Column::Number("hours"), |run| amount(run.hours)),
-            (Column::Number("gpus"), |run| run.gpus.map_or_else(|| "?".to_owned(), |gpus| gpus.to_string())),
+            (Column::Number("gpus"), |run| {
+                run.gpus
+                    .map_or_else(|| "?".to_owned(), |gpus| gpus.to_string())
+            }),
             (Column::Number("measured"), |run| percent(run.coverage)),
-            (Column::Number("gpu_util"), |run| known(run.gpu_utilization, percent)),
-            (Column::Number("p95"), |run| known(run.gpu_utilization_p95, percent)),
-            (Column::Number("gpu_mem"), |run| known(run.gpu_memory_peak_ratio, percent)),
+            (Column::Number("gpu_util"), |run| {
+                known(run.gpu_utilization, percent)
+            }),
+            (Column::Number("p95"), |run| {
+                known(run.gpu_utilization_p95, percent)
+            }),
+            (Column::Number("gpu_mem"), |run| {
+                known(run.gpu_memory_peak_ratio, percent)
+            }),
             (Column::Number("cpu"), |run| known(run.cpu_ratio, percent)),
-            (Column::Number("mem"), |run| known(run.memory_ratio, percent)),
+            (Column::Number("mem"), |run| {
+                known(run.memory_ratio, percent)
+            }),
             (Column::Number("kwh"), |run| known(run.kwh, amount)),
-            (Column::Number("wasted"), |run| amount(run.split_gpu_hours.wasted())),
+            (Column::Number("wasted"), |run| {
+                amount(run.split_gpu_hours.wasted())
+            }),
             (Column::Text("cause"), |run| run.cause.clone()),
         ],
     )
@@ -418,9 +591,15 @@ fn network(sheet: &Sheet) -> Option<Block> {
             (Column::Text("job_id"), |run| run.job_id.clone()),
             (Column::Text("user"), |run| run.user.clone()),
             (Column::Number("nodes"), |run| run.nodes.to_string()),
-            (Column::Number("waited_for_the_link"), |run| percent(run.link_bound)),
-            (Column::Number("gpu_util"), |run| known(run.gpu_utilization, percent)),
-            (Column::Number("on_one_node"), |run| known(run.single_node_utilization, percent)),
+            (Column::Number("waited_for_the_link"), |run| {
+                percent(run.link_bound)
+            }),
+            (Column::Number("gpu_util"), |run| {
+                known(run.gpu_utilization, percent)
+            }),
+            (Column::Number("on_one_node"), |run| {
+                known(run.single_node_utilization, percent)
+            }),
         ],
     )
 }
@@ -429,14 +608,23 @@ fn network(sheet: &Sheet) -> Option<Block> {
 pub(super) fn shown_lost(sheet: &Sheet) -> (&[LostRow], Option<String>) {
     const MOST: usize = 20;
     let (shown, others) = sheet.lost.split_at(sheet.lost.len().min(MOST));
-    let more = (!others.is_empty()).then(|| format!("{} smaller ones are not listed; JSON has all.", others.len()));
+    let more = (!others.is_empty()).then(|| {
+        format!(
+            "{} smaller ones are not listed; JSON has all.",
+            others.len()
+        )
+    });
     (shown, more)
 }
 
 fn lost(sheet: &Sheet) -> Option<Block> {
     table(
         sheet,
-        if sheet.has_gpus { "Lost to faults of nodes and GPUs" } else { "Lost to faults of nodes" },
+        if sheet.has_gpus {
+            "Lost to faults of nodes and GPUs"
+        } else {
+            "Lost to faults of nodes"
+        },
         shown_lost(sheet).0,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
@@ -445,7 +633,9 @@ fn lost(sheet: &Sheet) -> Option<Block> {
             (Column::Text("nodes"), |run| run.nodes.clone()),
             (Column::Number("gpu_hours"), |run| amount(run.gpu_hours)),
             (Column::Number("cpu_hours"), |run| amount(run.cpu_hours)),
-            (Column::Text("credited"), |run| if run.is_credited { "yes" } else { "no" }.to_owned()),
+            (Column::Text("credited"), |run| {
+                if run.is_credited { "yes" } else { "no" }.to_owned()
+            }),
         ],
     )
 }
@@ -460,7 +650,9 @@ fn breaches(sheet: &Sheet) -> Option<Block> {
             (Column::Text("job_id"), |breach| breach.job_id.clone()),
             (Column::Text("user"), |breach| breach.user.clone()),
             (Column::Text("nodes"), |breach| breach.nodes.join(",")),
-            (Column::Text("time"), |breach| duration(breach.seconds as f64)),
+            (Column::Text("time"), |breach| {
+                duration(breach.seconds as f64)
+            }),
         ],
     )
 }
@@ -474,7 +666,17 @@ pub(super) fn exact(sheet: &Sheet, view: View) -> Listing {
 }
 
 fn exact_runs(runs: &[RunRow]) -> Listing {
-    let texts = ["job_id", "name", "user", "account", "state", "end", "gpu_model", "cause"].map(Column::Text);
+    let texts = [
+        "job_id",
+        "name",
+        "user",
+        "account",
+        "state",
+        "end",
+        "gpu_model",
+        "cause",
+    ]
+    .map(Column::Text);
     let numbers = [
         "hours",
         "gpus",
@@ -494,7 +696,12 @@ fn exact_runs(runs: &[RunRow]) -> Listing {
         "lost_gpu_hours",
         "unmeasured_gpu_hours",
     ];
-    let mut listing = Listing::new(&texts.into_iter().chain(numbers.map(Column::Number)).collect::<Vec<_>>());
+    let mut listing = Listing::new(
+        &texts
+            .into_iter()
+            .chain(numbers.map(Column::Number))
+            .collect::<Vec<_>>(),
+    );
     for run in runs {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -519,14 +726,22 @@ fn exact_runs(runs: &[RunRow]) -> Listing {
             number(run.memory_ratio),
             number(run.kwh),
         ];
-        row.extend(CAUSES.iter().map(|cause| (cause.of)(&run.split_gpu_hours).to_string()));
+        row.extend(
+            CAUSES
+                .iter()
+                .map(|cause| (cause.of)(&run.split_gpu_hours).to_string()),
+        );
         listing.push(row);
     }
     listing
 }
 
 fn exact_members(sheet: &Sheet) -> Listing {
-    let name = if sheet.subject.kind() == "user" { "account" } else { "user" };
+    let name = if sheet.subject.kind() == "user" {
+        "account"
+    } else {
+        "user"
+    };
     let numbers = [
         "gpu_hours",
         "cpu_hours",
@@ -547,7 +762,10 @@ fn exact_members(sheet: &Sheet) -> Listing {
         "unmeasured_gpu_hours",
         "wasted_money",
     ];
-    let columns: Vec<Column> = [Column::Text(name)].into_iter().chain(numbers.map(Column::Number)).collect();
+    let columns: Vec<Column> = [Column::Text(name)]
+        .into_iter()
+        .chain(numbers.map(Column::Number))
+        .collect();
     let mut listing = Listing::new(&columns);
     for Member { name, figures, .. } in &sheet.members {
         let mut row = vec![
@@ -561,10 +779,16 @@ fn exact_members(sheet: &Sheet) -> Listing {
             figures.money.to_string(),
             figures.kwh.to_string(),
             figures.co2_kg.to_string(),
-            figures.gpu_utilization.map_or_else(String::new, |ratio| ratio.to_string()),
+            figures
+                .gpu_utilization
+                .map_or_else(String::new, |ratio| ratio.to_string()),
             figures.limit_excess_gpu_hours.to_string(),
         ];
-        row.extend(CAUSES.iter().map(|cause| (cause.of)(&figures.split_gpu_hours).to_string()));
+        row.extend(
+            CAUSES
+                .iter()
+                .map(|cause| (cause.of)(&figures.split_gpu_hours).to_string()),
+        );
         row.push(figures.split_money.wasted().to_string());
         listing.push(row);
     }

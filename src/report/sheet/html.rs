@@ -14,7 +14,9 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates.set_auto_escape_callback(|_| AutoEscape::Html);
     templates.set_trim_blocks(true);
     templates.set_lstrip_blocks(true);
-    templates.add_template("sheet.html", include_str!("sheet.html")).expect("the template is part of the program");
+    templates
+        .add_template("sheet.html", include_str!("sheet.html"))
+        .expect("the template is part of the program");
     templates
 });
 
@@ -36,7 +38,12 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
             (format!("{}. {name}", row.place), row.hours, row.is_self)
         }))
     });
-    let models = charts::names(sheet.gpu_models.iter().map(|part| (part.name.clone(), part.gpu_hours, true)));
+    let models = charts::names(
+        sheet
+            .gpu_models
+            .iter()
+            .map(|part| (part.name.clone(), part.gpu_hours, true)),
+    );
     TEMPLATES.get_template("sheet.html")?.render(context! {
         heading => blocks::heading(sheet, view),
         title => title(sheet, view),
@@ -118,7 +125,10 @@ fn causes(sheet: &Sheet) -> Vec<Value> {
     let held = sheet.figures.split_gpu_hours.held().max(f64::MIN_POSITIVE);
     let row = |cause: &blocks::Cause| {
         let hours = (cause.of)(&sheet.figures.split_gpu_hours);
-        let price = sheet.currency.as_ref().map(|currency| money((cause.of)(&sheet.figures.split_money), currency));
+        let price = sheet
+            .currency
+            .as_ref()
+            .map(|currency| money((cause.of)(&sheet.figures.split_money), currency));
         (hours > 0.0).then(|| {
             context! {
                 name => cause.name,
@@ -157,7 +167,13 @@ fn budgets(sheet: &Sheet) -> Vec<Value> {
 
 fn people(sheet: &Sheet, members: &[Member]) -> Vec<Value> {
     // The bars are of what the cluster is about.
-    let hours = |member: &Member| if sheet.has_gpus { member.figures.gpu_hours } else { member.figures.cpu_hours };
+    let hours = |member: &Member| {
+        if sheet.has_gpus {
+            member.figures.gpu_hours
+        } else {
+            member.figures.cpu_hours
+        }
+    };
     let most = members.iter().map(hours).fold(0.0, f64::max);
     let row = |member: &Member| {
         let split = &member.figures.split_gpu_hours;
@@ -179,7 +195,8 @@ fn people(sheet: &Sheet, members: &[Member]) -> Vec<Value> {
 }
 
 fn run(run: &RunRow) -> Value {
-    let bar = |ratio: Option<f64>| ratio.map(|ratio| (ratio.clamp(0.0, 1.0) * 1000.0).round() / 10.0);
+    let bar =
+        |ratio: Option<f64>| ratio.map(|ratio| (ratio.clamp(0.0, 1.0) * 1000.0).round() / 10.0);
     context! {
         job_id => run.job_id,
         name => run.name,

@@ -49,17 +49,30 @@ impl View {
 }
 
 /// Writes a sheet.
-pub fn write_sheet(sheet: &Sheet, view: View, format: ReportFormat, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_sheet(
+    sheet: &Sheet,
+    view: View,
+    format: ReportFormat,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     match format {
         ReportFormat::Json => {
             serde_json::to_writer_pretty(&mut *out, sheet)?;
             writeln!(out)
         }
         ReportFormat::Csv => blocks::exact(sheet, view).write_csv(out),
-        ReportFormat::Html => out.write_all(page(sheet, view).map_err(io::Error::other)?.as_bytes()),
-        ReportFormat::Table => write_blocks(sheet, view, out, |listing, out| listing.write_table(out)),
+        ReportFormat::Html => {
+            out.write_all(page(sheet, view).map_err(io::Error::other)?.as_bytes())
+        }
+        ReportFormat::Table => {
+            write_blocks(sheet, view, out, |listing, out| listing.write_table(out))
+        }
         ReportFormat::Md => {
-            writeln!(out, "# {}\n", crate::output::escape_markdown(&blocks::heading(sheet, view)))?;
+            writeln!(
+                out,
+                "# {}\n",
+                crate::output::escape_markdown(&blocks::heading(sheet, view))
+            )?;
             for block in blocks::blocks(sheet, view) {
                 match block {
                     Block::Listing(title, listing) => {
@@ -67,8 +80,12 @@ pub fn write_sheet(sheet: &Sheet, view: View, format: ReportFormat, out: &mut dy
                         listing.write_markdown(out)?;
                         writeln!(out)?;
                     }
-                    Block::Line(line) => writeln!(out, "{}\n", crate::output::escape_markdown(&line))?,
-                    Block::Code(line) => writeln!(out, "```sh\n{}\n```\n", line.replace("```", ""))?,
+                    Block::Line(line) => {
+                        writeln!(out, "{}\n", crate::output::escape_markdown(&line))?
+                    }
+                    Block::Code(line) => {
+                        writeln!(out, "```sh\n{}\n```\n", line.replace("```", ""))?
+                    }
                 }
             }
             Ok(())
@@ -79,7 +96,9 @@ pub fn write_sheet(sheet: &Sheet, view: View, format: ReportFormat, out: &mut dy
 /// The sheet as the text of a mail.
 pub fn text(sheet: &Sheet, view: View) -> io::Result<String> {
     let mut out = Vec::new();
-    write_blocks(sheet, view, &mut out, |listing, out| listing.write_table(out))?;
+    write_blocks(sheet, view, &mut out, |listing, out| {
+        listing.write_table(out)
+    })?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
@@ -89,7 +108,11 @@ fn write_blocks(
     out: &mut dyn Write,
     write: fn(&Listing, &mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    writeln!(out, "{}\n", crate::output::printable(&blocks::heading(sheet, view)))?;
+    writeln!(
+        out,
+        "{}\n",
+        crate::output::printable(&blocks::heading(sheet, view))
+    )?;
     for block in blocks::blocks(sheet, view) {
         match block {
             Block::Listing(title, listing) => {

@@ -6,7 +6,13 @@ use takt_collector::accounting::sheet::{Day, Figures, FixRow, LostRow, Member, R
 const NAME: &str = "=cmd|'<b>x</b>'\u{1b}[31m";
 
 fn sheet() -> Sheet {
-    let split = Split { used: 60.0, idle: 25.0, low: 10.0, unmeasured: 5.0, ..Split::default() };
+    let split = Split {
+        used: 60.0,
+        idle: 25.0,
+        low: 10.0,
+        unmeasured: 5.0,
+        ..Split::default()
+    };
     let figures = Figures {
         period: "2026-10".into(),
         jobs_started: 12,
@@ -21,7 +27,12 @@ fn sheet() -> Sheet {
         split_money: split,
         ..Figures::default()
     };
-    let before = Figures { period: "2026-09".into(), gpu_hours: 100.0, cpu_hours: 800.0, ..Figures::default() };
+    let before = Figures {
+        period: "2026-09".into(),
+        gpu_hours: 100.0,
+        cpu_hours: 800.0,
+        ..Figures::default()
+    };
     Sheet {
         subject: Subject::Account(NAME.into()),
         cluster: "lab".into(),
@@ -34,11 +45,19 @@ fn sheet() -> Sheet {
         has_co2: false,
         has_gpus: true,
         before: vec![before],
-        days: vec![Day { date: "2026-10-25".into(), gpu_hours: 25.0, cpu_hours: 25.0 }],
+        days: vec![Day {
+            date: "2026-10-25".into(),
+            gpu_hours: 25.0,
+            cpu_hours: 25.0,
+        }],
         gpu_models: Vec::new(),
         share: None,
         rank: None,
-        members: vec![Member { name: NAME.into(), figures: figures.clone(), wait_mean_hours: Some(0.5) }],
+        members: vec![Member {
+            name: NAME.into(),
+            figures: figures.clone(),
+            wait_mean_hours: Some(0.5),
+        }],
         accounts: Vec::new(),
         gpu_capacity: None,
         cpu_capacity: None,
@@ -98,25 +117,48 @@ fn written(view: View, format: ReportFormat) -> String {
     String::from_utf8(out).unwrap()
 }
 
-const VIEWS: [View; 5] = [View::Efficiency, View::Waste, View::Cluster, View::Account, View::User];
+const VIEWS: [View; 5] = [
+    View::Efficiency,
+    View::Waste,
+    View::Cluster,
+    View::Account,
+    View::User,
+];
 
 #[test]
 fn names_are_defused_in_every_format() {
     for view in VIEWS {
         let table = written(view, ReportFormat::Table);
-        assert!(!table.contains('\u{1b}') && table.contains("=cmd"), "{table}");
+        assert!(
+            !table.contains('\u{1b}') && table.contains("=cmd"),
+            "{table}"
+        );
         let html = written(view, ReportFormat::Html);
-        assert!(!html.contains("<b>x</b>") && html.contains("&lt;b&gt;x&lt;&#x2f;b&gt;"), "{html}");
+        assert!(
+            !html.contains("<b>x</b>") && html.contains("&lt;b&gt;x&lt;&#x2f;b&gt;"),
+            "{html}"
+        );
         let markdown = written(view, ReportFormat::Md);
-        assert!(!markdown.contains("<b>x</b>") && !markdown.contains('\u{1b}'), "{markdown}");
+        assert!(
+            !markdown.contains("<b>x</b>") && !markdown.contains('\u{1b}'),
+            "{markdown}"
+        );
         let csv = written(view, ReportFormat::Csv);
-        assert!(csv.contains("'=cmd|") && !csv.contains("\n=cmd") && !csv.contains(",=cmd"), "{csv}");
+        assert!(
+            csv.contains("'=cmd|") && !csv.contains("\n=cmd") && !csv.contains(",=cmd"),
+            "{csv}"
+        );
     }
 }
 
 #[test]
 fn what_a_terminal_shows() {
-    let words = |view| written(view, ReportFormat::Table).split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = |view| {
+        written(view, ReportFormat::Table)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     let text = words(View::Waste);
     for line in [
         "Waste of Account =cmd|'<b>x</b>'\u{fffd}[31m on lab, October 2026",
@@ -128,15 +170,27 @@ fn what_a_terminal_shows() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     let text = words(View::Account);
-    assert!(text.contains("+20 % on the 1 before") && text.contains("9 of 10 runs measured"), "{text}");
+    assert!(
+        text.contains("+20 % on the 1 before") && text.contains("9 of 10 runs measured"),
+        "{text}"
+    );
 }
 
 /// A cluster without GPUs: nothing is said of them where people read; what programs read keeps its columns.
 #[test]
 fn what_the_cluster_does_not_have_is_left_out() {
     let split = Split::default();
-    let figures = Figures { gpu_hours: 0.0, gpu_utilization: None, split_gpu_hours: split, ..sheet().figures };
-    let member = Member { name: "ann".into(), figures: figures.clone(), wait_mean_hours: None };
+    let figures = Figures {
+        gpu_hours: 0.0,
+        gpu_utilization: None,
+        split_gpu_hours: split,
+        ..sheet().figures
+    };
+    let member = Member {
+        name: "ann".into(),
+        figures: figures.clone(),
+        wait_mean_hours: None,
+    };
     let run = RunRow {
         gpus: Some(0),
         gpu_utilization: None,
@@ -147,7 +201,10 @@ fn what_the_cluster_does_not_have_is_left_out() {
         cpu_ratio: Some(0.4),
         ..sheet().runs.remove(0)
     };
-    let before = Figures { gpu_hours: 0.0, ..sheet().before.remove(0) };
+    let before = Figures {
+        gpu_hours: 0.0,
+        ..sheet().before.remove(0)
+    };
     let (fixes, lost) = (Vec::new(), sheet().lost);
     let plain = Sheet {
         has_gpus: false,
@@ -158,7 +215,10 @@ fn what_the_cluster_does_not_have_is_left_out() {
         runs: vec![run],
         fixes,
         lost,
-        days: vec![Day { gpu_hours: 0.0, ..sheet().days.remove(0) }],
+        days: vec![Day {
+            gpu_hours: 0.0,
+            ..sheet().days.remove(0)
+        }],
         ..sheet()
     };
     for view in VIEWS {
@@ -166,14 +226,27 @@ fn what_the_cluster_does_not_have_is_left_out() {
             let mut out = Vec::new();
             write_sheet(&plain, view, format, &mut out).unwrap();
             let text = String::from_utf8(out).unwrap();
-            let body = text.split_once("<h1>").map_or(text.as_str(), |(_, body)| body).to_lowercase();
-            assert!(!body.contains("gpu") && !body.contains("wasted"), "{view:?} {format:?}\n{text}");
-            assert!(view == View::Waste || body.contains("cpu"), "{view:?} {format:?}\n{text}");
+            let body = text
+                .split_once("<h1>")
+                .map_or(text.as_str(), |(_, body)| body)
+                .to_lowercase();
+            assert!(
+                !body.contains("gpu") && !body.contains("wasted"),
+                "{view:?} {format:?}\n{text}"
+            );
+            assert!(
+                view == View::Waste || body.contains("cpu"),
+                "{view:?} {format:?}\n{text}"
+            );
         }
     }
     let mut out = Vec::new();
     write_sheet(&plain, View::Cluster, ReportFormat::Csv, &mut out).unwrap();
-    assert!(String::from_utf8(out).unwrap().starts_with("user,gpu_hours,cpu_hours,"));
+    assert!(
+        String::from_utf8(out)
+            .unwrap()
+            .starts_with("user,gpu_hours,cpu_hours,")
+    );
 }
 
 #[test]
@@ -190,15 +263,26 @@ fn every_page_is_one_file_that_asks_for_nothing() {
 
 #[test]
 fn a_page_lists_the_largest_losses_and_says_how_many_there_are_besides() {
-    let lost = (0..23).map(|at| LostRow { job_id: format!("lost-{at}"), ..sheet().lost.remove(0) }).collect();
+    let lost = (0..23)
+        .map(|at| LostRow {
+            job_id: format!("lost-{at}"),
+            ..sheet().lost.remove(0)
+        })
+        .collect();
     let many = Sheet { lost, ..sheet() };
     for format in [ReportFormat::Table, ReportFormat::Html, ReportFormat::Json] {
         let mut out = Vec::new();
         write_sheet(&many, View::Cluster, format, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let all = format == ReportFormat::Json;
-        assert!(text.contains("lost-19") && text.contains("lost-20") == all, "{text}");
-        assert!(text.contains("3 smaller ones are not listed") != all, "{text}");
+        assert!(
+            text.contains("lost-19") && text.contains("lost-20") == all,
+            "{text}"
+        );
+        assert!(
+            text.contains("3 smaller ones are not listed") != all,
+            "{text}"
+        );
     }
 }
 

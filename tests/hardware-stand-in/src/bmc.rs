@@ -54,11 +54,17 @@ pub(crate) unsafe fn send(handle: i32, request: *const Request) -> i32 {
     let request = unsafe { &*request };
     // The system interface is kind 0x0c on channel 15: `struct ipmi_system_interface_addr`.
     // SAFETY: the same.
-    let address = unsafe { std::slice::from_raw_parts(request.address, request.address_bytes as usize) };
+    let address =
+        unsafe { std::slice::from_raw_parts(request.address, request.address_bytes as usize) };
     if address.len() < 7 || address[..6] != [0x0c, 0, 0, 0, 0x0f, 0] {
         return fail(libc::EINVAL);
     }
-    let Message { function, command, bytes, data } = request.message;
+    let Message {
+        function,
+        command,
+        bytes,
+        data,
+    } = request.message;
     let data = match bytes {
         0 => &[],
         // SAFETY: as the caller has it.
@@ -69,8 +75,15 @@ pub(crate) unsafe fn send(handle: i32, request: *const Request) -> i32 {
     if find("silent").is_some() {
         return 0;
     }
-    let answer = Answer { id: request.id, function: function | 1, command, data: say(&lines, function, command, data) };
-    let slow = find("slow").and_then(|line| line.get(1)?.parse().ok()).unwrap_or(0);
+    let answer = Answer {
+        id: request.id,
+        function: function | 1,
+        command,
+        data: say(&lines, function, command, data),
+    };
+    let slow = find("slow")
+        .and_then(|line| line.get(1)?.parse().ok())
+        .unwrap_or(0);
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(slow));
         answers().entry(handle).or_default().push(answer);
@@ -102,9 +115,16 @@ pub(crate) unsafe fn receive(handle: i32, received: *mut Received) -> i32 {
     // SAFETY: the buffer has room for as many bytes as it says.
     unsafe { std::ptr::copy_nonoverlapping(answer.data.as_ptr(), received.message.data, count) };
     (received.kind, received.id) = (1, answer.id);
-    (received.message.function, received.message.command, received.message.bytes) =
-        (answer.function, answer.command, count as u16);
-    if count < answer.data.len() { fail(libc::EMSGSIZE) } else { 0 }
+    (
+        received.message.function,
+        received.message.command,
+        received.message.bytes,
+    ) = (answer.function, answer.command, count as u16);
+    if count < answer.data.len() {
+        fail(libc::EMSGSIZE)
+    } else {
+        0
+    }
 }
 
 const STORAGE: u8 = 0x0a;
@@ -112,20 +132,36 @@ const CHASSIS: u8 = 0x00;
 
 /// The completion code and what follows it.
 fn say(lines: &[Vec<String>], function: u8, command: u8, data: &[u8]) -> Vec<u8> {
-    let hex = |line: &[String]| line.iter().filter_map(|word| u8::from_str_radix(word, 16).ok()).collect::<Vec<_>>();
-    let entries: Vec<_> = lines.iter().filter(|line| line[0] == "entry").map(|line| hex(&line[1..])).collect();
+    let hex = |line: &[String]| {
+        line.iter()
+            .filter_map(|word| u8::from_str_radix(word, 16).ok())
+            .collect::<Vec<_>>()
+    };
+    let entries: Vec<_> = lines
+        .iter()
+        .filter(|line| line[0] == "entry")
+        .map(|line| hex(&line[1..]))
+        .collect();
     let find = |word: &str| lines.iter().find(|line| line[0] == word);
     match (function, command) {
         (STORAGE, 0x40) => {
             let count = (entries.len() as u16).to_le_bytes();
             let free = (0x4000 - 16 * entries.len() as u16).to_le_bytes();
-            let flags = if find("overflow").is_some() { 0x8f } else { 0x0f };
+            let flags = if find("overflow").is_some() {
+                0x8f
+            } else {
+                0x0f
+            };
             [&[0, 0x51][..], &count, &free, &[0xff; 8], &[flags]].concat()
         }
         (STORAGE, 0x43) => entry(&entries, data),
         (STORAGE, 0x48) => {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-            let clock = find("clock").and_then(|line| line.get(1)?.parse().ok()).unwrap_or(now as u32);
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |now| now.as_secs());
+            let clock = find("clock")
+                .and_then(|line| line.get(1)?.parse().ok())
+                .unwrap_or(now as u32);
             [&[0][..], &clock.to_le_bytes()].concat()
         }
         (CHASSIS, 0x01) => match find("chassis") {
@@ -138,14 +174,23 @@ fn say(lines: &[Vec<String>], function: u8, command: u8, data: &[u8]) -> Vec<u8>
 
 fn entry(entries: &[Vec<u8>], data: &[u8]) -> Vec<u8> {
     const NOT_PRESENT: u8 = 0xcb;
-    let [_, _, low, high, 0, 0xff] = *data else { return vec![0xc7] };
+    let [_, _, low, high, 0, 0xff] = *data else {
+        return vec![0xc7];
+    };
     let wanted = [low, high];
     let place = match u16::from_le_bytes(wanted) {
         0 => 0,
         0xffff => entries.len().wrapping_sub(1),
-        _ => entries.iter().position(|entry| entry[..2] == wanted).unwrap_or(usize::MAX),
+        _ => entries
+            .iter()
+            .position(|entry| entry[..2] == wanted)
+            .unwrap_or(usize::MAX),
     };
-    let Some(found) = entries.get(place) else { return vec![NOT_PRESENT] };
-    let next = entries.get(place + 1).map_or([0xff, 0xff], |next| [next[0], next[1]]);
+    let Some(found) = entries.get(place) else {
+        return vec![NOT_PRESENT];
+    };
+    let next = entries
+        .get(place + 1)
+        .map_or([0xff, 0xff], |next| [next[0], next[1]]);
     [&[0][..], &next, found].concat()
 }

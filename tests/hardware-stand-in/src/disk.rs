@@ -60,11 +60,20 @@ pub(crate) unsafe fn answer(disk: &str, header: *mut Header) -> i32 {
     }
     // SAFETY: as the caller has it.
     let header = unsafe { &mut *header };
-    assert_eq!((header.interface, header.segments), (i32::from(b'S'), 0), "not a header of SG_IO");
+    assert_eq!(
+        (header.interface, header.segments),
+        (i32::from(b'S'), 0),
+        "not a header of SG_IO"
+    );
     // SAFETY: as the caller has it.
-    let command = unsafe { std::slice::from_raw_parts(header.command, header.command_bytes.into()) };
-    (header.status, header.host_status, header.driver_status, header.data_missing) =
-        (0, 0, 0, header.data_bytes as i32);
+    let command =
+        unsafe { std::slice::from_raw_parts(header.command, header.command_bytes.into()) };
+    (
+        header.status,
+        header.host_status,
+        header.driver_status,
+        header.data_missing,
+    ) = (0, 0, 0, header.data_bytes as i32);
     match say(disk, &lines, command) {
         Answer::Data(bytes) => {
             let count = bytes.len().min(header.data_bytes as usize);
@@ -88,16 +97,57 @@ fn say(disk: &str, lines: &[Vec<String>], command: &[u8]) -> Answer {
         return illegal();
     }
     if let Some(sas) = find("sas") {
-        let byte = |at: usize| sas.get(at).and_then(|word| u8::from_str_radix(word, 16).ok()).unwrap_or(0);
+        let byte = |at: usize| {
+            sas.get(at)
+                .and_then(|word| u8::from_str_radix(word, 16).ok())
+                .unwrap_or(0)
+        };
         return match command {
-            [0x03, ..] => Answer::Data(vec![0x70, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-            [0x4d, 0, 0x6f, ..] => Answer::Data(vec![0x2f, 0, 0, 8, 0, 0, 3, 4, byte(1), byte(2), byte(3), 0]),
+            [0x03, ..] => Answer::Data(vec![
+                0x70, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            ]),
+            [0x4d, 0, 0x6f, ..] => Answer::Data(vec![
+                0x2f,
+                0,
+                0,
+                8,
+                0,
+                0,
+                3,
+                4,
+                byte(1),
+                byte(2),
+                byte(3),
+                0,
+            ]),
             _ => illegal(),
         };
     }
     // ATA PASS-THROUGH (16): feature, LBA low, mid and high, command.
-    let [0x85, _, _, _, feature, _, count, _, low, _, mid, _, high, _, command, _] = *command else { return illegal() };
-    let mode = find("mode").and_then(|line| line.get(1)?.parse().ok()).unwrap_or(255);
+    let [
+        0x85,
+        _,
+        _,
+        _,
+        feature,
+        _,
+        count,
+        _,
+        low,
+        _,
+        mid,
+        _,
+        high,
+        _,
+        command,
+        _,
+    ] = *command
+    else {
+        return illegal();
+    };
+    let mode = find("mode")
+        .and_then(|line| line.get(1)?.parse().ok())
+        .unwrap_or(255);
     let is_smart = (mid, high) == (0x4f, 0xc2);
     if command != 0xe5 && mode == 0 {
         let path = std::env::var("HARDWARE_STAND_IN_SCRIPT").unwrap_or_default();
@@ -109,13 +159,28 @@ fn say(disk: &str, lines: &[Vec<String>], command: &[u8]) -> Answer {
         (0xb0, 0xda, _) if is_smart => registers(0, 0x4f, 0xc2),
         (0xb0, 0xd0, 1) if is_smart => page(lines, |[id, value, _, raw]| {
             let raw = raw.to_le_bytes();
-            [id as u8, 0x33, 0, value as u8, value as u8, raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], 0]
+            [
+                id as u8,
+                0x33,
+                0,
+                value as u8,
+                value as u8,
+                raw[0],
+                raw[1],
+                raw[2],
+                raw[3],
+                raw[4],
+                raw[5],
+                0,
+            ]
         }),
-        (0xb0, 0xd1, 1) if is_smart => {
-            page(lines, |[id, _, threshold, _]| [id as u8, threshold as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
-        }
+        (0xb0, 0xd1, 1) if is_smart => page(lines, |[id, _, threshold, _]| {
+            [id as u8, threshold as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        }),
         (0x2f, 0, 1) if (low, mid, high) == (4, 1, 0) => {
-            let written = find("written").and_then(|line| line.get(1)?.parse::<u64>().ok()).unwrap_or(0);
+            let written = find("written")
+                .and_then(|line| line.get(1)?.parse::<u64>().ok())
+                .unwrap_or(0);
             let mut page = vec![0; 512];
             page[..3].copy_from_slice(&[1, 0, 1]);
             page[0x18..0x20].copy_from_slice(&(written | 0xc0 << 56).to_le_bytes());

@@ -42,12 +42,25 @@ mod interpose {
 
     /// What the script says of a device: the words of its lines, without its name.
     pub(crate) fn script(device: &[&str]) -> Vec<Vec<String>> {
-        let text = std::env::var_os("HARDWARE_STAND_IN_SCRIPT").and_then(|path| std::fs::read_to_string(path).ok());
+        let text = std::env::var_os("HARDWARE_STAND_IN_SCRIPT")
+            .and_then(|path| std::fs::read_to_string(path).ok());
         let text = text.unwrap_or_default();
-        let words =
-            text.lines().map(|line| line.split(" #").next().unwrap_or(line).split_whitespace().collect::<Vec<_>>());
-        let own =
-            words.filter_map(|words| Some(words.strip_prefix(device)?.iter().map(|word| (*word).to_owned()).collect()));
+        let words = text.lines().map(|line| {
+            line.split(" #")
+                .next()
+                .unwrap_or(line)
+                .split_whitespace()
+                .collect::<Vec<_>>()
+        });
+        let own = words.filter_map(|words| {
+            Some(
+                words
+                    .strip_prefix(device)?
+                    .iter()
+                    .map(|word| (*word).to_owned())
+                    .collect(),
+            )
+        });
         own.collect()
     }
 
@@ -83,7 +96,9 @@ mod interpose {
             // SAFETY: it takes any numbers.
             (false, "ipmi0") => unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) },
             // SAFETY: a C string and flags.
-            (false, _) => unsafe { real_open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0) },
+            (false, _) => unsafe {
+                real_open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0)
+            },
         };
         opened().insert(handle, name.to_owned());
         handle
@@ -94,7 +109,11 @@ mod interpose {
     /// # Safety
     /// As libc's: `argument` points to what the request wants.
     #[unsafe(no_mangle)]
-    pub unsafe extern "C" fn ioctl(handle: i32, request: libc::c_ulong, argument: *mut libc::c_void) -> i32 {
+    pub unsafe extern "C" fn ioctl(
+        handle: i32,
+        request: libc::c_ulong,
+        argument: *mut libc::c_void,
+    ) -> i32 {
         let name = opened().get(&handle).cloned();
         match (name, request) {
             // SAFETY: whoever sends these requests to a device points to the kernel's structures.
@@ -102,7 +121,9 @@ mod interpose {
             // SAFETY: the same.
             (Some(_), bmc::SEND_COMMAND) => unsafe { bmc::send(handle, argument.cast()) },
             // SAFETY: the same.
-            (Some(_), bmc::RECEIVE_MESSAGE_TRUNCATED) => unsafe { bmc::receive(handle, argument.cast()) },
+            (Some(_), bmc::RECEIVE_MESSAGE_TRUNCATED) => unsafe {
+                bmc::receive(handle, argument.cast())
+            },
             // SAFETY: as the caller has it.
             _ => unsafe { libc::syscall(libc::SYS_ioctl, handle, request, argument) as i32 },
         }

@@ -66,11 +66,23 @@ pub struct Reading {
 impl Gpu {
     /// A GPU whose driver was loaded when the machine started.
     pub fn new(slot: usize, script: GpuScript, now: f64) -> Self {
-        let mut gpu = Self { slot, script, now, part: None, counters: Counters::zero(now) };
+        let mut gpu = Self {
+            slot,
+            script,
+            now,
+            part: None,
+            counters: Counters::zero(now),
+        };
         // The counter of a real GPU goes on when its reader restarts. Ours lives in the reader, so it begins where an
         // always loaded GPU would be: a later start then never shows less than an earlier one.
-        let watts = gpu.script.power_watts.unwrap_or_else(|| gpu.power_limit_watts());
-        gpu.counters.energy_joules = gpu.script.energy_joules.unwrap_or(world::uptime_seconds() * watts);
+        let watts = gpu
+            .script
+            .power_watts
+            .unwrap_or_else(|| gpu.power_limit_watts());
+        gpu.counters.energy_joules = gpu
+            .script
+            .energy_joules
+            .unwrap_or(world::uptime_seconds() * watts);
         gpu
     }
 
@@ -78,7 +90,8 @@ impl Gpu {
     pub fn follow(&mut self, script: GpuScript, now: f64) {
         self.integrate(now);
         if script.energy_joules != self.script.energy_joules {
-            self.counters.energy_joules = script.energy_joules.unwrap_or(self.counters.energy_joules);
+            self.counters.energy_joules =
+                script.energy_joules.unwrap_or(self.counters.energy_joules);
         }
         self.script = script;
     }
@@ -102,7 +115,13 @@ impl Gpu {
     }
 
     pub fn uuid(&self) -> String {
-        let standard = || format!("GPU-{:08x}-0000-4000-8000-{:012x}", self.profile().uuid_group, self.slot);
+        let standard = || {
+            format!(
+                "GPU-{:08x}-0000-4000-8000-{:012x}",
+                self.profile().uuid_group,
+                self.slot
+            )
+        };
         self.script.uuid.clone().unwrap_or_else(standard)
     }
 
@@ -113,16 +132,26 @@ impl Gpu {
 
     /// That of the GPU, or of the part that the call is about.
     pub fn uuid_of_handle(&self) -> String {
-        self.part.map_or_else(|| self.uuid(), |place| self.uuid().replacen("GPU-", &format!("MIG-{place}-"), 1))
+        self.part.map_or_else(
+            || self.uuid(),
+            |place| self.uuid().replacen("GPU-", &format!("MIG-{place}-"), 1),
+        )
     }
 
     pub fn name_of_handle(&self) -> String {
-        self.part().map_or_else(|| self.name().to_owned(), |part| format!("{} MIG {}", self.name(), part.profile))
+        self.part().map_or_else(
+            || self.name().to_owned(),
+            |part| format!("{} MIG {}", self.name(), part.profile),
+        )
     }
 
     pub fn serial(&self) -> Answer<String> {
         self.data_centre()?;
-        Ok(self.script.serial.clone().unwrap_or_else(|| format!("165462{:07}", self.slot + 1)))
+        Ok(self
+            .script
+            .serial
+            .clone()
+            .unwrap_or_else(|| format!("165462{:07}", self.slot + 1)))
     }
 
     pub fn minor(&self) -> u32 {
@@ -136,7 +165,9 @@ impl Gpu {
     }
 
     pub fn memory_total(&self) -> u64 {
-        self.script.memory_total.unwrap_or(self.profile().memory_mib << 20)
+        self.script
+            .memory_total
+            .unwrap_or(self.profile().memory_mib << 20)
     }
 
     pub fn memory_reserved(&self) -> u64 {
@@ -144,7 +175,9 @@ impl Gpu {
     }
 
     pub fn power_limit_watts(&self) -> f64 {
-        self.script.power_limit_watts.unwrap_or(self.profile().power.default)
+        self.script
+            .power_limit_watts
+            .unwrap_or(self.profile().power.default)
     }
 
     pub fn memory_temperature(&self) -> Answer<u32> {
@@ -163,10 +196,22 @@ impl Gpu {
         if fan >= profile.fans {
             return Err(code::INVALID_ARGUMENT);
         }
-        let scripted = self.script.fans.get(fan as usize).or(self.script.fans.first());
+        let scripted = self
+            .script
+            .fans
+            .get(fan as usize)
+            .or(self.script.fans.first());
         // At rest the fans stand still.
-        let curve = |degrees: u32| if degrees < 45 { 0 } else { (30 + (degrees - 45) * 3 / 2).min(100) };
-        Ok(scripted.copied().unwrap_or_else(|| curve(self.reading().temperature)))
+        let curve = |degrees: u32| {
+            if degrees < 45 {
+                0
+            } else {
+                (30 + (degrees - 45) * 3 / 2).min(100)
+            }
+        };
+        Ok(scripted
+            .copied()
+            .unwrap_or_else(|| curve(self.reading().temperature)))
     }
 
     pub fn nvlink_active(&self, link: u32) -> Answer<bool> {
@@ -179,14 +224,27 @@ impl Gpu {
 
     /// Refuses what only data-centre GPUs have.
     pub fn data_centre(&self) -> Answer {
-        if self.profile().data_centre { Ok(()) } else { Err(code::NOT_SUPPORTED) }
+        if self.profile().data_centre {
+            Ok(())
+        } else {
+            Err(code::NOT_SUPPORTED)
+        }
     }
 
     /// A process's share of the SMs: as scripted, else its part of the GPU's utilization.
     pub fn process_sm_percent(&self, process: &Process) -> u32 {
         process.sm_percent.unwrap_or_else(|| {
-            let sharing = self.script.processes.iter().filter(|p| p.compute && p.sm_percent.is_none()).count();
-            if process.compute { self.reading().utilization.0 / sharing.max(1) as u32 } else { 0 }
+            let sharing = self
+                .script
+                .processes
+                .iter()
+                .filter(|p| p.compute && p.sm_percent.is_none())
+                .count();
+            if process.compute {
+                self.reading().utilization.0 / sharing.max(1) as u32
+            } else {
+                0
+            }
         })
     }
 
@@ -205,12 +263,26 @@ impl Gpu {
         };
         let power_watts = power_at(load);
         // The heat sink lags some seconds behind the load.
-        let past = if script.utilization.is_some() { load } else { self.wave(t - 15.0) };
-        let temperature = script.temperature.unwrap_or((32.0 + 43.0 * power_at(past) / profile.power.default) as u32);
+        let past = if script.utilization.is_some() {
+            load
+        } else {
+            self.wave(t - 15.0)
+        };
+        let temperature = script
+            .temperature
+            .unwrap_or((32.0 + 43.0 * power_at(past) / profile.power.default) as u32);
         let busy = load > 0.0;
         let throttle = script.throttle.unwrap_or_else(|| {
-            let cap = if busy && power_watts >= 0.97 * limit { reason::SW_POWER_CAP } else { 0 };
-            let hot = if temperature >= profile.thresholds.gpu_max { reason::SW_THERMAL } else { 0 };
+            let cap = if busy && power_watts >= 0.97 * limit {
+                reason::SW_POWER_CAP
+            } else {
+                0
+            };
+            let hot = if temperature >= profile.thresholds.gpu_max {
+                reason::SW_THERMAL
+            } else {
+                0
+            };
             if busy { cap | hot } else { reason::IDLE | hot }
         });
         let clocks = match script.clocks_mhz {
@@ -218,7 +290,10 @@ impl Gpu {
             None if !busy => profile.clocks_idle,
             None => {
                 let share = 0.99 - 0.10 * (power_watts / limit).min(1.0);
-                profile.clocks_max.map(f64::from).map(|mhz| (mhz * share) as u32)
+                profile
+                    .clocks_max
+                    .map(f64::from)
+                    .map(|mhz| (mhz * share) as u32)
             }
         };
         // A GeForce computes in P1 and rests in P8; data-centre GPUs know only P0.
@@ -229,18 +304,31 @@ impl Gpu {
         });
         let (pcie_generation, pcie_width) = script.pcie.unwrap_or_else(|| {
             let resting = !busy && !profile.data_centre;
-            (if resting { 1 } else { profile.pcie_generation }, profile.pcie_width)
+            (
+                if resting { 1 } else { profile.pcie_generation },
+                profile.pcie_width,
+            )
         });
         let available = self.memory_total().saturating_sub(self.memory_reserved());
-        let memory_used = script.memory_used.unwrap_or_else(|| match script.processes.as_slice() {
-            [] => (available as f64 * (0.02 + 0.6 * load)) as u64,
-            processes => processes.iter().filter_map(|p| p.memory).sum(),
-        });
+        let memory_used = script
+            .memory_used
+            .unwrap_or_else(|| match script.processes.as_slice() {
+                [] => (available as f64 * (0.02 + 0.6 * load)) as u64,
+                processes => processes.iter().filter_map(|p| p.memory).sum(),
+            });
         Reading {
             utilization,
             power_watts,
             temperature,
-            clocks: [clocks[0], if busy { clocks[1].max(profile.clocks_idle[1]) } else { clocks[1] }, clocks[2]],
+            clocks: [
+                clocks[0],
+                if busy {
+                    clocks[1].max(profile.clocks_idle[1])
+                } else {
+                    clocks[1]
+                },
+                clocks[2],
+            ],
             pstate,
             throttle,
             pcie_generation,
@@ -252,7 +340,9 @@ impl Gpu {
     /// The load that a GPU has by itself, 0 to 1: a swell of five minutes with a ripple on it, cut off at both ends.
     fn wave(&self, t: f64) -> f64 {
         let phase = 1.3 * self.slot as f64;
-        let swell = 0.5 + 0.45 * (TAU * t / 300.0 + phase).sin() + 0.15 * (TAU * t / 47.0 + 1.7 * phase).sin();
+        let swell = 0.5
+            + 0.45 * (TAU * t / 300.0 + phase).sin()
+            + 0.15 * (TAU * t / 47.0 + 1.7 * phase).sin();
         (1.25 * swell - 0.12).clamp(0.0, 1.0)
     }
 
@@ -329,23 +419,35 @@ mod tests {
         assert!((steady.counters().energy_joules - 18_000.0).abs() < 1e-6);
 
         let mut moving = gpu("gpu 0 energy 0");
-        let mean = (0..3000).map(|i| moving.reading_at(1000.0 + f64::from(i) * 0.1).power_watts).sum::<f64>() / 3000.0;
+        let mean = (0..3000)
+            .map(|i| moving.reading_at(1000.0 + f64::from(i) * 0.1).power_watts)
+            .sum::<f64>()
+            / 3000.0;
         moving.now = 1300.0;
         let joules = moving.counters().energy_joules;
-        assert!((joules / (mean * 300.0) - 1.0).abs() < 0.01, "{joules} J at {mean} W");
+        assert!(
+            (joules / (mean * 300.0) - 1.0).abs() < 0.01,
+            "{joules} J at {mean} W"
+        );
     }
 
     #[test]
     fn the_load_moves_over_its_whole_range_and_the_rest_follows() {
         let gpu = gpu("");
         let shown: Vec<_> = (0..1200).map(|t| gpu.reading_at(f64::from(t))).collect();
+        assert!(shown.iter().any(|r| r.utilization.0 == 0
+            && r.pstate == 8
+            && r.throttle == 1
+            && r.pcie_generation == 1));
+        assert!(shown.iter().any(|r| r.utilization.0 == 100
+            && r.pstate == 1
+            && r.throttle == 4
+            && r.pcie_generation == 5));
         assert!(
-            shown.iter().any(|r| r.utilization.0 == 0 && r.pstate == 8 && r.throttle == 1 && r.pcie_generation == 1)
+            shown
+                .iter()
+                .all(|r| r.power_watts >= 22.0 && r.power_watts <= 575.0)
         );
-        assert!(
-            shown.iter().any(|r| r.utilization.0 == 100 && r.pstate == 1 && r.throttle == 4 && r.pcie_generation == 5)
-        );
-        assert!(shown.iter().all(|r| r.power_watts >= 22.0 && r.power_watts <= 575.0));
         assert!(shown.iter().all(|r| (30..90).contains(&r.temperature)));
     }
 
@@ -354,7 +456,10 @@ mod tests {
         let mut gpu = gpu("gpu 0 throttle 0x44");
         gpu.now = 1010.0;
         let seconds = gpu.counters().throttle_seconds;
-        assert_eq!(seconds.map(f64::round), [0.0, 0.0, 10.0, 0.0, 0.0, 0.0, 10.0, 0.0, 0.0]);
+        assert_eq!(
+            seconds.map(f64::round),
+            [0.0, 0.0, 10.0, 0.0, 0.0, 0.0, 10.0, 0.0, 0.0]
+        );
     }
 
     #[test]

@@ -15,26 +15,38 @@ static AT_LOAD: extern "C" fn() = hide_symbols;
 
 extern "C" fn hide_symbols() {
     // A script with mistakes hides nothing; each call will name the mistake.
-    let Ok(script) = world::read_script() else { return };
+    let Ok(script) = world::read_script() else {
+        return;
+    };
     if script.hidden.is_empty() {
         return;
     }
     // SAFETY: the loader has mapped and relocated this library before it runs its constructors.
-    let Some((table, length)) = (unsafe { string_table() }) else { return };
+    let Some((table, length)) = (unsafe { string_table() }) else {
+        return;
+    };
     // SAFETY: `table` is the library's string table of `length` bytes; making its pages writable gives us a private
     // copy, and nobody else has used the library yet.
     let names = unsafe {
         let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
         let start = table as usize & !(page - 1);
         let size = table as usize + length - start;
-        if libc::mprotect(start as *mut libc::c_void, size, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+        if libc::mprotect(
+            start as *mut libc::c_void,
+            size,
+            libc::PROT_READ | libc::PROT_WRITE,
+        ) != 0
+        {
             return;
         }
         std::slice::from_raw_parts_mut(table.cast_mut(), length)
     };
     for function in &script.hidden {
         let entry = [b"\0", function.as_bytes(), b"\0"].concat();
-        if let Some(at) = names.windows(entry.len()).position(|window| window == entry) {
+        if let Some(at) = names
+            .windows(entry.len())
+            .position(|window| window == entry)
+        {
             names[at + 1] = b'-';
         }
     }

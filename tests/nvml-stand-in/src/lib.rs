@@ -91,8 +91,10 @@ mod code {
         nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST as GPU_IS_LOST,
         nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE as INSUFFICIENT_SIZE,
         nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT as INVALID_ARGUMENT,
-        nvmlReturn_enum_NVML_ERROR_NOT_FOUND as NOT_FOUND, nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED,
-        nvmlReturn_enum_NVML_ERROR_TIMEOUT as TIMEOUT, nvmlReturn_enum_NVML_ERROR_UNINITIALIZED as UNINITIALIZED,
+        nvmlReturn_enum_NVML_ERROR_NOT_FOUND as NOT_FOUND,
+        nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED,
+        nvmlReturn_enum_NVML_ERROR_TIMEOUT as TIMEOUT,
+        nvmlReturn_enum_NVML_ERROR_UNINITIALIZED as UNINITIALIZED,
         nvmlReturn_enum_NVML_ERROR_UNKNOWN as UNKNOWN, nvmlReturn_enum_NVML_SUCCESS as SUCCESS,
     };
 }

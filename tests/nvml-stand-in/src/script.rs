@@ -153,12 +153,18 @@ struct Pattern(String);
 impl Faults {
     /// The return code that the script wants of this call.
     pub fn failure(&self, function: &str) -> Option<u32> {
-        self.fail.iter().find(|(p, _)| p.matches(function)).map(|&(_, code)| code)
+        self.fail
+            .iter()
+            .find(|(p, _)| p.matches(function))
+            .map(|&(_, code)| code)
     }
 
     /// How long the call shall take.
     pub fn delay_ms(&self, function: &str) -> Option<u64> {
-        self.sleep.iter().find(|(p, _)| p.matches(function)).map(|&(_, ms)| ms)
+        self.sleep
+            .iter()
+            .find(|(p, _)| p.matches(function))
+            .map(|&(_, ms)| ms)
     }
 }
 
@@ -183,7 +189,10 @@ pub struct Mistake {
 impl Script {
     /// One RTX 5090.
     pub fn standard() -> Self {
-        Self { gpus: vec![GpuScript::new(&profile::RTX5090)], ..Self::default() }
+        Self {
+            gpus: vec![GpuScript::new(&profile::RTX5090)],
+            ..Self::default()
+        }
     }
 
     pub fn parse(text: &str) -> Result<Self, Mistake> {
@@ -195,7 +204,10 @@ impl Script {
                 None => continue,
                 Some(statement) => script.statement(statement, &mut words),
             };
-            done.and_then(|()| words.end()).map_err(|message| Mistake { line: i + 1, message })?;
+            done.and_then(|()| words.end()).map_err(|message| Mistake {
+                line: i + 1,
+                message,
+            })?;
         }
         if script.gpus.is_empty() {
             script.gpus = Self::standard().gpus;
@@ -211,8 +223,13 @@ impl Script {
                     let known: Vec<_> = profile::ALL.iter().map(|p| p.word).collect();
                     format!("no model `{name}`; there are {}", known.join(", "))
                 })?;
-                let count = if words.at_end() { 1 } else { words.number("a count")? };
-                self.gpus.extend((0..count).map(|_| GpuScript::new(profile)));
+                let count = if words.at_end() {
+                    1
+                } else {
+                    words.number("a count")?
+                };
+                self.gpus
+                    .extend((0..count).map(|_| GpuScript::new(profile)));
             }
             "driver" => self.driver = Some(words.text("a version")?.to_owned()),
             "init" => self.init = words.number("a return code")?,
@@ -222,11 +239,19 @@ impl Script {
             "xid" => {
                 let gpu = self.gpu_index(words)?;
                 let kind = nvml_wrapper_sys::bindings::nvmlEventTypeXidCriticalError.into();
-                self.events.push(Event { gpu, kind, data: words.number("an XID")? });
+                self.events.push(Event {
+                    gpu,
+                    kind,
+                    data: words.number("an XID")?,
+                });
             }
             "event" => {
                 let gpu = self.gpu_index(words)?;
-                self.events.push(Event { gpu, kind: words.number("an event type")?, data: words.number("a datum")? });
+                self.events.push(Event {
+                    gpu,
+                    kind: words.number("an event type")?,
+                    data: words.number("a datum")?,
+                });
             }
             "gpu" => {
                 let gpu = self.gpu_index(words)?;
@@ -299,13 +324,20 @@ impl GpuScript {
 
     fn statement(&mut self, words: &mut Words<'_>) -> Result<(), String> {
         match words.text("a statement about the GPU")? {
-            "lost" => self.faults.fail.insert(0, (Pattern("*".to_owned()), code::GPU_IS_LOST)),
+            "lost" => self
+                .faults
+                .fail
+                .insert(0, (Pattern("*".to_owned()), code::GPU_IS_LOST)),
             "gone" => self.gone = true,
             "fail" => self.faults.fail.push(words.fault("a return code")?),
             "sleep" => self.faults.sleep.push(words.fault("milliseconds")?),
-            "unsupported" => self.faults.fail.push((words.pattern()?, code::NOT_SUPPORTED)),
+            "unsupported" => self
+                .faults
+                .fail
+                .push((words.pattern()?, code::NOT_SUPPORTED)),
             "field" => {
-                self.field_faults.insert(words.number("a field id")?, words.number("a return code")?);
+                self.field_faults
+                    .insert(words.number("a field id")?, words.number("a return code")?);
             }
             "field-value" => {
                 let place = (words.number("a field id")?, words.number("a scope")?);
@@ -336,7 +368,11 @@ impl GpuScript {
             "ecc" => {
                 let kind = words.choice(&["corrected", "uncorrected"])?;
                 let scope = words.choice(&["volatile", "aggregate"])?;
-                let counts = if scope == 0 { &mut self.ecc.volatile } else { &mut self.ecc.aggregate };
+                let counts = if scope == 0 {
+                    &mut self.ecc.volatile
+                } else {
+                    &mut self.ecc.aggregate
+                };
                 counts[kind] = words.number("a count")?;
             }
             "remapped" => {
@@ -364,25 +400,44 @@ impl GpuScript {
             }
             "nvlink-errors" => {
                 let (link, kind) = (words.number("a link")?, words.choice(&NVLINK_ERRORS)?);
-                self.nvlink_errors.insert((link, kind), words.number("a count")?);
+                self.nvlink_errors
+                    .insert((link, kind), words.number("a count")?);
             }
             "retired" => {
                 let (single, double) = (words.number("pages")?, words.number("pages")?);
                 self.retired = Some((single, double, words.choice(&["0", "1"])? == 1));
             }
-            "sram-threshold" => self.sram_threshold_exceeded = words.choice(&["kept", "exceeded"])? == 1,
+            "sram-threshold" => {
+                self.sram_threshold_exceeded = words.choice(&["kept", "exceeded"])? == 1
+            }
             "virtualization" => {
-                let modes = ["none", "passthrough", "vgpu-guest", "vgpu-host", "vsga-host"];
+                let modes = [
+                    "none",
+                    "passthrough",
+                    "vgpu-guest",
+                    "vgpu-host",
+                    "vsga-host",
+                ];
                 self.virtualization = words.choice(&modes)? as u32;
             }
             "licence" => self.licensed = words.choice(&["missing", "there"])? == 1,
             "vgpu" => {
                 let (vm, used) = (words.text("a virtual machine")?.to_owned(), words.size()?);
-                self.vgpus.push(Vgpu { vm, used, kind: words.rest("a type")? });
+                self.vgpus.push(Vgpu {
+                    vm,
+                    used,
+                    kind: words.rest("a type")?,
+                });
             }
             "fabric" => {
-                const STATES: [Fabric; 4] = [Fabric::Joining, Fabric::Ready, Fabric::Degraded, Fabric::Failed];
-                self.fabric = Some(STATES[words.choice(&["joining", "ready", "degraded", "failed"])?]);
+                const STATES: [Fabric; 4] = [
+                    Fabric::Joining,
+                    Fabric::Ready,
+                    Fabric::Degraded,
+                    Fabric::Failed,
+                ];
+                self.fabric =
+                    Some(STATES[words.choice(&["joining", "ready", "degraded", "failed"])?]);
             }
             "part" => {
                 self.mig = true;
@@ -396,9 +451,14 @@ impl GpuScript {
             }
             "process" => self.processes.push(words.process()?),
             "instance" => {
-                let (pid, instance) = (words.number::<u32>("a process id")?, words.number("a GPU instance")?);
+                let (pid, instance) = (
+                    words.number::<u32>("a process id")?,
+                    words.number("a GPU instance")?,
+                );
                 let process = self.processes.iter_mut().find(|process| process.pid == pid);
-                process.ok_or_else(|| format!("no process {pid} above"))?.gpu_instance = Some(instance);
+                process
+                    .ok_or_else(|| format!("no process {pid} above"))?
+                    .gpu_instance = Some(instance);
             }
             other => return Err(format!("no statement `gpu N {other}`")),
         }
@@ -415,7 +475,9 @@ impl<'a> Words<'a> {
     }
 
     fn end(&mut self) -> Result<(), String> {
-        self.0.next().map_or(Ok(()), |word| Err(format!("`{word}` is one word too many")))
+        self.0
+            .next()
+            .map_or(Ok(()), |word| Err(format!("`{word}` is one word too many")))
     }
 
     fn text(&mut self, what: &str) -> Result<&'a str, String> {
@@ -424,7 +486,11 @@ impl<'a> Words<'a> {
 
     fn rest(&mut self, what: &str) -> Result<String, String> {
         let words: Vec<_> = self.0.by_ref().collect();
-        if words.is_empty() { Err(format!("{what} is missing")) } else { Ok(words.join(" ")) }
+        if words.is_empty() {
+            Err(format!("{what} is missing"))
+        } else {
+            Ok(words.join(" "))
+        }
     }
 
     fn number<T: TryFrom<u64>>(&mut self, what: &str) -> Result<T, String> {
@@ -439,7 +505,10 @@ impl<'a> Words<'a> {
 
     fn decimal(&mut self, what: &str) -> Result<f64, String> {
         let word = self.text(what)?;
-        word.parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0).ok_or_else(|| format!("`{word}` is not {what}"))
+        word.parse()
+            .ok()
+            .filter(|v: &f64| v.is_finite() && *v >= 0.0)
+            .ok_or_else(|| format!("`{word}` is not {what}"))
     }
 
     fn percent(&mut self) -> Result<u32, String> {
@@ -452,7 +521,10 @@ impl<'a> Words<'a> {
     fn choice(&mut self, words: &[&str]) -> Result<usize, String> {
         let what = words.join(" or ");
         let word = self.text(&what)?;
-        words.iter().position(|w| *w == word).ok_or_else(|| format!("`{word}` is not {what}"))
+        words
+            .iter()
+            .position(|w| *w == word)
+            .ok_or_else(|| format!("`{word}` is not {what}"))
     }
 
     fn size(&mut self) -> Result<u64, String> {
@@ -480,8 +552,19 @@ impl<'a> Words<'a> {
             word => Some(parse_size(word).ok_or_else(|| format!("`{word}` is not a size"))?),
         };
         let kind = self.choice(&["compute", "graphics", "both"])?;
-        let sm_percent = if self.at_end() { None } else { Some(self.percent()?) };
-        Ok(Process { pid, memory, compute: kind != 1, graphics: kind != 0, sm_percent, gpu_instance: None })
+        let sm_percent = if self.at_end() {
+            None
+        } else {
+            Some(self.percent()?)
+        };
+        Ok(Process {
+            pid,
+            memory,
+            compute: kind != 1,
+            graphics: kind != 0,
+            sm_percent,
+            gpu_instance: None,
+        })
     }
 }
 
@@ -503,8 +586,17 @@ mod tests {
 
     #[test]
     fn the_example_of_the_documentation_is_understood() {
-        let example = include_str!("lib.rs").split("//! ```text\n").nth(1).unwrap().split("//! ```").next().unwrap();
-        let text: String = example.lines().map(|line| format!("{}\n", line.trim_start_matches("//!"))).collect();
+        let example = include_str!("lib.rs")
+            .split("//! ```text\n")
+            .nth(1)
+            .unwrap()
+            .split("//! ```")
+            .next()
+            .unwrap();
+        let text: String = example
+            .lines()
+            .map(|line| format!("{}\n", line.trim_start_matches("//!")))
+            .collect();
         let script = Script::parse(&text).unwrap();
         assert_eq!(script.gpus.len(), 2);
         assert_eq!(script.driver.as_deref(), Some("570.86"));
@@ -519,29 +611,55 @@ mod tests {
         };
         assert_eq!(script.gpus[0].processes, [process]);
         assert_eq!(script.gpus[1].faults.failure("nvmlDeviceGetName"), Some(15));
-        assert_eq!(script.events, [Event { gpu: 1, kind: 8, data: 79 }]);
-        assert_eq!(script.faults.delay_ms("nvmlDeviceGetTemperature"), Some(30_000));
-        assert_eq!(script.faults.delay_ms("nvmlDeviceGetTemperatureThreshold"), None);
+        assert_eq!(
+            script.events,
+            [Event {
+                gpu: 1,
+                kind: 8,
+                data: 79
+            }]
+        );
+        assert_eq!(
+            script.faults.delay_ms("nvmlDeviceGetTemperature"),
+            Some(30_000)
+        );
+        assert_eq!(
+            script.faults.delay_ms("nvmlDeviceGetTemperatureThreshold"),
+            None
+        );
     }
 
     #[test]
     fn a_mistake_names_its_line() {
         let cases = [
             ("profil rtx5090", "no statement `profil`"),
-            ("profile rtx4090", "no model `rtx4090`; there are rtx5090, h100, a100, b200"),
+            (
+                "profile rtx4090",
+                "no model `rtx4090`; there are rtx5090, h100, a100, b200",
+            ),
             ("gpu 1 lost", "no GPU 1; the profiles above make 1"),
             ("gpu 0 utilization 97", "percent is missing"),
             ("gpu 0 utilization 197 1", "197 is more than 100 percent"),
             ("gpu 0 temperature warm", "`warm` is not degrees"),
             ("gpu 0 lost again", "`again` is one word too many"),
-            ("fail GetTemperature 3", "`GetTemperature` is no NVML function"),
+            (
+                "fail GetTemperature 3",
+                "`GetTemperature` is no NVML function",
+            ),
             ("gpu 0 process 1 5GB compute", "`5GB` is not a size"),
             ("gpu 0 instance 1 7", "no process 1 above"),
-            ("gpu 0 nvlink-errors 1 lost 7", "`lost` is not replay or recovery or crc or crc-data"),
+            (
+                "gpu 0 nvlink-errors 1 lost 7",
+                "`lost` is not replay or recovery or crc or crc-data",
+            ),
         ];
         for (line, message) in cases {
             let mistake = Script::parse(&format!("# a comment\n{line}\n")).unwrap_err();
-            assert_eq!((mistake.line, mistake.message.as_str()), (2, message), "{line}");
+            assert_eq!(
+                (mistake.line, mistake.message.as_str()),
+                (2, message),
+                "{line}"
+            );
         }
     }
 

@@ -66,24 +66,32 @@ struct EventSet {
 
 /// Runs a call that concerns no single GPU.
 pub fn call(function: &str, answer: impl FnOnce(&mut World) -> Answer) -> nvmlReturn_t {
-    let delay = lock().script().ok().and_then(|s| s.faults.delay_ms(function));
+    let delay = lock()
+        .script()
+        .ok()
+        .and_then(|s| s.faults.delay_ms(function));
     sleep(delay);
     let mut world = lock();
     finish(world.ready(function).and_then(|()| answer(&mut world)))
 }
 
 /// Runs a call about the GPU behind `handle`.
-pub fn on_device(function: &str, handle: nvmlDevice_t, answer: impl FnOnce(&mut Gpu) -> Answer) -> nvmlReturn_t {
+pub fn on_device(
+    function: &str,
+    handle: nvmlDevice_t,
+    answer: impl FnOnce(&mut Gpu) -> Answer,
+) -> nvmlReturn_t {
     let delay = lock().delay_ms(function, handle);
     sleep(delay);
     let mut world = lock();
-    let ready = world.ready(function).and_then(|()| world.gpu(handle)).and_then(|gpu| {
-        match gpu.script.faults.failure(function) {
+    let ready = world
+        .ready(function)
+        .and_then(|()| world.gpu(handle))
+        .and_then(|gpu| match gpu.script.faults.failure(function) {
             Some(code) => Err(code),
             None if gpu.script.gone => Err(code::GPU_IS_LOST),
             None => Ok(gpu),
-        }
-    });
+        });
     finish(ready.and_then(|gpu| {
         gpu.now = unix_seconds();
         answer(gpu)
@@ -92,10 +100,15 @@ pub fn on_device(function: &str, handle: nvmlDevice_t, answer: impl FnOnce(&mut 
 
 /// `nvmlInit`: the one call that needs no initialisation.
 pub fn init(function: &str) -> nvmlReturn_t {
-    let delay = lock().script().ok().and_then(|s| s.faults.delay_ms(function));
+    let delay = lock()
+        .script()
+        .ok()
+        .and_then(|s| s.faults.delay_ms(function));
     sleep(delay);
     let mut world = lock();
-    let wanted = world.script().map(|s| s.faults.failure(function).unwrap_or(s.init));
+    let wanted = world
+        .script()
+        .map(|s| s.faults.failure(function).unwrap_or(s.init));
     match wanted {
         Err(code) => code,
         Ok(code::SUCCESS) => {
@@ -140,12 +153,19 @@ pub fn wait_for_event(set: usize, timeout: Duration) -> Answer<(nvmlDevice_t, Ev
 
 /// Reads the script from its file. A mistake is named on stderr.
 pub fn read_script() -> Answer<Script> {
-    let Some(path) = script_path() else { return Ok(Script::standard()) };
+    let Some(path) = script_path() else {
+        return Ok(Script::standard());
+    };
     let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
-    let script = text
-        .and_then(|text| Script::parse(&text).map_err(|mistake| format!("line {}: {}", mistake.line, mistake.message)));
+    let script = text.and_then(|text| {
+        Script::parse(&text)
+            .map_err(|mistake| format!("line {}: {}", mistake.line, mistake.message))
+    });
     script.map_err(|message| {
-        #[expect(clippy::print_stderr, reason = "a C library has no other way to tell its user")]
+        #[expect(
+            clippy::print_stderr,
+            reason = "a C library has no other way to tell its user"
+        )]
         {
             eprintln!("nvml-stand-in: {}: {message}", path.display());
         }
@@ -155,7 +175,10 @@ pub fn read_script() -> Answer<Script> {
 
 /// Seconds since the machine started.
 pub fn uptime_seconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the pointer is to a valid timespec; CLOCK_BOOTTIME exists on every supported Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
     time.tv_sec as f64
@@ -176,7 +199,11 @@ impl World {
     }
 
     pub fn driver(&mut self) -> Answer<String> {
-        Ok(self.script()?.driver.clone().unwrap_or_else(|| DRIVER.to_owned()))
+        Ok(self
+            .script()?
+            .driver
+            .clone()
+            .unwrap_or_else(|| DRIVER.to_owned()))
     }
 
     /// The GPUs that are enumerated, in order.
@@ -186,9 +213,15 @@ impl World {
 
     /// The handle of the first enumerated GPU that fits; looking it up may be scripted to fail.
     pub fn find(&self, function: &str, fits: impl Fn(usize, &Gpu) -> bool) -> Answer<nvmlDevice_t> {
-        let found = self.enumerated().enumerate().find(|(index, gpu)| fits(*index, gpu));
+        let found = self
+            .enumerated()
+            .enumerate()
+            .find(|(index, gpu)| fits(*index, gpu));
         let (_, gpu) = found.ok_or(code::NOT_FOUND)?;
-        gpu.script.faults.failure(function).map_or(Ok(handle(gpu.slot)), Err)
+        gpu.script
+            .faults
+            .failure(function)
+            .map_or(Ok(handle(gpu.slot)), Err)
     }
 
     pub fn create_event_set(&mut self) -> usize {
@@ -198,21 +231,34 @@ impl World {
     }
 
     pub fn free_event_set(&mut self, set: usize) -> Answer {
-        self.sets.remove(&set).map(|_| ()).ok_or(code::INVALID_ARGUMENT)
+        self.sets
+            .remove(&set)
+            .map(|_| ())
+            .ok_or(code::INVALID_ARGUMENT)
     }
 
     pub fn register(&mut self, set: usize, handle: nvmlDevice_t, types: u64) -> Answer {
         let slot = self.gpu(handle)?.slot;
-        self.sets.get_mut(&set).ok_or(code::INVALID_ARGUMENT)?.registered.push((slot, types));
+        self.sets
+            .get_mut(&set)
+            .ok_or(code::INVALID_ARGUMENT)?
+            .registered
+            .push((slot, types));
         self.distribute();
         Ok(())
     }
 
     fn next_event(&mut self, set: usize) -> Answer<Option<Event>> {
         let queue = &mut self.sets.get_mut(&set).ok_or(code::INVALID_ARGUMENT)?.queue;
-        let Some(mut event) = queue.pop_front() else { return Ok(None) };
+        let Some(mut event) = queue.pop_front() else {
+            return Ok(None);
+        };
         // As documented: of several XIDs that came before the wait, each event carries the last one.
-        if let Some(last) = queue.iter().rev().find(|e| e.kind == event.kind && e.gpu == event.gpu) {
+        if let Some(last) = queue
+            .iter()
+            .rev()
+            .find(|e| e.kind == event.kind && e.gpu == event.gpu)
+        {
             event.data = last.data;
         }
         Ok(Some(event))
@@ -223,9 +269,15 @@ impl World {
         let sets = &mut self.sets;
         self.waiting.retain(|event| {
             let wants = |set: &&mut EventSet| {
-                set.registered.iter().any(|&(gpu, types)| gpu == event.gpu && types & event.kind != 0)
+                set.registered
+                    .iter()
+                    .any(|&(gpu, types)| gpu == event.gpu && types & event.kind != 0)
             };
-            sets.values_mut().filter(wants).map(|set| set.queue.push_back(*event)).count() == 0
+            sets.values_mut()
+                .filter(wants)
+                .map(|set| set.queue.push_back(*event))
+                .count()
+                == 0
         });
     }
 
@@ -238,7 +290,10 @@ impl World {
     }
 
     fn gpu(&mut self, handle: nvmlDevice_t) -> Answer<&mut Gpu> {
-        let number = handle.addr().checked_sub(FIRST_HANDLE).ok_or(code::INVALID_ARGUMENT)?;
+        let number = handle
+            .addr()
+            .checked_sub(FIRST_HANDLE)
+            .ok_or(code::INVALID_ARGUMENT)?;
         let (slot, part) = (number & ((1 << PART_SHIFT) - 1), number >> PART_SHIFT);
         let gpu = self.gpus.get_mut(slot).ok_or(code::INVALID_ARGUMENT)?;
         gpu.part = part.checked_sub(1);
@@ -250,18 +305,23 @@ impl World {
 
     fn delay_ms(&mut self, function: &str, handle: nvmlDevice_t) -> Option<u64> {
         let all = self.script().ok()?.faults.delay_ms(function);
-        let one = self.gpu(handle).ok().and_then(|gpu| gpu.script.faults.delay_ms(function));
+        let one = self
+            .gpu(handle)
+            .ok()
+            .and_then(|gpu| gpu.script.faults.delay_ms(function));
         one.or(all)
     }
 
     /// The script as its file has it now.
     fn script(&mut self) -> Answer<&Script> {
         if self.looked.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
-            let stamp = script_path().and_then(|path| path.metadata().ok()).map(|file| Stamp {
-                modified: (file.mtime(), file.mtime_nsec()),
-                size: file.size(),
-                inode: file.ino(),
-            });
+            let stamp = script_path()
+                .and_then(|path| path.metadata().ok())
+                .map(|file| Stamp {
+                    modified: (file.mtime(), file.mtime_nsec()),
+                    size: file.size(),
+                    inode: file.ino(),
+                });
             if self.looked.is_none() || stamp != self.stamp {
                 self.stamp = stamp;
                 self.follow(read_script().ok());
@@ -274,7 +334,12 @@ impl World {
     fn follow(&mut self, script: Option<Script>) {
         if let Some(new) = &script {
             let now = unix_seconds();
-            let same = self.known_events.iter().zip(&new.events).take_while(|(old, new)| old == new).count();
+            let same = self
+                .known_events
+                .iter()
+                .zip(&new.events)
+                .take_while(|(old, new)| old == new)
+                .count();
             self.waiting.extend(&new.events[same..]);
             self.known_events.clone_from(&new.events);
             self.gpus.truncate(new.gpus.len());
@@ -293,7 +358,9 @@ impl World {
 
 /// What the script wants of a call. Nobody else waits for it: the world is not locked meanwhile.
 fn sleep(milliseconds: Option<u64>) {
-    milliseconds.into_iter().for_each(|milliseconds| thread::sleep(Duration::from_millis(milliseconds)));
+    milliseconds
+        .into_iter()
+        .for_each(|milliseconds| thread::sleep(Duration::from_millis(milliseconds)));
 }
 
 fn lock() -> MutexGuard<'static, World> {
@@ -315,9 +382,13 @@ pub fn handle(slot: usize) -> nvmlDevice_t {
 }
 
 fn script_path() -> Option<PathBuf> {
-    std::env::var_os(SCRIPT).filter(|path| !path.is_empty()).map(PathBuf::from)
+    std::env::var_os(SCRIPT)
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
 }
 
 fn unix_seconds() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0.0, |d| d.as_secs_f64())
 }

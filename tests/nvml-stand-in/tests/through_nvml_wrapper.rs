@@ -9,7 +9,8 @@ use common::Machine;
 use nvml_wrapper::Device;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{
-    Clock, EccCounter, MemoryError, PcieUtilCounter, PerformanceState, TemperatureSensor, TemperatureThreshold,
+    Clock, EccCounter, MemoryError, PcieUtilCounter, PerformanceState, TemperatureSensor,
+    TemperatureThreshold,
 };
 use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::enums::event::XidError;
@@ -20,7 +21,8 @@ use nvml_wrapper::structs::device::FieldId;
 
 #[test]
 fn an_rtx_5090_is_what_it_says() {
-    let machine = Machine::new("profile rtx5090 2\ngpu 1 utilization 97 40\ngpu 1 process 77 2GiB compute\n");
+    let machine =
+        Machine::new("profile rtx5090 2\ngpu 1 utilization 97 40\ngpu 1 process 77 2GiB compute\n");
     let nvml = machine.nvml().unwrap();
     assert_eq!(nvml.device_count().unwrap(), 2);
     assert_eq!(nvml.sys_driver_version().unwrap(), "580.95.05");
@@ -29,10 +31,19 @@ fn an_rtx_5090_is_what_it_says() {
 
     let device = nvml.device_by_index(1).unwrap();
     assert_eq!(device.name().unwrap(), "NVIDIA GeForce RTX 5090");
-    assert_eq!(device.uuid().unwrap(), "GPU-00005090-0000-4000-8000-000000000001");
-    assert_eq!((device.index().unwrap(), device.minor_number().unwrap()), (1, 1));
+    assert_eq!(
+        device.uuid().unwrap(),
+        "GPU-00005090-0000-4000-8000-000000000001"
+    );
+    assert_eq!(
+        (device.index().unwrap(), device.minor_number().unwrap()),
+        (1, 1)
+    );
     let pci = device.pci_info().unwrap();
-    assert_eq!((pci.bus_id.as_str(), pci.bus, pci.pci_device_id), ("00000000:21:00.0", 0x21, 0x2b85_10de));
+    assert_eq!(
+        (pci.bus_id.as_str(), pci.bus, pci.pci_device_id),
+        ("00000000:21:00.0", 0x21, 0x2b85_10de)
+    );
     for found in [
         nvml.device_by_uuid(device.uuid().unwrap()),
         nvml.device_by_pci_bus_id("0000:21:00.0"),
@@ -47,14 +58,46 @@ fn an_rtx_5090_is_what_it_says() {
     let rates = device.utilization_rates().unwrap();
     assert_eq!((rates.gpu, rates.memory), (97, 40));
     assert_eq!(device.performance_state().unwrap(), PerformanceState::One);
-    assert_eq!(device.temperature_threshold(TemperatureThreshold::GpuMax).unwrap(), 90);
-    let (power, limit) = (device.power_usage().unwrap(), device.enforced_power_limit().unwrap());
-    assert!(power > 500_000 && power <= limit && limit == 575_000, "{power} of {limit} mW");
-    assert_eq!(device.power_management_limit_constraints().unwrap().max_limit, 600_000);
-    let (clock, max) = (device.clock_info(Clock::SM).unwrap(), device.max_clock_info(Clock::SM).unwrap());
+    assert_eq!(
+        device
+            .temperature_threshold(TemperatureThreshold::GpuMax)
+            .unwrap(),
+        90
+    );
+    let (power, limit) = (
+        device.power_usage().unwrap(),
+        device.enforced_power_limit().unwrap(),
+    );
+    assert!(
+        power > 500_000 && power <= limit && limit == 575_000,
+        "{power} of {limit} mW"
+    );
+    assert_eq!(
+        device
+            .power_management_limit_constraints()
+            .unwrap()
+            .max_limit,
+        600_000
+    );
+    let (clock, max) = (
+        device.clock_info(Clock::SM).unwrap(),
+        device.max_clock_info(Clock::SM).unwrap(),
+    );
     assert!(clock > 2500 && clock < max, "{clock} of {max} MHz");
-    assert_eq!((device.current_pcie_link_gen().unwrap(), device.max_pcie_link_gen().unwrap()), (5, 5));
-    assert_eq!((device.current_pcie_link_width().unwrap(), device.max_pcie_link_width().unwrap()), (16, 16));
+    assert_eq!(
+        (
+            device.current_pcie_link_gen().unwrap(),
+            device.max_pcie_link_gen().unwrap()
+        ),
+        (5, 5)
+    );
+    assert_eq!(
+        (
+            device.current_pcie_link_width().unwrap(),
+            device.max_pcie_link_width().unwrap()
+        ),
+        (16, 16)
+    );
     assert!(device.pcie_throughput(PcieUtilCounter::Receive).unwrap() > 1_000_000);
     assert_eq!(device.pcie_replay_counter().unwrap(), 0);
     assert_eq!(device.num_fans().unwrap(), 2);
@@ -66,11 +109,17 @@ fn an_rtx_5090_is_what_it_says() {
 #[test]
 fn a_geforce_does_not_support_what_data_centre_gpus_do() {
     fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, NvmlError>) {
-        assert!(matches!(answer, Err(NvmlError::NotSupported)), "{what}: {answer:?}");
+        assert!(
+            matches!(answer, Err(NvmlError::NotSupported)),
+            "{what}: {answer:?}"
+        );
     }
     let machine = Machine::new("profile rtx5090\nprofile h100\n");
     let nvml = machine.nvml().unwrap();
-    let (geforce, h100) = (nvml.device_by_index(0).unwrap(), nvml.device_by_index(1).unwrap());
+    let (geforce, h100) = (
+        nvml.device_by_index(0).unwrap(),
+        nvml.device_by_index(1).unwrap(),
+    );
     let ecc = |d: &Device<'_>| d.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
     refused("serial", geforce.serial());
     refused("ECC mode", geforce.is_ecc_enabled());
@@ -95,11 +144,17 @@ fn a_geforce_does_not_support_what_data_centre_gpus_do() {
 fn a_lost_gpu_leaves_its_sibling_readable() {
     let machine = Machine::new("profile rtx5090 2\n");
     let nvml = machine.nvml().unwrap();
-    let (healthy, lost) = (nvml.device_by_index(0).unwrap(), nvml.device_by_index(1).unwrap());
+    let (healthy, lost) = (
+        nvml.device_by_index(0).unwrap(),
+        nvml.device_by_index(1).unwrap(),
+    );
     assert!(lost.temperature(TemperatureSensor::Gpu).is_ok());
 
     machine.becomes("profile rtx5090 2\ngpu 1 lost\n");
-    assert!(matches!(lost.temperature(TemperatureSensor::Gpu), Err(NvmlError::GpuLost)));
+    assert!(matches!(
+        lost.temperature(TemperatureSensor::Gpu),
+        Err(NvmlError::GpuLost)
+    ));
     assert!(matches!(field(&lost, 83), Err(NvmlError::GpuLost)));
     assert!(matches!(nvml.device_by_index(1), Err(NvmlError::GpuLost)));
     assert!(healthy.temperature(TemperatureSensor::Gpu).is_ok());
@@ -110,7 +165,10 @@ fn a_lost_gpu_leaves_its_sibling_readable() {
     assert_eq!(nvml.device_count().unwrap(), 2);
     assert_eq!(nvml.device_by_index(1).unwrap().minor_number().unwrap(), 2);
     let uuid = "GPU-00005090-0000-4000-8000-000000000001";
-    assert!(matches!(nvml.device_by_uuid(uuid), Err(NvmlError::NotFound)));
+    assert!(matches!(
+        nvml.device_by_uuid(uuid),
+        Err(NvmlError::NotFound)
+    ));
 }
 
 #[test]
@@ -118,23 +176,40 @@ fn an_xid_is_delivered_once_and_then_the_wait_times_out() {
     let machine = Machine::new("profile rtx5090 2\n");
     let nvml = machine.nvml().unwrap();
     let device = nvml.device_by_index(1).unwrap();
-    assert!(device.supported_event_types().unwrap().contains(EventTypes::CRITICAL_XID_ERROR));
-    let ecc = device.register_events(EventTypes::DOUBLE_BIT_ECC_ERROR, nvml.create_event_set().unwrap());
+    assert!(
+        device
+            .supported_event_types()
+            .unwrap()
+            .contains(EventTypes::CRITICAL_XID_ERROR)
+    );
+    let ecc = device.register_events(
+        EventTypes::DOUBLE_BIT_ECC_ERROR,
+        nvml.create_event_set().unwrap(),
+    );
     assert!(matches!(ecc.err().unwrap().error, NvmlError::NotSupported));
     let set = nvml.create_event_set().unwrap();
-    let set = device.register_events(EventTypes::CRITICAL_XID_ERROR, set).map_err(|e| e.error).unwrap();
+    let set = device
+        .register_events(EventTypes::CRITICAL_XID_ERROR, set)
+        .map_err(|e| e.error)
+        .unwrap();
     assert!(matches!(set.wait(30), Err(NvmlError::Timeout)));
 
     machine.becomes("profile rtx5090 2\nxid 0 31\nxid 1 79\n");
     let event = set.wait(1000).unwrap();
-    assert!(matches!(event.event_data, Some(XidError::Value(79))), "not the other GPU's");
+    assert!(
+        matches!(event.event_data, Some(XidError::Value(79))),
+        "not the other GPU's"
+    );
     assert_eq!(event.device.minor_number().unwrap(), 1);
     assert!(matches!(set.wait(50), Err(NvmlError::Timeout)));
 
     // The same line once more is another event. Of several before the wait, NVML tells the last one each time.
     machine.becomes("profile rtx5090 2\nxid 0 31\nxid 1 79\nxid 1 79\nxid 1 154\n");
     for _ in 0..2 {
-        assert!(matches!(set.wait(1000).unwrap().event_data, Some(XidError::Value(154))));
+        assert!(matches!(
+            set.wait(1000).unwrap().event_data,
+            Some(XidError::Value(154))
+        ));
     }
     assert!(matches!(set.wait(50), Err(NvmlError::Timeout)));
 }
@@ -145,13 +220,19 @@ fn an_event_wakes_a_waiting_thread() {
     let nvml = machine.nvml().unwrap();
     let set = nvml.create_event_set().unwrap();
     let device = nvml.device_by_index(0).unwrap();
-    let set = device.register_events(EventTypes::CRITICAL_XID_ERROR, set).map_err(|e| e.error).unwrap();
+    let set = device
+        .register_events(EventTypes::CRITICAL_XID_ERROR, set)
+        .map_err(|e| e.error)
+        .unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(move || set.wait(20_000).map(|event| event.event_data));
         thread::sleep(Duration::from_millis(100));
         let begin = Instant::now();
         machine.becomes("xid 0 48\n");
-        assert!(matches!(waiting.join().unwrap(), Ok(Some(XidError::Value(48)))));
+        assert!(matches!(
+            waiting.join().unwrap(),
+            Ok(Some(XidError::Value(48)))
+        ));
         assert!(begin.elapsed() < Duration::from_secs(5));
     });
 }
@@ -161,11 +242,18 @@ fn initialisation_fails_as_scripted_and_recovers() {
     let machine = Machine::new("init 9\n");
     assert!(matches!(machine.nvml(), Err(NvmlError::DriverNotLoaded)));
     machine.becomes("init 18\n");
-    assert!(matches!(machine.nvml(), Err(NvmlError::LibRmVersionMismatch)));
+    assert!(matches!(
+        machine.nvml(),
+        Err(NvmlError::LibRmVersionMismatch)
+    ));
     // A driver that was loaded anew counts from the beginning.
     machine.becomes("gpu 0 power 100\ngpu 0 energy 0\n");
     let nvml = machine.nvml().unwrap();
-    let energy = nvml.device_by_index(0).unwrap().total_energy_consumption().unwrap();
+    let energy = nvml
+        .device_by_index(0)
+        .unwrap()
+        .total_energy_consumption()
+        .unwrap();
     assert!(energy < 10_000, "{energy} mJ");
 }
 
@@ -176,7 +264,13 @@ fn a_script_with_a_mistake_fails_every_call() {
     machine.becomes("gpu 0 temperature hot\n");
     assert!(matches!(nvml.device_count(), Err(NvmlError::Unknown)));
     machine.becomes("gpu 0 temperature 91\n");
-    assert_eq!(nvml.device_by_index(0).unwrap().temperature(TemperatureSensor::Gpu).unwrap(), 91);
+    assert_eq!(
+        nvml.device_by_index(0)
+            .unwrap()
+            .temperature(TemperatureSensor::Gpu)
+            .unwrap(),
+        91
+    );
 }
 
 #[test]
@@ -186,14 +280,28 @@ fn calls_fail_and_hang_as_scripted() {
          gpu 1 fail nvmlDeviceGetFan* 4\ngpu 1 field 83 4\n",
     );
     let nvml = machine.nvml().unwrap();
-    let (hung, other) = (nvml.device_by_index(0).unwrap(), nvml.device_by_index(1).unwrap());
+    let (hung, other) = (
+        nvml.device_by_index(0).unwrap(),
+        nvml.device_by_index(1).unwrap(),
+    );
     assert!(matches!(hung.power_usage(), Err(NvmlError::NotSupported)));
     assert!(matches!(other.fan_speed(0), Err(NvmlError::NoPermission)));
     assert!(hung.fan_speed(0).is_ok());
     // One field fails, the others of the same call do not.
-    let fields = other.field_values_for(&[FieldId(83), FieldId(230)]).unwrap();
-    let values: Vec<_> = fields.into_iter().map(|field| field.unwrap().value).collect();
-    assert!(matches!(values[..], [Err(NvmlError::NoPermission), Ok(SampleValue::U32(0))]), "{values:?}");
+    let fields = other
+        .field_values_for(&[FieldId(83), FieldId(230)])
+        .unwrap();
+    let values: Vec<_> = fields
+        .into_iter()
+        .map(|field| field.unwrap().value)
+        .collect();
+    assert!(
+        matches!(
+            values[..],
+            [Err(NvmlError::NoPermission), Ok(SampleValue::U32(0))]
+        ),
+        "{values:?}"
+    );
 
     thread::scope(|scope| {
         let begin = Instant::now();
@@ -201,7 +309,10 @@ fn calls_fail_and_hang_as_scripted() {
         // So that it is in its call already.
         thread::sleep(Duration::from_millis(100));
         assert!(other.temperature(TemperatureSensor::Gpu).is_ok());
-        assert!(begin.elapsed() < Duration::from_millis(300), "the other GPU must not wait");
+        assert!(
+            begin.elapsed() < Duration::from_millis(300),
+            "the other GPU must not wait"
+        );
         assert!(slow.join().unwrap().is_ok());
         assert!(begin.elapsed() >= Duration::from_millis(400));
     });
@@ -216,26 +327,46 @@ fn processes_are_listed_with_their_memory_and_use() {
     let nvml = machine.nvml().unwrap();
     let device = nvml.device_by_index(0).unwrap();
     let compute = device.running_compute_processes().unwrap();
-    assert_eq!(compute.iter().map(|p| p.pid).collect::<Vec<_>>(), [1234, 4321]);
+    assert_eq!(
+        compute.iter().map(|p| p.pid).collect::<Vec<_>>(),
+        [1234, 4321]
+    );
     assert_eq!(compute[0].used_gpu_memory, UsedGpuMemory::Used(512 << 20));
     assert_eq!(compute[0].gpu_instance_id, None);
     let graphics = device.running_graphics_processes().unwrap();
-    assert_eq!(graphics.iter().map(|p| p.pid).collect::<Vec<_>>(), [99, 4321]);
+    assert_eq!(
+        graphics.iter().map(|p| p.pid).collect::<Vec<_>>(),
+        [99, 4321]
+    );
     assert_eq!(graphics[0].used_gpu_memory, UsedGpuMemory::Unavailable);
     assert_eq!(device.memory_info().unwrap().used, (512 << 20) + (1 << 30));
 
     let samples = device.process_utilization_stats(None).unwrap();
-    assert_eq!(samples.iter().map(|s| (s.pid, s.sm_util)).collect::<Vec<_>>(), [(1234, 80), (99, 0), (4321, 15)]);
+    assert_eq!(
+        samples
+            .iter()
+            .map(|s| (s.pid, s.sm_util))
+            .collect::<Vec<_>>(),
+        [(1234, 80), (99, 0), (4321, 15)]
+    );
     let later = samples[0].timestamp + 60_000_000;
-    assert!(matches!(device.process_utilization_stats(later), Err(NvmlError::NotFound)));
+    assert!(matches!(
+        device.process_utilization_stats(later),
+        Err(NvmlError::NotFound)
+    ));
     machine.becomes("");
     assert!(device.running_compute_processes().unwrap().is_empty());
-    assert!(matches!(device.process_utilization_stats(None), Err(NvmlError::NotFound)));
+    assert!(matches!(
+        device.process_utilization_stats(None),
+        Err(NvmlError::NotFound)
+    ));
 }
 
 #[test]
 fn energy_and_traffic_grow_with_time() {
-    let machine = Machine::new("gpu 0 power 250\ngpu 0 energy 1000\ngpu 0 utilization 50 10\ngpu 0 throttle 0x40\n");
+    let machine = Machine::new(
+        "gpu 0 power 250\ngpu 0 energy 1000\ngpu 0 utilization 50 10\ngpu 0 throttle 0x40\n",
+    );
     let nvml = machine.nvml().unwrap();
     let device = nvml.device_by_index(0).unwrap();
     let read = || {
@@ -243,16 +374,28 @@ fn energy_and_traffic_grow_with_time() {
             Ok(SampleValue::U64(value)) => value,
             other => panic!("field {id}: {other:?}"),
         };
-        (Instant::now(), device.total_energy_consumption().unwrap(), u64_of(197), u64_of(252))
+        (
+            Instant::now(),
+            device.total_energy_consumption().unwrap(),
+            u64_of(197),
+            u64_of(252),
+        )
     };
     let first = read();
     thread::sleep(Duration::from_millis(500));
     let second = read();
     let seconds = (second.0 - first.0).as_secs_f64();
-    assert!(first.1 >= 1_000_000 && first.1 < 1_500_000, "{} mJ", first.1);
+    assert!(
+        first.1 >= 1_000_000 && first.1 < 1_500_000,
+        "{} mJ",
+        first.1
+    );
     let near = |what: &str, grown: u64, rate: f64| {
         let expected = rate * seconds;
-        assert!((grown as f64 / expected - 1.0).abs() < 0.1, "{what} grew by {grown}, not {expected}");
+        assert!(
+            (grown as f64 / expected - 1.0).abs() < 0.1,
+            "{what} grew by {grown}, not {expected}"
+        );
     };
     near("energy in mJ", second.1 - first.1, 250e3);
     near("bytes sent", second.2 - first.2, 1e9);
@@ -267,8 +410,15 @@ fn field_ids_follow_the_drivers_numbering() {
         let nvml = machine.nvml().unwrap();
         assert_eq!(nvml.sys_driver_version().unwrap(), driver);
         let device = nvml.device_by_index(0).unwrap();
-        assert!(matches!(field(&device, 253), Ok(SampleValue::U64(1..))), "{driver}: {:?}", field(&device, 253));
-        assert!(matches!(field(&device, 256), Err(NvmlError::NotSupported)), "{driver}");
+        assert!(
+            matches!(field(&device, 253), Ok(SampleValue::U64(1..))),
+            "{driver}: {:?}",
+            field(&device, 253)
+        );
+        assert!(
+            matches!(field(&device, 256), Err(NvmlError::NotSupported)),
+            "{driver}"
+        );
     }
 }
 
@@ -280,15 +430,30 @@ fn data_centre_figures_are_scripted() {
     );
     let nvml = machine.nvml().unwrap();
     let device = nvml.device_by_index(0).unwrap();
-    assert_eq!(device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Aggregate).unwrap(), 3);
-    assert_eq!(device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile).unwrap(), 0);
-    let rows: Vec<_> = (142..=145).map(|id| format!("{:?}", field(&device, id).unwrap())).collect();
+    assert_eq!(
+        device
+            .total_ecc_errors(MemoryError::Uncorrected, EccCounter::Aggregate)
+            .unwrap(),
+        3
+    );
+    assert_eq!(
+        device
+            .total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
+            .unwrap(),
+        0
+    );
+    let rows: Vec<_> = (142..=145)
+        .map(|id| format!("{:?}", field(&device, id).unwrap()))
+        .collect();
     assert_eq!(rows, ["U32(4)", "U32(1)", "U32(1)", "U32(0)"]);
     assert!(!device.link_wrapper_for(5).is_active().unwrap());
     assert!(device.link_wrapper_for(6).is_active().unwrap());
     assert!(matches!(field(&device, 230), Ok(SampleValue::U32(2))));
     assert_eq!(device.mig_mode().unwrap().current, 1);
-    assert!(matches!(device.utilization_rates(), Err(NvmlError::NotSupported)));
+    assert!(matches!(
+        device.utilization_rates(),
+        Err(NvmlError::NotSupported)
+    ));
     // Not wrapped by nvml-wrapper, so called by hand as its users do.
     let (mut corrected, mut uncorrected, mut pending, mut failed) = (9, 9, 9, 9);
     // SAFETY: the pointers are valid for the call.
@@ -301,7 +466,10 @@ fn data_centre_figures_are_scripted() {
             &raw mut failed,
         )
     };
-    assert_eq!((code, corrected, uncorrected, pending, failed), (0, 4, 1, 1, 0));
+    assert_eq!(
+        (code, corrected, uncorrected, pending, failed),
+        (0, 4, 1, 1, 0)
+    );
 }
 
 #[test]
@@ -314,10 +482,16 @@ fn gpm_means_what_happened_between_two_samples() {
     thread::sleep(Duration::from_millis(200));
     let second = device.gpm_sample().unwrap();
     let metrics = [GpmMetricId::GraphicsUtil, GpmMetricId::PcieTxPerSec];
-    let values: Vec<f64> =
-        gpm_metrics_get(&nvml, &first, &second, &metrics).unwrap().into_iter().map(|m| m.unwrap().value).collect();
+    let values: Vec<f64> = gpm_metrics_get(&nvml, &first, &second, &metrics)
+        .unwrap()
+        .into_iter()
+        .map(|m| m.unwrap().value)
+        .collect();
     assert!((values[0] - 60.0).abs() < 0.5, "{values:?}");
-    assert!((values[1] - 1.2e9 / f64::from(1 << 20)).abs() < 20.0, "{values:?}");
+    assert!(
+        (values[1] - 1.2e9 / f64::from(1 << 20)).abs() < 20.0,
+        "{values:?}"
+    );
 }
 
 fn field(device: &Device<'_>, id: u32) -> Result<SampleValue, NvmlError> {

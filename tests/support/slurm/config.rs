@@ -22,11 +22,31 @@ pub struct User {
 }
 
 pub const USERS: [User; 5] = [
-    User { name: "alice", uid: 61_001, account: "lab-a" },
-    User { name: "bob", uid: 61_002, account: "lab-a" },
-    User { name: "carol", uid: 61_003, account: "lab-b" },
-    User { name: "dave", uid: 61_004, account: "lab-b" },
-    User { name: "monitor", uid: 61_005, account: "" },
+    User {
+        name: "alice",
+        uid: 61_001,
+        account: "lab-a",
+    },
+    User {
+        name: "bob",
+        uid: 61_002,
+        account: "lab-a",
+    },
+    User {
+        name: "carol",
+        uid: 61_003,
+        account: "lab-b",
+    },
+    User {
+        name: "dave",
+        uid: 61_004,
+        account: "lab-b",
+    },
+    User {
+        name: "monitor",
+        uid: 61_005,
+        account: "",
+    },
 ];
 
 /// Ports on loopback.
@@ -84,7 +104,8 @@ impl SlurmLab {
         }
         // munged refuses a key or a directory that others could read.
         let mut key = [0; 1024];
-        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom").unwrap(), &mut key).unwrap();
+        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom").unwrap(), &mut key)
+            .unwrap();
         self.write("munge/munge.key", &key, 0o400, "munge");
         std::fs::set_permissions(self.path("munge"), Permissions::from_mode(0o700)).unwrap();
         // Tokens for slurmrestd are signed with it.
@@ -94,10 +115,20 @@ impl SlurmLab {
         for gpu in ["nvidia0", "nvidia1"] {
             symlink("/dev/null", self.path("dev").join(gpu)).unwrap();
         }
-        self.write("etc/slurm.conf", self.slurm_conf().as_bytes(), 0o644, "root");
+        self.write(
+            "etc/slurm.conf",
+            self.slurm_conf().as_bytes(),
+            0o644,
+            "root",
+        );
         self.write("etc/gres.conf", self.gres_conf().as_bytes(), 0o644, "root");
         self.write("etc/my.cnf", self.my_cnf().as_bytes(), 0o644, "root");
-        self.write("etc/slurmdbd.conf", self.slurmdbd_conf().as_bytes(), 0o600, "slurm");
+        self.write(
+            "etc/slurmdbd.conf",
+            self.slurmdbd_conf().as_bytes(),
+            0o600,
+            "slurm",
+        );
     }
 
     /// The system's own users and groups with the lab's added, for libnss-wrapper.
@@ -105,7 +136,9 @@ impl SlurmLab {
         std::fs::create_dir_all(self.path("etc")).unwrap();
         let without = |file: &str, ours: &[&str]| {
             let text = std::fs::read_to_string(file).unwrap();
-            let others = text.lines().filter(|line| !ours.contains(&line.split(':').next().unwrap_or_default()));
+            let others = text
+                .lines()
+                .filter(|line| !ours.contains(&line.split(':').next().unwrap_or_default()));
             others.map(|line| format!("{line}\n")).collect::<String>()
         };
         let mut passwd = without("/etc/passwd", &USERS.map(|user| user.name));
@@ -113,13 +146,20 @@ impl SlurmLab {
             let home = self.path("home").join(name);
             std::fs::create_dir_all(&home).unwrap();
             chown(&home, Some(uid), Some(GROUP.1)).unwrap();
-            passwd += &format!("{name}:x:{uid}:{}:Slurm lab user:{}:/bin/sh\n", GROUP.1, home.display());
+            passwd += &format!(
+                "{name}:x:{uid}:{}:Slurm lab user:{}:/bin/sh\n",
+                GROUP.1,
+                home.display()
+            );
         }
         let group = without("/etc/group", &[GROUP.0]) + &format!("{}:x:{}:\n", GROUP.0, GROUP.1);
         std::fs::write(self.path("etc/passwd"), passwd).unwrap();
         std::fs::write(self.path("etc/group"), group).unwrap();
-        std::fs::write(self.path("etc/hosts"), format!("127.0.0.1 localhost {HOSTNAME} {}\n", NODES.join(" ")))
-            .unwrap();
+        std::fs::write(
+            self.path("etc/hosts"),
+            format!("127.0.0.1 localhost {HOSTNAME} {}\n", NODES.join(" ")),
+        )
+        .unwrap();
     }
 
     fn write(&self, path: &str, content: &[u8], mode: u32, owner: &str) {
@@ -130,7 +170,12 @@ impl SlurmLab {
 
     fn slurm_conf(&self) -> String {
         let dir = self.directory().display();
-        let Ports { slurmctld, slurmdbd, nodes, .. } = self.ports;
+        let Ports {
+            slurmctld,
+            slurmdbd,
+            nodes,
+            ..
+        } = self.ports;
         // Without slurmdbd, AccountingStorageTRES=gres/gpu is fatal to slurmctld, and so is a billing weight for GPUs.
         let (accounting, gpu_weight) = match self.mode {
             // With slurmdbd and munge the password is munge's socket; AuthInfo is not used here.
@@ -145,11 +190,16 @@ AccountingStoreFlags=job_comment
 {}
 JobCompType=jobcomp/none",
                     match self.mode {
-                        Mode::WithDbd => "AccountingStorageTRES=gres/gpu,gres/gpu:a100,gres/gpu:l40s",
+                        Mode::WithDbd =>
+                            "AccountingStorageTRES=gres/gpu,gres/gpu:a100,gres/gpu:l40s",
                         _ => "",
                     }
                 ),
-                if self.mode == Mode::WithDbd { ",GRES/gpu=8.0" } else { "" },
+                if self.mode == Mode::WithDbd {
+                    ",GRES/gpu=8.0"
+                } else {
+                    ""
+                },
             ),
             Mode::WithoutDbd => (
                 format!(

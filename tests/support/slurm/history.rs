@@ -88,7 +88,9 @@ impl SlurmLab {
     /// Puts jobs into the database and rolls their months up. Users and accounts that are not there are made.
     pub fn inject(&self, jobs: &[Job]) {
         assert_eq!(self.mode, Mode::WithDbd, "only slurmdbd has a history");
-        let Some(first) = jobs.iter().map(|job| job.submit).min() else { return };
+        let Some(first) = jobs.iter().map(|job| job.submit).min() else {
+            return;
+        };
         let last = jobs.iter().map(|job| job.end).max().unwrap_or(first);
         let associations = self.associations_of(jobs);
         let tres: BTreeMap<String, u32> = self
@@ -99,14 +101,26 @@ impl SlurmLab {
             .into_iter()
             .map(|row| (row[0].clone(), row[1].parse().unwrap()))
             .collect();
-        let rows: Vec<_> = jobs.iter().map(|job| self.row(job, associations[&key(job)], &tres)).collect();
+        let rows: Vec<_> = jobs
+            .iter()
+            .map(|job| self.row(job, associations[&key(job)], &tres))
+            .collect();
 
         let mut script = String::from("start transaction;\n");
         for chunk in rows.chunks(1000) {
-            let values: Vec<_> =
-                chunk.iter().map(|row| format!("({})", row.values().cloned().collect::<Vec<_>>().join(","))).collect();
-            let columns = rows[0].keys().map(|column| format!("`{column}`")).collect::<Vec<_>>().join(",");
-            script += &format!("insert into {CLUSTER}_job_table ({columns}) values\n{};\n", values.join(",\n"));
+            let values: Vec<_> = chunk
+                .iter()
+                .map(|row| format!("({})", row.values().cloned().collect::<Vec<_>>().join(",")))
+                .collect();
+            let columns = rows[0]
+                .keys()
+                .map(|column| format!("`{column}`"))
+                .collect::<Vec<_>>()
+                .join(",");
+            script += &format!(
+                "insert into {CLUSTER}_job_table ({columns}) values\n{};\n",
+                values.join(",\n")
+            );
         }
         // The cluster has to have existed then, or there is no cluster usage to divide by.
         let hour = first.div_euclid(3600) * 3600;
@@ -129,7 +143,10 @@ impl SlurmLab {
             .map(|row| ((row[0].clone(), row[1].clone()), row[2].clone()))
             .collect();
         for kept in reservations {
-            let owners = kept.owners.iter().map(|(user, account)| ((*user).to_owned(), (*account).to_owned()));
+            let owners = kept
+                .owners
+                .iter()
+                .map(|(user, account)| ((*user).to_owned(), (*account).to_owned()));
             let owners: Vec<&str> = owners.map(|owner| associations[&owner].as_str()).collect();
             // MAINT is 1, IGNORE_JOBS 0x40.
             let flags = u32::from(kept.is_maintenance) + 0x40 * u32::from(kept.ignores_jobs);
@@ -172,7 +189,9 @@ impl SlurmLab {
             let [account, user, tres, used] = line.split('|').collect::<Vec<_>>()[..] else {
                 panic!("sreport wrote {line:?}")
             };
-            let entry = usage.entry((account.to_owned(), user.to_owned())).or_default();
+            let entry = usage
+                .entry((account.to_owned(), user.to_owned()))
+                .or_default();
             match tres {
                 "cpu" => entry.cpu_seconds = used.parse().unwrap(),
                 "gres/gpu" => entry.gpu_seconds = used.parse().unwrap(),
@@ -185,10 +204,28 @@ impl SlurmLab {
     /// `sacctmgr rollup`: undocumented, waits for its end, and leaves the time of the last regular rollup alone.
     fn roll_up(&self, first: i64, last: i64) {
         let zone = jiff::tz::TimeZone::get(&self.timezone).unwrap();
-        let local = |seconds: i64| jiff::Timestamp::from_second(seconds).unwrap().to_zoned(zone.clone());
-        let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
-        let from = local(first).first_of_month().unwrap().start_of_day().unwrap();
-        let month_after = local(last).first_of_month().unwrap().checked_add(jiff::Span::new().months(1)).unwrap();
+        let local = |seconds: i64| {
+            jiff::Timestamp::from_second(seconds)
+                .unwrap()
+                .to_zoned(zone.clone())
+        };
+        let now = i64::try_from(
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap()
+                .as_secs(),
+        )
+        .unwrap();
+        let from = local(first)
+            .first_of_month()
+            .unwrap()
+            .start_of_day()
+            .unwrap();
+        let month_after = local(last)
+            .first_of_month()
+            .unwrap()
+            .checked_add(jiff::Span::new().months(1))
+            .unwrap();
         let to = month_after.start_of_day().unwrap().min(local(now));
         let text = |time: jiff::Zoned| time.strftime("%Y-%m-%dT%H:%M:%S").to_string();
         self.run(&["sacctmgr", "-i", "rollup", &text(from), &text(to)]);
@@ -201,31 +238,67 @@ impl SlurmLab {
                 "select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 and user <> '' and `partition` = ''"
             );
             let rows = self.sql(DATABASE, &query).into_iter();
-            rows.map(|row| ((row[0].clone(), row[1].clone()), row[2].parse().unwrap())).collect()
+            rows.map(|row| ((row[0].clone(), row[1].clone()), row[2].parse().unwrap()))
+                .collect()
         };
         let associations = known();
         let wanted: BTreeSet<_> = jobs.iter().map(key).collect();
-        let missing: Vec<_> = wanted.iter().filter(|key| !associations.contains_key(*key)).collect();
+        let missing: Vec<_> = wanted
+            .iter()
+            .filter(|key| !associations.contains_key(*key))
+            .collect();
         if missing.is_empty() {
             return associations;
         }
-        let accounts = self.sql(DATABASE, "select name from acct_table where deleted = 0").concat();
-        let new: BTreeSet<_> = missing.iter().map(|(_, account)| account).filter(|a| !accounts.contains(a)).collect();
+        let accounts = self
+            .sql(DATABASE, "select name from acct_table where deleted = 0")
+            .concat();
+        let new: BTreeSet<_> = missing
+            .iter()
+            .map(|(_, account)| account)
+            .filter(|a| !accounts.contains(a))
+            .collect();
         for account in new {
-            self.run(&["sacctmgr", "-i", "-Q", "add", "account", account, "cluster=lab"]);
+            self.run(&[
+                "sacctmgr",
+                "-i",
+                "-Q",
+                "add",
+                "account",
+                account,
+                "cluster=lab",
+            ]);
         }
         for (user, account) in missing {
-            self.run(&["sacctmgr", "-i", "-Q", "add", "user", user, "cluster=lab", &format!("account={account}")]);
+            self.run(&[
+                "sacctmgr",
+                "-i",
+                "-Q",
+                "add",
+                "user",
+                user,
+                "cluster=lab",
+                &format!("account={account}"),
+            ]);
         }
         known()
     }
 
     /// A row of slurmdbd's job table: column → SQL literal.
-    fn row(&self, job: &Job, association: u32, tres: &BTreeMap<String, u32>) -> BTreeMap<&'static str, String> {
+    fn row(
+        &self,
+        job: &Job,
+        association: u32,
+        tres: &BTreeMap<String, u32>,
+    ) -> BTreeMap<&'static str, String> {
         let started = job.start.is_some();
-        let uid = config::USERS.iter().find(|user| user.name == job.user).map_or(NOBODY, |user| user.uid);
+        let uid = config::USERS
+            .iter()
+            .find(|user| user.name == job.user)
+            .map_or(NOBODY, |user| user.uid);
         let nodes = job.nodes.len();
-        let billing = f64::from(job.cpus) + 0.25 * job.memory_mib as f64 / 1024.0 + 8.0 * f64::from(job.gpus);
+        let billing =
+            f64::from(job.cpus) + 0.25 * job.memory_mib as f64 / 1024.0 + 8.0 * f64::from(job.gpus);
         let mut requested = vec![
             (tres["cpu"], u64::from(job.cpus)),
             (tres["mem"], job.memory_mib),
@@ -239,8 +312,17 @@ impl SlurmLab {
         if let Some(gpu_type) = job.gpu_type {
             allocated.push((tres[&format!("gres/gpu:{gpu_type}")], job.gpus.into()));
         }
-        let list = |tres: &[(u32, u64)]| tres.iter().map(|(id, n)| format!("{id}={n}")).collect::<Vec<_>>().join(",");
-        let inx = job.nodes.iter().filter_map(|node| NODES.iter().position(|n| n == node)).map(|i| i.to_string());
+        let list = |tres: &[(u32, u64)]| {
+            tres.iter()
+                .map(|(id, n)| format!("{id}={n}"))
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        let inx = job
+            .nodes
+            .iter()
+            .filter_map(|node| NODES.iter().position(|n| n == node))
+            .map(|i| i.to_string());
         let cancelled = job.state == "CANCELLED";
         let number = |n: i64| n.to_string();
         BTreeMap::from([
@@ -259,9 +341,15 @@ impl SlurmLab {
             ("het_job_offset", number(NO_VAL.into())),
             ("state", number(state_number(job.state).into())),
             ("state_reason_prev", "0".to_owned()),
-            ("exit_code", number(if started { exit_code(job.state) } else { 0 }.into())),
+            (
+                "exit_code",
+                number(if started { exit_code(job.state) } else { 0 }.into()),
+            ),
             // Who cancelled it; Slurm says "nobody" by INFINITE.
-            ("kill_requid", number(if cancelled { uid } else { INFINITE }.into())),
+            (
+                "kill_requid",
+                number(if cancelled { uid } else { INFINITE }.into()),
+            ),
             // 16: the start was recorded; 4: started by the main scheduler.
             ("flags", number(if started { 20 } else { 16 })),
             ("priority", "1000".to_owned()),
@@ -269,15 +357,36 @@ impl SlurmLab {
             ("timelimit", number(job.time_limit_minutes.into())),
             ("cpus_req", number(job.cpus.into())),
             ("mem_req", (job.memory_mib / nodes as u64).to_string()),
-            ("nodelist", quote(&if started { job.nodes.join(",") } else { "None assigned".to_owned() })),
+            (
+                "nodelist",
+                quote(&if started {
+                    job.nodes.join(",")
+                } else {
+                    "None assigned".to_owned()
+                }),
+            ),
             ("nodes_alloc", (if started { nodes } else { 0 }).to_string()),
-            ("node_inx", quote(&if started { inx.collect::<Vec<_>>().join(",") } else { String::new() })),
+            (
+                "node_inx",
+                quote(&if started {
+                    inx.collect::<Vec<_>>().join(",")
+                } else {
+                    String::new()
+                }),
+            ),
             ("time_submit", number(job.submit)),
             ("time_eligible", number(job.submit)),
             // A job that never started has its end as its start, and nothing allocated.
             ("time_start", number(job.start.unwrap_or(job.end))),
             ("time_end", number(job.end)),
-            ("tres_alloc", quote(&if started { list(&allocated) } else { String::new() })),
+            (
+                "tres_alloc",
+                quote(&if started {
+                    list(&allocated)
+                } else {
+                    String::new()
+                }),
+            ),
             ("tres_req", quote(&list(&requested))),
         ])
     }

@@ -105,34 +105,77 @@ impl SlurmLab {
     pub fn start_with(mode: Mode, timezone: &str, settings: &'static str) -> Result<Self, Skip> {
         need_root()?;
         need(&[
-            Needed { program: "munged", package: "munge" },
-            Needed { program: "slurmctld", package: "slurmctld" },
-            Needed { program: "slurmd", package: "slurmd slurm-wlm-basic-plugins" },
-            Needed { program: "scontrol", package: "slurm-client" },
+            Needed {
+                program: "munged",
+                package: "munge",
+            },
+            Needed {
+                program: "slurmctld",
+                package: "slurmctld",
+            },
+            Needed {
+                program: "slurmd",
+                package: "slurmd slurm-wlm-basic-plugins",
+            },
+            Needed {
+                program: "scontrol",
+                package: "slurm-client",
+            },
         ])?;
         if mode.has_dbd() {
             need(&[
-                Needed { program: "slurmdbd", package: "slurmdbd slurm-wlm-mysql-plugin" },
-                Needed { program: "mariadbd", package: "mariadb-server-core" },
-                Needed { program: "mariadb", package: "mariadb-client-core" },
+                Needed {
+                    program: "slurmdbd",
+                    package: "slurmdbd slurm-wlm-mysql-plugin",
+                },
+                Needed {
+                    program: "mariadbd",
+                    package: "mariadb-server-core",
+                },
+                Needed {
+                    program: "mariadb",
+                    package: "mariadb-client-core",
+                },
             ])?;
         }
-        if Command::new("true").env("LD_PRELOAD", "libnss_wrapper.so").output().unwrap().stderr != b"" {
-            return Err(Skip("needs libnss_wrapper.so; apt-get install libnss-wrapper".to_owned()));
+        if Command::new("true")
+            .env("LD_PRELOAD", "libnss_wrapper.so")
+            .output()
+            .unwrap()
+            .stderr
+            != b""
+        {
+            return Err(Skip(
+                "needs libnss_wrapper.so; apt-get install libnss-wrapper".to_owned(),
+            ));
         }
         sweep();
         // Unix sockets allow about a hundred characters, and other users have to reach the directory.
         let prefix = format!("{DIRECTORY_PREFIX}{}-", std::process::id());
-        let directory = tempfile::Builder::new().prefix(&prefix).tempdir_in("/tmp").unwrap();
+        let directory = tempfile::Builder::new()
+            .prefix(&prefix)
+            .tempdir_in("/tmp")
+            .unwrap();
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
         let ports = config::Ports::choose();
-        let mut lab = Self { mode, settings, timezone: timezone.to_owned(), ports, running: Vec::new(), directory };
+        let mut lab = Self {
+            mode,
+            settings,
+            timezone: timezone.to_owned(),
+            ports,
+            running: Vec::new(),
+            directory,
+        };
         lab.write_configuration();
         let services = DBD_ORDER.into_iter();
-        for service in services.filter(|s| mode.has_dbd() || !matches!(s, Service::Mariadbd | Service::Slurmdbd)) {
+        for service in services
+            .filter(|s| mode.has_dbd() || !matches!(s, Service::Mariadbd | Service::Slurmdbd))
+        {
             lab.start_service(service);
         }
-        wait_for("nodes of the lab", Duration::from_secs(60), || lab.nodes_are_up().then_some(()));
+        wait_for("nodes of the lab", Duration::from_secs(60), || {
+            lab.nodes_are_up().then_some(())
+        });
         Ok(lab)
     }
 
@@ -179,7 +222,13 @@ impl SlurmLab {
         let (uid, gid) = self.ids(user);
         let home = self.path("home").join(user);
         let mut client = self.client(command);
-        client.current_dir(&home).env("HOME", &home).env("USER", user).env("LOGNAME", user).uid(uid).gid(gid);
+        client
+            .current_dir(&home)
+            .env("HOME", &home)
+            .env("USER", user)
+            .env("LOGNAME", user)
+            .uid(uid)
+            .gid(gid);
         success(command, client.output().unwrap())
     }
 
@@ -188,7 +237,10 @@ impl SlurmLab {
     pub fn submit(&self, user: &str, arguments: &[&str], script: &str) -> u32 {
         let command = [&["sbatch", "--parsable"], arguments, &["--wrap", script]].concat();
         let answer = self.as_user(user, &command);
-        answer.trim().parse().unwrap_or_else(|_| panic!("sbatch answered {answer:?}"))
+        answer
+            .trim()
+            .parse()
+            .unwrap_or_else(|_| panic!("sbatch answered {answer:?}"))
     }
 
     /// Waits until a job is in this state (`RUNNING`, …), as far as slurmctld knows the job.
@@ -203,15 +255,36 @@ impl SlurmLab {
 
     /// Waits until no job is queued or running, and until the database knows that.
     pub fn wait_until_idle(&self, limit: Duration) {
-        wait_for("end of all jobs", limit, || self.run(&["squeue", "-h", "-o", "%A"]).is_empty().then_some(()));
+        wait_for("end of all jobs", limit, || {
+            self.run(&["squeue", "-h", "-o", "%A"])
+                .is_empty()
+                .then_some(())
+        });
         if self.mode.has_dbd() {
             // slurmctld tells slurmdbd of starts every five seconds only, and of their ends thereafter.
             let known = self.run(&["squeue", "-h", "-r", "-t", "all", "-o", "%A"]);
             wait_for("end of all jobs in sacct", limit, || {
-                let sacct = ["sacct", "-a", "-D", "-X", "-n", "-P", "-S", "1970-01-01", "-o", "JobIDRaw,State"];
+                let sacct = [
+                    "sacct",
+                    "-a",
+                    "-D",
+                    "-X",
+                    "-n",
+                    "-P",
+                    "-S",
+                    "1970-01-01",
+                    "-o",
+                    "JobIDRaw,State",
+                ];
                 let records = self.run(&sacct);
-                let rows: BTreeMap<_, _> = records.lines().filter_map(|row| row.split_once('|')).collect();
-                let ended = |job: &str| rows.get(job).is_some_and(|state| !["PENDING", "RUNNING"].contains(state));
+                let rows: BTreeMap<_, _> = records
+                    .lines()
+                    .filter_map(|row| row.split_once('|'))
+                    .collect();
+                let ended = |job: &str| {
+                    rows.get(job)
+                        .is_some_and(|state| !["PENDING", "RUNNING"].contains(state))
+                };
                 known.lines().all(ended).then_some(())
             });
         }
@@ -229,14 +302,22 @@ impl SlurmLab {
 
     /// Starts a program that was stopped, and waits until it is ready.
     pub fn start_service(&mut self, service: Service) {
-        assert!(self.running.iter().all(|(running, _)| *running != service), "{service:?} is running");
+        assert!(
+            self.running.iter().all(|(running, _)| *running != service),
+            "{service:?} is running"
+        );
         let daemon = match service {
             Service::Munged => self.start_munged(),
             Service::Mariadbd => self.start_mariadbd(),
             Service::Slurmdbd => self.start_slurmdbd(),
             Service::Slurmctld => self.start_slurmctld(),
             Service::Slurmrestd => self.start_slurmrestd(),
-            Service::Node(n) => self.daemon("slurmd", NODES[n], "root", &["slurmd", "-D", "-N", NODES[n]]),
+            Service::Node(n) => self.daemon(
+                "slurmd",
+                NODES[n],
+                "root",
+                &["slurmd", "-D", "-N", NODES[n]],
+            ),
         };
         self.running.push((service, daemon));
     }
@@ -253,20 +334,40 @@ impl SlurmLab {
 
     /// A token with which a user may ask slurmrestd.
     pub fn token(&self, user: &str, seconds: u32) -> String {
-        let text = self.run(&["scontrol", "token", &format!("username={user}"), &format!("lifespan={seconds}")]);
-        text.trim().strip_prefix("SLURM_JWT=").unwrap_or_else(|| panic!("scontrol wrote {text}")).to_owned()
+        let text = self.run(&[
+            "scontrol",
+            "token",
+            &format!("username={user}"),
+            &format!("lifespan={seconds}"),
+        ]);
+        text.trim()
+            .strip_prefix("SLURM_JWT=")
+            .unwrap_or_else(|| panic!("scontrol wrote {text}"))
+            .to_owned()
     }
 
     fn start_slurmrestd(&self) -> Daemon {
         let listen = format!("127.0.0.1:{}", self.ports.slurmrestd);
         // It exits where it cannot load the plugins that need slurmdbd.
-        let plugins: &[&str] = if self.mode.has_dbd() { &[] } else { &["-s", "v0.0.38"] };
+        let plugins: &[&str] = if self.mode.has_dbd() {
+            &[]
+        } else {
+            &["-s", "v0.0.38"]
+        };
         let socket = format!("unix:{}", self.slurmrestd_socket().display());
         let _ = std::fs::remove_file(self.slurmrestd_socket());
-        let command = [&["slurmrestd"], plugins, &["-a", "rest_auth/jwt", &listen, &socket]].concat();
+        let command = [
+            &["slurmrestd"],
+            plugins,
+            &["-a", "rest_auth/jwt", &listen, &socket],
+        ]
+        .concat();
         // It refuses to run as root or as Slurm's user, and takes tokens only where SLURM_JWT is set, to anything.
         let mut slurmrestd = self.command_as("monitor", "slurmrestd");
-        slurmrestd.args(&command[1..]).envs(self.environment()).env("SLURM_JWT", "daemon");
+        slurmrestd
+            .args(&command[1..])
+            .envs(self.environment())
+            .env("SLURM_JWT", "daemon");
         let mut daemon = Daemon::start("slurmrestd", slurmrestd, &self.path("log/slurmrestd.out"));
         let listens = || std::net::TcpStream::connect(&listen).ok();
         daemon.wait_until("listening", Duration::from_secs(30), listens);
@@ -290,7 +391,9 @@ impl SlurmLab {
                 "--origin=127.0.0.1",
             ],
         );
-        daemon.wait_until("ready", Duration::from_secs(20), || socket.exists().then_some(()));
+        daemon.wait_until("ready", Duration::from_secs(20), || {
+            socket.exists().then_some(())
+        });
         daemon
     }
 
@@ -301,16 +404,21 @@ impl SlurmLab {
             // Beside others that are installed at the same time, a tmpdir of its own: they take each other's files for
             // left-overs.
             install.env("TMPDIR", &data);
-            install.arg("--no-defaults").arg(format!("--datadir={}", data.display())).args([
-                "--skip-test-db",
-                "--auth-root-authentication-method=socket",
-                "--auth-root-socket-user=root",
-            ]);
+            install
+                .arg("--no-defaults")
+                .arg(format!("--datadir={}", data.display()))
+                .args([
+                    "--skip-test-db",
+                    "--auth-root-authentication-method=socket",
+                    "--auth-root-socket-user=root",
+                ]);
             success(&["mariadb-install-db"], install.output().unwrap());
         }
         let defaults = format!("--defaults-file={}", self.path("etc/my.cnf").display());
         let mut daemon = self.daemon("mariadbd", "mariadbd", "slurm", &["mariadbd", &defaults]);
-        daemon.wait_until("ready", Duration::from_secs(90), || self.try_sql("", "select 1").ok());
+        daemon.wait_until("ready", Duration::from_secs(90), || {
+            self.try_sql("", "select 1").ok()
+        });
         self.sql(
             "",
             &format!(
@@ -329,7 +437,10 @@ impl SlurmLab {
         daemon.wait_until("ready", Duration::from_secs(120), || {
             let answer = answers();
             // A database that was just made has no cluster yet.
-            answer.status.success().then(|| String::from_utf8_lossy(&answer.stdout).contains(config::CLUSTER))
+            answer
+                .status
+                .success()
+                .then(|| String::from_utf8_lossy(&answer.stdout).contains(config::CLUSTER))
         });
         if !String::from_utf8_lossy(&answers().stdout).contains(config::CLUSTER) {
             self.make_accounts();
@@ -340,34 +451,58 @@ impl SlurmLab {
     fn start_slurmctld(&self) -> Daemon {
         let mut daemon = self.daemon("slurmctld", "slurmctld", "slurm", &["slurmctld", "-D"]);
         daemon.wait_until("ready", Duration::from_secs(60), || {
-            String::from_utf8_lossy(&self.try_run(&["scontrol", "ping"]).stdout).contains("is UP").then_some(())
+            String::from_utf8_lossy(&self.try_run(&["scontrol", "ping"]).stdout)
+                .contains("is UP")
+                .then_some(())
         });
         daemon
     }
 
     fn make_accounts(&self) {
         let add = |what: &str, properties: &str| {
-            let command: Vec<_> =
-                "sacctmgr -i -Q add".split(' ').chain(what.split(' ')).chain(properties.split(' ')).collect();
+            let command: Vec<_> = "sacctmgr -i -Q add"
+                .split(' ')
+                .chain(what.split(' '))
+                .chain(properties.split(' '))
+                .collect();
             self.run(&command);
         };
         add("cluster", config::CLUSTER);
-        add("account lab-a", "cluster=lab fairshare=60 description=lab-a organization=uni");
-        add("account lab-b", "cluster=lab fairshare=40 description=lab-b organization=uni");
-        add("user alice,bob", "cluster=lab account=lab-a defaultaccount=lab-a fairshare=10");
-        add("user carol,dave", "cluster=lab account=lab-b defaultaccount=lab-b fairshare=10");
-        add("user monitor", "cluster=lab account=root adminlevel=operator fairshare=1");
+        add(
+            "account lab-a",
+            "cluster=lab fairshare=60 description=lab-a organization=uni",
+        );
+        add(
+            "account lab-b",
+            "cluster=lab fairshare=40 description=lab-b organization=uni",
+        );
+        add(
+            "user alice,bob",
+            "cluster=lab account=lab-a defaultaccount=lab-a fairshare=10",
+        );
+        add(
+            "user carol,dave",
+            "cluster=lab account=lab-b defaultaccount=lab-b fairshare=10",
+        );
+        add(
+            "user monitor",
+            "cluster=lab account=root adminlevel=operator fairshare=1",
+        );
     }
 
     fn nodes_are_up(&self) -> bool {
         let states = self.run(&["sinfo", "-h", "-N", "-p", "gpu", "-o", "%T"]);
-        states.lines().filter(|state| ["idle", "mixed", "allocated", "completing"].contains(state)).count()
+        states
+            .lines()
+            .filter(|state| ["idle", "mixed", "allocated", "completing"].contains(state))
+            .count()
             == NODES.len()
     }
 
     /// Runs SQL on a database of the lab's MariaDB and gives the rows.
     fn sql(&self, database: &str, text: &str) -> Vec<Vec<String>> {
-        self.try_sql(database, text).unwrap_or_else(|error| panic!("SQL failed: {error}"))
+        self.try_sql(database, text)
+            .unwrap_or_else(|error| panic!("SQL failed: {error}"))
     }
 
     fn try_sql(&self, database: &str, text: &str) -> Result<Vec<Vec<String>>, String> {
@@ -376,8 +511,16 @@ impl SlurmLab {
         std::io::Write::write_all(&mut script, text.as_bytes()).unwrap();
         std::io::Seek::rewind(&mut script).unwrap();
         let mut client = Command::new("mariadb");
-        client.args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"]);
-        client.arg(format!("--socket={}", self.path("run/mariadb/mariadb.sock").display()));
+        client.args([
+            "--no-defaults",
+            "--user=root",
+            "--batch",
+            "--skip-column-names",
+        ]);
+        client.arg(format!(
+            "--socket={}",
+            self.path("run/mariadb/mariadb.sock").display()
+        ));
         if !database.is_empty() {
             client.arg(database);
         }
@@ -386,7 +529,10 @@ impl SlurmLab {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
         let rows = String::from_utf8_lossy(&output.stdout).into_owned();
-        Ok(rows.lines().map(|row| row.split('\t').map(str::to_owned).collect()).collect())
+        Ok(rows
+            .lines()
+            .map(|row| row.split('\t').map(str::to_owned).collect())
+            .collect())
     }
 
     fn daemon(&self, program: &str, name: &str, user: &str, command: &[&str]) -> Daemon {
@@ -401,7 +547,10 @@ impl SlurmLab {
 
     fn client<A: AsRef<OsStr>>(&self, command: &[A]) -> Command {
         let mut client = Command::new(command[0].as_ref());
-        client.args(&command[1..]).env_remove("SLURM_JWT").envs(self.environment());
+        client
+            .args(&command[1..])
+            .env_remove("SLURM_JWT")
+            .envs(self.environment());
         client
     }
 
@@ -417,8 +566,13 @@ impl SlurmLab {
 
     fn ids(&self, user: &str) -> (u32, u32) {
         let passwd = std::fs::read_to_string(self.path("etc/passwd")).unwrap();
-        let line = passwd.lines().find(|line| line.split(':').next() == Some(user));
-        let fields: Vec<_> = line.unwrap_or_else(|| panic!("no user {user}")).split(':').collect();
+        let line = passwd
+            .lines()
+            .find(|line| line.split(':').next() == Some(user));
+        let fields: Vec<_> = line
+            .unwrap_or_else(|| panic!("no user {user}"))
+            .split(':')
+            .collect();
         (fields[2].parse().unwrap(), fields[3].parse().unwrap())
     }
 
@@ -435,13 +589,25 @@ impl SlurmLab {
 impl Drop for SlurmLab {
     fn drop(&mut self) {
         // Jobs are cancelled while somebody can do that, so that nothing is left to run on.
-        if self.running.iter().any(|(service, _)| *service == Service::Slurmctld) {
+        if self
+            .running
+            .iter()
+            .any(|(service, _)| *service == Service::Slurmctld)
+        {
             let jobs = self.try_run(&["squeue", "-h", "-o", "%A"]).stdout;
-            let jobs: Vec<_> = std::str::from_utf8(&jobs).unwrap_or_default().split_whitespace().collect();
+            let jobs: Vec<_> = std::str::from_utf8(&jobs)
+                .unwrap_or_default()
+                .split_whitespace()
+                .collect();
             if !jobs.is_empty() {
                 self.try_run(&[&["scancel"], jobs.as_slice()].concat());
                 let deadline = Instant::now() + Duration::from_secs(10);
-                while !self.try_run(&["squeue", "-h", "-o", "%A"]).stdout.is_empty() && Instant::now() < deadline {
+                while !self
+                    .try_run(&["squeue", "-h", "-o", "%A"])
+                    .stdout
+                    .is_empty()
+                    && Instant::now() < deadline
+                {
                     thread::sleep(Duration::from_millis(100));
                 }
             }
@@ -460,7 +626,9 @@ const DIRECTORY_PREFIX: &str = "takt-slurm-";
 fn sweep() {
     for entry in std::fs::read_dir("/tmp").unwrap().flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(DIRECTORY_PREFIX)?.split('-').next());
+        let owner = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(DIRECTORY_PREFIX)?.split('-').next());
         if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             end_steps(&entry.path());
             let _ = std::fs::remove_dir_all(entry.path());
@@ -472,9 +640,17 @@ fn sweep() {
 fn end_steps(lab: &Path) {
     let mark = format!("{OWNER}={}", lab.display());
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        if environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == mark.as_bytes())
             && let Some(pid) = rustix::process::Pid::from_raw(pid)
         {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -484,8 +660,16 @@ fn end_steps(lab: &Path) {
 
 #[track_caller]
 fn success<A: AsRef<OsStr>>(command: &[A], output: Output) -> String {
-    let command: Vec<_> = command.iter().map(|word| word.as_ref().to_string_lossy()).collect();
+    let command: Vec<_> = command
+        .iter()
+        .map(|word| word.as_ref().to_string_lossy())
+        .collect();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{} ended with {}: {stderr}", command.join(" "), output.status);
+    assert!(
+        output.status.success(),
+        "{} ended with {}: {stderr}",
+        command.join(" "),
+        output.status
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -21,13 +21,21 @@ impl Email {
     /// The name of a row's mail: the same each time it is sent, so that a second copy can be known for one.
     pub fn message_id(&self, row: &Row) -> String {
         let address: String = self.to.bytes().map(|byte| format!("{byte:02x}")).collect();
-        format!("takt.{}.{}.{address}@{}", row.created_at.0, row.id, self.domain)
+        format!(
+            "takt.{}.{}.{address}@{}",
+            row.created_at.0, row.id, self.domain
+        )
     }
 
     /// The mail for a row. `thread` names the first mail of the group's episode, unless this is it.
     pub fn mail(&self, row: &Row, thread: Option<String>) -> Mail {
         let message = &row.message;
-        let fingerprints: Vec<_> = message.alerts.iter().take(20).map(|alert| alert.fingerprint.to_string()).collect();
+        let fingerprints: Vec<_> = message
+            .alerts
+            .iter()
+            .take(20)
+            .map(|alert| alert.fingerprint.to_string())
+            .collect();
         let mut headers = vec![
             ("List-Id", format!("Takt alerts <alerts.{}>", self.domain)),
             ("X-GPU-Alert-Fingerprint", fingerprints.join(" ")),
@@ -58,7 +66,10 @@ fn one_line(text: &str) -> String {
 }
 
 fn is_page(message: &Message) -> bool {
-    message.alerts.iter().any(|alert| alert.labels.get("severity") == Some("critical"))
+    message
+        .alerts
+        .iter()
+        .any(|alert| alert.labels.get("severity") == Some("critical"))
 }
 
 /// The same as a page: a box for each part, with the worst colour at its side. Mail programs know little of HTML, so all
@@ -73,7 +84,10 @@ fn html(message: &Message) -> String {
     // Of one thing the box says it all.
     let title = match parts.as_slice() {
         [_] => String::new(),
-        _ => format!("<h1 style=\"font-size:17px;margin:0 0 12px\">{}</h1>\n", escaped(&subject(message))),
+        _ => format!(
+            "<h1 style=\"font-size:17px;margin:0 0 12px\">{}</h1>\n",
+            escaped(&subject(message))
+        ),
     };
     let link = escaped(&link(message));
     format!(
@@ -96,8 +110,16 @@ fn boxed(part: &Part) -> String {
     };
     let row = |(name, text): &(&str, String)| {
         // Bars stand on one line only in a fixed width.
-        let font = if *name == "last hour" { ";font-family:Menlo,Consolas,monospace;font-size:13px" } else { "" };
-        let weight = if *name == "what to do" { ";font-weight:600" } else { "" };
+        let font = if *name == "last hour" {
+            ";font-family:Menlo,Consolas,monospace;font-size:13px"
+        } else {
+            ""
+        };
+        let weight = if *name == "what to do" {
+            ";font-weight:600"
+        } else {
+            ""
+        };
         format!(
             "<tr><td style=\"padding:2px 12px 2px 0;color:#5f6368;white-space:nowrap;vertical-align:top\">{name}</td>\
              <td style=\"padding:2px 0{font}{weight}\">{}</td></tr>\n",
@@ -125,5 +147,8 @@ fn boxed(part: &Part) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }

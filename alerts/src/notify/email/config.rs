@@ -67,13 +67,21 @@ impl EmailConfig {
     /// # Errors
     /// Where `server` is no `HOST` or `HOST:PORT`.
     pub fn endpoint(&self) -> Result<(String, u16, TlsMode), MailError> {
-        let wrong = || MailError::Config { key: "server", expected: "HOST or HOST:PORT", found: self.server.clone() };
+        let wrong = || MailError::Config {
+            key: "server",
+            expected: "HOST or HOST:PORT",
+            found: self.server.clone(),
+        };
         let (host, port) = match self.server.rsplit_once(':') {
             // An address such as [::1] has colons of its own.
-            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse::<u16>().map_err(|_| wrong())?)),
+            Some((host, port)) if !port.ends_with(']') => {
+                (host, Some(port.parse::<u16>().map_err(|_| wrong())?))
+            }
             _ => (self.server.as_str(), None),
         };
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
         let host = bare.unwrap_or(host);
         let is_name = !host.is_empty()
             && (bare.is_some() || !host.contains(':'))
@@ -81,7 +89,11 @@ impl EmailConfig {
         if !is_name || port == Some(0) {
             return Err(wrong());
         }
-        let tls = self.tls.unwrap_or(if port == Some(465) { TlsMode::Tls } else { TlsMode::StartTls });
+        let tls = self.tls.unwrap_or(if port == Some(465) {
+            TlsMode::Tls
+        } else {
+            TlsMode::StartTls
+        });
         let usual = match tls {
             TlsMode::StartTls => 587,
             TlsMode::Tls => 465,
@@ -99,7 +111,13 @@ impl EmailConfig {
     /// # Errors
     /// The first key whose value cannot be right.
     pub fn validate(&self) -> Result<(), MailError> {
-        let wrong = |key, expected, found: &str| Err(MailError::Config { key, expected, found: found.to_owned() });
+        let wrong = |key, expected, found: &str| {
+            Err(MailError::Config {
+                key,
+                expected,
+                found: found.to_owned(),
+            })
+        };
         if !self.is_set() {
             return match *self == Self::default() {
                 true => Ok(()),
@@ -108,18 +126,46 @@ impl EmailConfig {
         }
         self.endpoint()?;
         if self.from.parse::<lettre::message::Mailbox>().is_err() {
-            return wrong("from", "an address such as takt@lab.example", &format!("{:?}", self.from));
+            return wrong(
+                "from",
+                "an address such as takt@lab.example",
+                &format!("{:?}", self.from),
+            );
         }
-        if let Some(address) = self.reply_to.as_ref().filter(|text| text.parse::<lettre::message::Mailbox>().is_err()) {
-            return wrong("reply_to", "an address such as ops@lab.example", &format!("{address:?}"));
+        if let Some(address) = self
+            .reply_to
+            .as_ref()
+            .filter(|text| text.parse::<lettre::message::Mailbox>().is_err())
+        {
+            return wrong(
+                "reply_to",
+                "an address such as ops@lab.example",
+                &format!("{address:?}"),
+            );
         }
         match (&self.username, &self.password_file) {
-            (Some(_), None) => return wrong("password_file", "the file with the password of `username`", "nothing"),
-            (None, Some(_)) => return wrong("username", "the user whose password `password_file` holds", "nothing"),
+            (Some(_), None) => {
+                return wrong(
+                    "password_file",
+                    "the file with the password of `username`",
+                    "nothing",
+                );
+            }
+            (None, Some(_)) => {
+                return wrong(
+                    "username",
+                    "the user whose password `password_file` holds",
+                    "nothing",
+                );
+            }
             _ => {}
         }
         if !(5..=600).contains(&self.timeout_seconds) {
-            return wrong("timeout_seconds", "5 to 600", &self.timeout_seconds.to_string());
+            return wrong(
+                "timeout_seconds",
+                "5 to 600",
+                &self.timeout_seconds.to_string(),
+            );
         }
         Ok(())
     }
@@ -135,9 +181,21 @@ mod tests {
             ("mail", None, Some(("mail", 587, TlsMode::StartTls))),
             ("mail:465", None, Some(("mail", 465, TlsMode::Tls))),
             ("mail:25", None, Some(("mail", 25, TlsMode::StartTls))),
-            ("mail", Some(TlsMode::Tls), Some(("mail", 465, TlsMode::Tls))),
-            ("localhost", Some(TlsMode::None), Some(("localhost", 25, TlsMode::None))),
-            ("[::1]:2525", Some(TlsMode::None), Some(("::1", 2525, TlsMode::None))),
+            (
+                "mail",
+                Some(TlsMode::Tls),
+                Some(("mail", 465, TlsMode::Tls)),
+            ),
+            (
+                "localhost",
+                Some(TlsMode::None),
+                Some(("localhost", 25, TlsMode::None)),
+            ),
+            (
+                "[::1]:2525",
+                Some(TlsMode::None),
+                Some(("::1", 2525, TlsMode::None)),
+            ),
             ("[::1]", None, Some(("::1", 587, TlsMode::StartTls))),
             ("smtp://mail", None, None),
             ("mail:", None, None),
@@ -146,9 +204,15 @@ mod tests {
             ("mail:99999", None, None),
             ("a b", None, None),
         ] {
-            let config = EmailConfig { server: server.to_owned(), tls, ..EmailConfig::default() };
+            let config = EmailConfig {
+                server: server.to_owned(),
+                tls,
+                ..EmailConfig::default()
+            };
             let found = config.endpoint().ok();
-            let found = found.as_ref().map(|(host, port, tls)| (host.as_str(), *port, *tls));
+            let found = found
+                .as_ref()
+                .map(|(host, port, tls)| (host.as_str(), *port, *tls));
             assert_eq!(found, expected, "{server} {tls:?}");
         }
     }

@@ -148,7 +148,10 @@ impl MailError {
     /// Whether the same mail would be refused again: the server said so, or what is wrong is on our side.
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Config { .. } | Self::File { .. } | Self::Address { .. } | Self::Compose { .. } => true,
+            Self::Config { .. }
+            | Self::File { .. }
+            | Self::Address { .. }
+            | Self::Compose { .. } => true,
             Self::Untrusted { .. } => true,
             // lettre's "client" errors: the server offers no STARTTLS, no login that we know, no SMTPUTF8.
             Self::Smtp { source, .. } => source.is_permanent() || source.is_client(),
@@ -180,7 +183,9 @@ impl Mailer {
         config.validate()?;
         let login = match (&config.username, &config.password_file) {
             (Some(user), Some(path)) => {
-                let password = String::from_utf8_lossy(&read("password_file", path)?).trim_end().to_owned();
+                let password = String::from_utf8_lossy(&read("password_file", path)?)
+                    .trim_end()
+                    .to_owned();
                 Some((user.clone(), password))
             }
             _ => None,
@@ -192,7 +197,10 @@ impl Mailer {
     ///
     /// # Errors
     /// As [`Mailer::new`].
-    pub fn with_login(config: &EmailConfig, login: Option<(String, String)>) -> Result<Self, MailError> {
+    pub fn with_login(
+        config: &EmailConfig,
+        login: Option<(String, String)>,
+    ) -> Result<Self, MailError> {
         config.validate()?;
         let (host, port, mode) = config.endpoint()?;
         let tls = match mode {
@@ -242,9 +250,17 @@ impl Mailer {
     pub async fn send(&self, mail: &Mail) -> Result<(), MailError> {
         let to = mailbox(&mail.to)?;
         let bytes = self.compose(mail, to.clone())?;
-        let compose = |source| MailError::Compose { to: mail.to.clone(), source: Box::new(source) };
-        let envelope = Envelope::new(Some(self.from.email.clone()), vec![to.email]).map_err(compose)?;
-        let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
+        let compose = |source| MailError::Compose {
+            to: mail.to.clone(),
+            source: Box::new(source),
+        };
+        let envelope =
+            Envelope::new(Some(self.from.email.clone()), vec![to.email]).map_err(compose)?;
+        let _permit = self
+            .permits
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
         let limit = self.timeout + Duration::from_secs(bytes.len() as u64 / BYTES_PER_SECOND);
         match timeout(limit, self.converse(&envelope, &bytes)).await {
             Ok(Ok(mut connection)) => {
@@ -253,15 +269,29 @@ impl Mailer {
                 Ok(())
             }
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(MailError::Timeout { server: self.server(), seconds: limit.as_secs() }),
+            Err(_) => Err(MailError::Timeout {
+                server: self.server(),
+                seconds: limit.as_secs(),
+            }),
         }
     }
 
-    async fn converse(&self, envelope: &Envelope, bytes: &[u8]) -> Result<AsyncSmtpConnection, MailError> {
+    async fn converse(
+        &self,
+        envelope: &Envelope,
+        bytes: &[u8],
+    ) -> Result<AsyncSmtpConnection, MailError> {
         let failed = |step| {
             move |source| match is_untrusted(&source) {
-                true => MailError::Untrusted { server: self.server(), source },
-                false => MailError::Smtp { server: self.server(), step, source },
+                true => MailError::Untrusted {
+                    server: self.server(),
+                    source,
+                },
+                false => MailError::Smtp {
+                    server: self.server(),
+                    step,
+                    source,
+                },
             }
         };
         let (wrapper, start) = match &self.tls {
@@ -270,19 +300,37 @@ impl Mailer {
             _ => (None, None),
         };
         let address = (self.host.as_str(), self.port);
-        let connect =
-            AsyncSmtpConnection::connect_tokio1(address, Some(self.timeout), &self.hello, wrapper, None).await;
+        let connect = AsyncSmtpConnection::connect_tokio1(
+            address,
+            Some(self.timeout),
+            &self.hello,
+            wrapper,
+            None,
+        )
+        .await;
         let mut connection = connect.map_err(failed("connecting"))?;
         if let Some(parameters) = start {
-            connection.starttls(parameters, &self.hello).await.map_err(failed("STARTTLS"))?;
+            connection
+                .starttls(parameters, &self.hello)
+                .await
+                .map_err(failed("STARTTLS"))?;
         }
         if let Some(credentials) = &self.credentials {
-            connection.auth(DEFAULT_MECHANISMS, credentials).await.map_err(failed("logging in"))?;
+            connection
+                .auth(DEFAULT_MECHANISMS, credentials)
+                .await
+                .map_err(failed("logging in"))?;
         }
-        let reply = connection.send(envelope, bytes).await.map_err(failed("handing over the mail"))?;
+        let reply = connection
+            .send(envelope, bytes)
+            .await
+            .map_err(failed("handing over the mail"))?;
         match reply.has_code(250) {
             true => Ok(connection),
-            false => Err(MailError::Unexpected { server: self.server(), reply: reply.code().to_string() }),
+            false => Err(MailError::Unexpected {
+                server: self.server(),
+                reply: reply.code().to_string(),
+            }),
         }
     }
 
@@ -292,9 +340,14 @@ impl Mailer {
 
     /// The bytes of a mail. Bodies that are not ASCII are quoted-printable or base64: no server has to know 8BITMIME.
     fn compose(&self, mail: &Mail, to: Mailbox) -> Result<Vec<u8>, MailError> {
-        let failed =
-            |source: Box<dyn std::error::Error + Send + Sync>| MailError::Compose { to: mail.to.clone(), source };
-        let id = mail.message_id.clone().unwrap_or_else(|| format!("takt.{:x}@{}", random(), self.domain()));
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| MailError::Compose {
+            to: mail.to.clone(),
+            source,
+        };
+        let id = mail
+            .message_id
+            .clone()
+            .unwrap_or_else(|| format!("takt.{:x}@{}", random(), self.domain()));
         let mut builder = lettre::Message::builder()
             .from(self.from.clone())
             .to(to)
@@ -306,13 +359,17 @@ impl Mailer {
             None => builder,
         };
         if let Some(thread) = &mail.thread {
-            builder = builder.in_reply_to(format!("<{thread}>")).references(format!("<{thread}>"));
+            builder = builder
+                .in_reply_to(format!("<{thread}>"))
+                .references(format!("<{thread}>"));
         }
-        for (name, value) in [("Auto-Submitted", "auto-generated")]
-            .into_iter()
-            .chain(mail.headers.iter().map(|(name, value)| (*name, value.as_str())))
-        {
-            let name = HeaderName::new_from_ascii(name.to_owned()).map_err(|error| failed(error.into()))?;
+        for (name, value) in [("Auto-Submitted", "auto-generated")].into_iter().chain(
+            mail.headers
+                .iter()
+                .map(|(name, value)| (*name, value.as_str())),
+        ) {
+            let name = HeaderName::new_from_ascii(name.to_owned())
+                .map_err(|error| failed(error.into()))?;
             builder = builder.raw_header(HeaderValue::new(name, one_line(value)));
         }
         let words = match &mail.html {
@@ -325,13 +382,17 @@ impl Mailer {
             (false, _) => {
                 let mut all = MultiPart::mixed().multipart(words);
                 for file in &mail.attachments {
-                    let kind = ContentType::parse(&file.content_type).map_err(|error| failed(error.into()))?;
-                    all = all.singlepart(Part::new(file.name.clone()).body(file.content.clone(), kind));
+                    let kind = ContentType::parse(&file.content_type)
+                        .map_err(|error| failed(error.into()))?;
+                    all = all
+                        .singlepart(Part::new(file.name.clone()).body(file.content.clone(), kind));
                 }
                 builder.multipart(all)
             }
         };
-        message.map(|message| message.formatted()).map_err(|error| failed(error.into()))
+        message
+            .map(|message| message.formatted())
+            .map_err(|error| failed(error.into()))
     }
 }
 
@@ -341,8 +402,9 @@ fn trust(host: &str, config: &EmailConfig) -> Result<TlsParameters, MailError> {
     if let Some(path) = &config.ca_file {
         let pem = read("ca_file", path)?;
         // A text without any certificate is no error to the parser.
-        let certificates =
-            Certificate::from_pem(&pem).ok().filter(|_| pem.windows(MARK.len()).any(|part| part == MARK));
+        let certificates = Certificate::from_pem(&pem)
+            .ok()
+            .filter(|_| pem.windows(MARK.len()).any(|part| part == MARK));
         let wrong = || MailError::Config {
             key: "ca_file",
             expected: "certificates in PEM format",
@@ -350,27 +412,44 @@ fn trust(host: &str, config: &EmailConfig) -> Result<TlsParameters, MailError> {
         };
         parameters = parameters.add_root_certificate(certificates.ok_or_else(wrong)?);
     }
-    parameters.build().map_err(|source| MailError::Smtp { server: host.to_owned(), step: "TLS", source })
+    parameters.build().map_err(|source| MailError::Smtp {
+        server: host.to_owned(),
+        step: "TLS",
+        source,
+    })
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, MailError> {
-    std::fs::read(path).map_err(|source| MailError::File { key, path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| MailError::File {
+        key,
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn mailbox(address: &str) -> Result<Mailbox, MailError> {
-    address.parse().map_err(|source| MailError::Address { address: address.to_owned(), source })
+    address.parse().map_err(|source| MailError::Address {
+        address: address.to_owned(),
+        source,
+    })
 }
 
 /// A line break in a header would begin another header.
 fn one_line(text: &str) -> String {
-    text.split(['\r', '\n']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    text.split(['\r', '\n'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Whether the other side's certificate was refused: lettre counts that as a failed connection.
 fn is_untrusted(error: &lettre::transport::smtp::Error) -> bool {
     let mut source = error.source();
     while let Some(cause) = source {
-        let io = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let io = cause
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref);
         if let Some(tls) = io.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             return matches!(tls, rustls::Error::InvalidCertificate(_));
         }

@@ -33,7 +33,9 @@ impl Fix {
         match self {
             Self::NoGpu | Self::FewerGpus => format!("#SBATCH --gpus={amount}"),
             Self::EndIdle => "# end the job, or split it, where its GPUs are done".to_owned(),
-            Self::MoreCpus | Self::FewerCpus => format!("#SBATCH --ntasks=1 --cpus-per-task={amount}"),
+            Self::MoreCpus | Self::FewerCpus => {
+                format!("#SBATCH --ntasks=1 --cpus-per-task={amount}")
+            }
             Self::OneNode => "#SBATCH --nodes=1".to_owned(),
             Self::LessMemory => format!("#SBATCH --mem={amount}G"),
             Self::LessTime => format!("#SBATCH --time={}", slurm_time(amount)),
@@ -72,7 +74,11 @@ pub fn hints(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Vec<A
         .into_iter()
         .filter_map(|look| look(run, seen, rules))
         .collect();
-    found.sort_by(|a, b| b.spares_gpu_seconds.total_cmp(&a.spares_gpu_seconds).then(a.fix.cmp(&b.fix)));
+    found.sort_by(|a, b| {
+        b.spares_gpu_seconds
+            .total_cmp(&a.spares_gpu_seconds)
+            .then(a.fix.cmp(&b.fix))
+    });
     found
 }
 
@@ -82,9 +88,18 @@ fn gpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
         return None;
     }
     let used = held.saturating_sub(idle);
-    let fix = if used == 0 { Fix::NoGpu } else { Fix::FewerGpus };
+    let fix = if used == 0 {
+        Fix::NoGpu
+    } else {
+        Fix::FewerGpus
+    };
     let why = format!("{idle} of its {} did nothing", count(held, "GPU"));
-    Some(Advice { fix, amount: used, why, spares_gpu_seconds: seen.waste_idle_gpu_seconds })
+    Some(Advice {
+        fix,
+        amount: used,
+        why,
+        spares_gpu_seconds: seen.waste_idle_gpu_seconds,
+    })
 }
 
 fn idle_streaks(_: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
@@ -111,7 +126,11 @@ fn feeding(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Option<
     let wanted = cpus * 2;
     Some(Advice {
         fix: Fix::MoreCpus,
-        why: format!("its {} were busy ({}) while its GPUs waited", count(cpus, "CPU"), percent(ratio)),
+        why: format!(
+            "its {} were busy ({}) while its GPUs waited",
+            count(cpus, "CPU"),
+            percent(ratio)
+        ),
         spares_gpu_seconds: seen.waste_low_gpu_seconds,
         amount: wanted,
     })
@@ -122,7 +141,10 @@ fn network(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advi
     let nodes = run.nodes.unwrap_or(2);
     Some(Advice {
         fix: Fix::OneNode,
-        why: format!("{} of the time a link of its {nodes} nodes was full and its GPUs waited", percent(bound)),
+        why: format!(
+            "{} of the time a link of its {nodes} nodes was full and its GPUs waited",
+            percent(bound)
+        ),
         spares_gpu_seconds: seen.waste_low_gpu_seconds,
         amount: 1,
     })
@@ -148,7 +170,11 @@ fn memory(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advic
     let wanted = (peak * MARGIN / nodes as f64 / GIB).ceil().max(1.0);
     (peak < held / 2.0 && held - wanted * GIB * nodes as f64 >= MEMORY_FLOOR).then(|| Advice {
         fix: Fix::LessMemory,
-        why: format!("{:.1} GiB of {:.0} GiB were used at the highest", peak / GIB, held / GIB),
+        why: format!(
+            "{:.1} GiB of {:.0} GiB were used at the highest",
+            peak / GIB,
+            held / GIB
+        ),
         spares_gpu_seconds: 0.0,
         amount: wanted as u64,
     })
@@ -156,8 +182,13 @@ fn memory(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advic
 
 fn time(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
     let limit = run.timelimit?;
-    let wanted = ((seen.held_seconds as f64 * MARGIN) as u64).div_ceil(QUARTER).max(1) * QUARTER;
-    let worth = run.state == "COMPLETED" && seen.held_seconds < limit / 2 && limit.saturating_sub(wanted) >= TIME_FLOOR;
+    let wanted = ((seen.held_seconds as f64 * MARGIN) as u64)
+        .div_ceil(QUARTER)
+        .max(1)
+        * QUARTER;
+    let worth = run.state == "COMPLETED"
+        && seen.held_seconds < limit / 2
+        && limit.saturating_sub(wanted) >= TIME_FLOOR;
     worth.then(|| Advice {
         fix: Fix::LessTime,
         why: format!(
@@ -186,6 +217,10 @@ fn hours_minutes(seconds: f64) -> String {
 /// `1-06:15:00`, as sbatch reads it.
 fn slurm_time(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    let day = if days > 0 { format!("{days}-") } else { String::new() };
+    let day = if days > 0 {
+        format!("{days}-")
+    } else {
+        String::new()
+    };
     format!("{day}{hours:02}:{minutes:02}:00")
 }

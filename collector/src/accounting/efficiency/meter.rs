@@ -167,7 +167,10 @@ impl NodeMeter {
     pub fn new(node: &str, run: &JobRun, window: Window, rules: &EfficiencyConfig) -> Self {
         Self {
             node: node.to_owned(),
-            number: run.raw_job_id.clone().or_else(|| Some(run.job_id.clone()).filter(|id| is_number(id))),
+            number: run
+                .raw_job_id
+                .clone()
+                .or_else(|| Some(run.job_id.clone()).filter(|id| is_number(id))),
             user: run.user.clone(),
             seen_on: sighting_of(run).map(|seen| seen.gpu),
             seen_uuid: None,
@@ -182,27 +185,46 @@ impl NodeMeter {
 
     /// Reads samples of one series.
     pub fn add(&mut self, labels: &Labels, samples: &[MeterSample]) {
-        let Some(metric) = METRICS.iter().copied().find(|metric| *metric == labels.metric()) else { return };
+        let Some(metric) = METRICS
+            .iter()
+            .copied()
+            .find(|metric| *metric == labels.metric())
+        else {
+            return;
+        };
         let window = self.window;
         let within = move |at: i64| window.from_ms <= at && at < window.to_ms;
         let values = || samples.iter().filter_map(|&(at, value)| Some((at, value?)));
-        let inside = || values().filter(|&(at, _)| within(at)).map(|(_, value)| value);
+        let inside = || {
+            values()
+                .filter(|&(at, _)| within(at))
+                .map(|(_, value)| value)
+        };
         let uuid = labels.get("uuid").unwrap_or_default();
         match metric {
             GPU_INFO if inside().next().is_some() => {
                 self.gpu(uuid);
-                if self.seen_on.as_deref().is_some_and(|gpu| gpu == uuid || labels.get("index") == Some(gpu)) {
+                if self
+                    .seen_on
+                    .as_deref()
+                    .is_some_and(|gpu| gpu == uuid || labels.get("index") == Some(gpu))
+                {
                     self.seen_uuid = Some(uuid.to_owned());
                 }
             }
             JOB_INFO | ON_NODE | JOB_CPU | JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => {
-                let Some(job) = self.job(labels, values().map(|(at, _)| at), inside().count()) else { return };
+                let Some(job) = self.job(labels, values().map(|(at, _)| at), inside().count())
+                else {
+                    return;
+                };
                 match metric {
                     JOB_INFO if inside().next().is_some() => {
                         job.gpus.insert(uuid.to_owned());
                     }
                     JOB_CPU => values().for_each(|(at, value)| follow(&mut job.cpu, at, value)),
-                    JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => job.memory_peak = inside().fold(job.memory_peak, highest),
+                    JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => {
+                        job.memory_peak = inside().fold(job.memory_peak, highest)
+                    }
                     _ => {}
                 }
             }
@@ -210,7 +232,10 @@ impl NodeMeter {
                 self.link(metric, labels, samples)
             }
             NFS_READ | NFS_WRITTEN => {
-                let growth = self.nfs.entry((metric, labels.clone())).or_insert_with(|| Growth::new(self.window));
+                let growth = self
+                    .nfs
+                    .entry((metric, labels.clone()))
+                    .or_insert_with(|| Growth::new(self.window));
                 values().for_each(|(at, value)| follow(growth, at, value));
             }
             _ if !uuid.is_empty() => {
@@ -222,23 +247,34 @@ impl NodeMeter {
 
     fn gpu(&mut self, uuid: &str) -> &mut GpuMeter {
         let (window, rules) = (self.window, &self.rules);
-        self.gpus.entry(uuid.to_owned()).or_insert_with(|| GpuMeter::new(window, rules))
+        self.gpus
+            .entry(uuid.to_owned())
+            .or_insert_with(|| GpuMeter::new(window, rules))
     }
 
     /// The trace of the job that a series is about, with these samples added to it.
-    fn job(&mut self, labels: &Labels, at: impl Iterator<Item = i64>, inside: usize) -> Option<&mut JobTrace> {
-        let (first_ms, last_ms) =
-            at.fold(None, |span: Option<(i64, i64)>, at| Some((span.map_or(at, |(first, _)| first), at)))?;
+    fn job(
+        &mut self,
+        labels: &Labels,
+        at: impl Iterator<Item = i64>,
+        inside: usize,
+    ) -> Option<&mut JobTrace> {
+        let (first_ms, last_ms) = at.fold(None, |span: Option<(i64, i64)>, at| {
+            Some((span.map_or(at, |(first, _)| first), at))
+        })?;
         let window = self.window;
-        let trace = self.jobs.entry(labels.get("jobid").unwrap_or_default().to_owned()).or_insert_with(|| JobTrace {
-            user: None,
-            first_ms,
-            last_ms,
-            inside: 0,
-            gpus: BTreeSet::new(),
-            cpu: Growth::from_zero(window),
-            memory_peak: None,
-        });
+        let trace = self
+            .jobs
+            .entry(labels.get("jobid").unwrap_or_default().to_owned())
+            .or_insert_with(|| JobTrace {
+                user: None,
+                first_ms,
+                last_ms,
+                inside: 0,
+                gpus: BTreeSet::new(),
+                cpu: Growth::from_zero(window),
+                memory_peak: None,
+            });
         trace.first_ms = trace.first_ms.min(first_ms);
         trace.last_ms = trace.last_ms.max(last_ms);
         trace.inside = trace.inside.max(inside);
@@ -259,7 +295,11 @@ impl NodeMeter {
                 && (trace.first_ms - self.window.from_ms).abs() <= slack
                 && (trace.last_ms - self.window.to_ms).abs() <= slack
         };
-        let mut found = self.jobs.iter().filter(|(_, trace)| is_it(trace)).map(|(id, _)| id);
+        let mut found = self
+            .jobs
+            .iter()
+            .filter(|(_, trace)| is_it(trace))
+            .map(|(id, _)| id);
         found.next().filter(|_| found.next().is_none()).cloned()
     }
 
@@ -271,7 +311,11 @@ impl NodeMeter {
         let name = format!("{device}/{}", labels.get("port").unwrap_or_default());
         let window = self.window;
         let new = || (Growth::new(window), Steps::default());
-        let link = self.links.entry(name).or_insert_with(|| Link { received: new(), sent: new(), speed: None });
+        let link = self.links.entry(name).or_insert_with(|| Link {
+            received: new(),
+            sent: new(),
+            speed: None,
+        });
         let (growth, steps) = match metric {
             NET_RECEIVED | IB_RECEIVED => &mut link.received,
             NET_SENT | IB_SENT => &mut link.sent,
@@ -292,11 +336,22 @@ impl NodeMeter {
     pub fn finish(mut self, held: Option<u64>) -> NodeFigures {
         let id = self.own_id();
         let own_trace = id.and_then(|id| self.jobs.remove(&id));
-        let mut own = own_trace.as_ref().map(|trace| trace.gpus.clone()).unwrap_or_default();
-        let others: BTreeSet<&String> =
-            self.jobs.values().filter(|trace| trace.inside > 0).flat_map(|trace| &trace.gpus).collect();
-        let free: BTreeSet<String> =
-            self.gpus.keys().filter(|uuid| own.contains(*uuid) || !others.contains(uuid)).cloned().collect();
+        let mut own = own_trace
+            .as_ref()
+            .map(|trace| trace.gpus.clone())
+            .unwrap_or_default();
+        let others: BTreeSet<&String> = self
+            .jobs
+            .values()
+            .filter(|trace| trace.inside > 0)
+            .flat_map(|trace| &trace.gpus)
+            .collect();
+        let free: BTreeSet<String> = self
+            .gpus
+            .keys()
+            .filter(|uuid| own.contains(*uuid) || !others.contains(uuid))
+            .cloned()
+            .collect();
         // A run whose own number is unknown looks like somebody else: only a whole node is sure then.
         let is_whole = held == Some(self.gpus.len() as u64);
         let is_told_apart = own_trace.is_some() || self.number.is_some();
@@ -310,14 +365,25 @@ impl NodeMeter {
         // One sample of another job may be the one before, of which the node has yet to clean up.
         let is_shared = self.jobs.values().any(|trace| trace.inside > 1);
         let is_alone = !self.gpus.is_empty() && is_whole || own_trace.is_some() && !is_shared;
-        let link_bound = if is_alone { self.link_bound(&own) } else { None };
+        let link_bound = if is_alone {
+            self.link_bound(&own)
+        } else {
+            None
+        };
         let network_bytes = is_alone.then(|| {
-            let totals = self.links.values().flat_map(|link| [link.received.0.total(), link.sent.0.total()]);
-            totals.flatten().fold(None, |sum: Option<f64>, total| Some(sum.unwrap_or(0.0) + total))
+            let totals = self
+                .links
+                .values()
+                .flat_map(|link| [link.received.0.total(), link.sent.0.total()]);
+            totals.flatten().fold(None, |sum: Option<f64>, total| {
+                Some(sum.unwrap_or(0.0) + total)
+            })
         });
         let nfs = is_alone.then(|| {
             let totals = self.nfs.values().filter_map(Growth::total);
-            totals.fold(None, |sum: Option<f64>, total| Some(sum.unwrap_or(0.0) + total))
+            totals.fold(None, |sum: Option<f64>, total| {
+                Some(sum.unwrap_or(0.0) + total)
+            })
         });
         let Self { node, gpus, .. } = self;
         let cpu = own_trace.as_ref().map(|trace| trace.cpu);
@@ -337,8 +403,16 @@ impl NodeMeter {
 
     /// Seconds in which a link was near its speed while the run's GPUs waited, and in which both are known.
     fn link_bound(&self, own: &BTreeSet<String>) -> Option<(f64, f64)> {
-        let gpus: Vec<&Steps> = own.iter().filter_map(|uuid| self.gpus.get(uuid)).map(|gpu| &gpu.steps).collect();
-        let links: Vec<(f64, &Link)> = self.links.values().filter_map(|link| Some((link.speed?, link))).collect();
+        let gpus: Vec<&Steps> = own
+            .iter()
+            .filter_map(|uuid| self.gpus.get(uuid))
+            .map(|gpu| &gpu.steps)
+            .collect();
+        let links: Vec<(f64, &Link)> = self
+            .links
+            .values()
+            .filter_map(|link| Some((link.speed?, link)))
+            .collect();
         if gpus.is_empty() || links.is_empty() {
             return None;
         }
@@ -347,14 +421,23 @@ impl NodeMeter {
             let work: Vec<f64> = gpus.iter().filter_map(|steps| steps.rate(step)).collect();
             let use_of = |(speed, link): &(f64, &Link)| {
                 let rates = [&link.received, &link.sent].map(|(_, steps)| steps.rate(step));
-                rates.into_iter().flatten().map(|rate| rate / speed).reduce(f64::max)
+                rates
+                    .into_iter()
+                    .flatten()
+                    .map(|rate| rate / speed)
+                    .reduce(f64::max)
             };
-            let (false, Some(busiest)) = (work.is_empty(), links.iter().filter_map(use_of).reduce(f64::max)) else {
+            let (false, Some(busiest)) = (
+                work.is_empty(),
+                links.iter().filter_map(use_of).reduce(f64::max),
+            ) else {
                 continue;
             };
             seen += 1;
             let mean = work.iter().sum::<f64>() / work.len() as f64;
-            bound += u32::from(busiest >= self.rules.link_busy_ratio && mean < self.rules.low_utilization_ratio);
+            bound += u32::from(
+                busiest >= self.rules.link_busy_ratio && mean < self.rules.low_utilization_ratio,
+            );
         }
         let seconds = |steps: u32| f64::from(steps) * STEP_MS as f64 / 1e3;
         (seen > 0).then(|| (seconds(bound), seconds(seen)))
@@ -364,9 +447,13 @@ impl NodeMeter {
 impl GpuMeter {
     fn new(window: Window, rules: &EfficiencyConfig) -> Self {
         let level = || (Held::new(window), Level::default());
-        let streak_ms = i64::try_from(rules.idle_streak_seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
+        let streak_ms =
+            i64::try_from(rules.idle_streak_seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
         Self {
-            utilization: (Held::new(window), Activity::new(rules.idle_below_ratio, streak_ms)),
+            utilization: (
+                Held::new(window),
+                Activity::new(rules.idle_below_ratio, streak_ms),
+            ),
             steps: Steps::default(),
             memory_peak: None,
             memory_total: None,
@@ -393,17 +480,35 @@ impl GpuMeter {
                     Some("tensor") => push(&mut self.tensor, at, value),
                     _ => {}
                 },
-                (POWER, value) => push(&mut self.power, at, value.filter(|watts| (0.0..1e5).contains(watts))),
-                (MEMORY_USED, Some(bytes)) if is_inside => self.memory_peak = highest(self.memory_peak, bytes),
-                (MEMORY_TOTAL, Some(bytes)) if is_inside => self.memory_total = highest(self.memory_total, bytes),
+                (POWER, value) => push(
+                    &mut self.power,
+                    at,
+                    value.filter(|watts| (0.0..1e5).contains(watts)),
+                ),
+                (MEMORY_USED, Some(bytes)) if is_inside => {
+                    self.memory_peak = highest(self.memory_peak, bytes)
+                }
+                (MEMORY_TOTAL, Some(bytes)) if is_inside => {
+                    self.memory_total = highest(self.memory_total, bytes)
+                }
                 (ENERGY, Some(joules)) => follow(&mut self.energy, at, joules),
                 (GPU_UP, Some(up)) if is_inside => self.is_lost |= up == 0.0,
                 (XID, Some(count)) => {
                     let xid = labels.get("xid").unwrap_or_default();
                     if HARDWARE_XIDS.contains(&xid) {
                         // The first error makes the series, so one that began during the run began at zero.
-                        let new = if at < window.from_ms { Growth::new } else { Growth::from_zero };
-                        follow(self.faults.entry(xid.to_owned()).or_insert_with(|| new(window)), at, count);
+                        let new = if at < window.from_ms {
+                            Growth::new
+                        } else {
+                            Growth::from_zero
+                        };
+                        follow(
+                            self.faults
+                                .entry(xid.to_owned())
+                                .or_insert_with(|| new(window)),
+                            at,
+                            count,
+                        );
                     }
                 }
                 _ => {}
@@ -413,19 +518,29 @@ impl GpuMeter {
 
     fn work(&mut self, stretch: Stretch, window: Window) {
         self.utilization.1.add(stretch);
-        self.steps.add(window, stretch, stretch.value * stretch.ms() as f64 / 1e3);
+        self.steps
+            .add(window, stretch, stretch.value * stretch.ms() as f64 / 1e3);
     }
 
     fn finish(mut self, node: &str, uuid: String) -> GpuFigures {
         let last = |(held, mut level): (Held, Level)| {
-            held.finish().into_iter().for_each(|stretch| level.add(stretch));
+            held.finish()
+                .into_iter()
+                .for_each(|stretch| level.add(stretch));
             level
         };
         let (held, mut activity) = self.utilization;
-        held.finish().into_iter().for_each(|stretch| activity.add(stretch));
+        held.finish()
+            .into_iter()
+            .for_each(|stretch| activity.add(stretch));
         let power = last(self.power);
-        let xid = self.faults.iter().find(|(_, growth)| growth.total().is_some_and(|errors| errors > 0.0));
-        let fault = xid.map(|(xid, _)| format!("xid {xid}")).or_else(|| self.is_lost.then(|| "GPU lost".to_owned()));
+        let xid = self
+            .faults
+            .iter()
+            .find(|(_, growth)| growth.total().is_some_and(|errors| errors > 0.0));
+        let fault = xid
+            .map(|(xid, _)| format!("xid {xid}"))
+            .or_else(|| self.is_lost.then(|| "GPU lost".to_owned()));
         let activity: Option<ActivityFigures> = activity.finish();
         GpuFigures {
             node: node.to_owned(),
@@ -433,7 +548,10 @@ impl GpuMeter {
             memory_peak_bytes: self.memory_peak.take(),
             memory_total_bytes: self.memory_total.take(),
             power_mean_watts: power.mean(),
-            energy_joules: self.energy.total().or_else(|| power.mean().map(|_| power.integral())),
+            energy_joules: self
+                .energy
+                .total()
+                .or_else(|| power.mean().map(|_| power.integral())),
             sm_mean: last(self.sm).mean(),
             tensor_mean: last(self.tensor).mean(),
             fault,
@@ -443,7 +561,9 @@ impl GpuMeter {
 }
 
 fn push((held, level): &mut (Held, Level), at: i64, value: Option<f64>) {
-    held.push(at, value).into_iter().for_each(|stretch| level.add(stretch));
+    held.push(at, value)
+        .into_iter()
+        .for_each(|stretch| level.add(stretch));
 }
 
 /// The next sample of a counter of which only the total is of interest.

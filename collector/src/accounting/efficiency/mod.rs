@@ -64,7 +64,11 @@ impl EfficiencyConfig {
             ("min_coverage_ratio", self.min_coverage_ratio),
         ] {
             if !(value > 0.0 && value <= 1.0) {
-                return Err(ConfigError::new(key, "a ratio above 0 and at most 1", value));
+                return Err(ConfigError::new(
+                    key,
+                    "a ratio above 0 and at most 1",
+                    value,
+                ));
             }
         }
         if self.max_gap_seconds == 0 {
@@ -76,7 +80,11 @@ impl EfficiencyConfig {
     /// The time of a run, and how far its samples reach.
     pub fn window(&self, start: i64, end: i64) -> Window {
         let reach_ms = i64::try_from(self.max_gap_seconds.saturating_mul(500)).unwrap_or(i64::MAX);
-        Window { from_ms: start.saturating_mul(1000), to_ms: end.saturating_mul(1000), reach_ms }
+        Window {
+            from_ms: start.saturating_mul(1000),
+            to_ms: end.saturating_mul(1000),
+            reach_ms,
+        }
     }
 }
 
@@ -269,10 +277,19 @@ impl Efficiency {
 const NEVER_USED: f64 = 0.01;
 
 /// States in which a fault of the cluster ended the run.
-const FAULT_STATES: &[(&str, &str)] = &[("NODE_FAIL", "node failed"), ("BOOT_FAIL", "node did not boot")];
+const FAULT_STATES: &[(&str, &str)] = &[
+    ("NODE_FAIL", "node failed"),
+    ("BOOT_FAIL", "node did not boot"),
+];
 
 /// States in which a run may have ended because its GPU was gone. A run that completed lost nothing.
-const FAILED_STATES: &[&str] = &["FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "DEADLINE"];
+const FAILED_STATES: &[&str] = &[
+    "FAILED",
+    "TIMEOUT",
+    "OUT_OF_MEMORY",
+    "CANCELLED",
+    "DEADLINE",
+];
 
 /// The efficiency of a run that has ended, from what its nodes say. `None` for a run that never held anything.
 pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> Option<Efficiency> {
@@ -281,7 +298,10 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
     let seconds = held_seconds as f64;
     let gpus: Vec<&GpuFigures> = nodes.iter().flat_map(|node| &node.gpus).collect();
     let held = run.gpus.map(|gpus| gpus as f64 * seconds);
-    let activities: Vec<&ActivityFigures> = gpus.iter().filter_map(|gpu| gpu.activity.as_ref()).collect();
+    let activities: Vec<&ActivityFigures> = gpus
+        .iter()
+        .filter_map(|gpu| gpu.activity.as_ref())
+        .collect();
     let covered: f64 = activities.iter().map(|gpu| gpu.covered_seconds).sum();
     let per_node = seconds * nodes.len() as f64;
     let cpu_covered: f64 = nodes.iter().map(|node| node.cpu_covered_seconds).sum();
@@ -295,16 +315,28 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
     let cpu_seconds = sum_of_all(nodes, |node| node.cpu_seconds);
     let memory_peak_bytes = sum_of_all(nodes, |node| node.memory_peak_bytes);
     let by_time = |of: fn(&ActivityFigures) -> f64| {
-        let sum: f64 = activities.iter().map(|gpu| of(gpu) * gpu.covered_seconds).sum();
+        let sum: f64 = activities
+            .iter()
+            .map(|gpu| of(gpu) * gpu.covered_seconds)
+            .sum();
         (covered > 0.0).then(|| sum / covered)
     };
     let fullest = gpus.iter().filter(|gpu| gpu.memory_peak_bytes.is_some());
-    let fullest = fullest
-        .max_by(|a, b| a.memory_peak_bytes.partial_cmp(&b.memory_peak_bytes).unwrap_or(std::cmp::Ordering::Equal));
+    let fullest = fullest.max_by(|a, b| {
+        a.memory_peak_bytes
+            .partial_cmp(&b.memory_peak_bytes)
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
     let seen: f64 = nodes.iter().map(|node| node.link_seen_seconds).sum();
-    let bound: f64 = nodes.iter().filter_map(|node| node.link_bound_seconds).sum();
+    let bound: f64 = nodes
+        .iter()
+        .filter_map(|node| node.link_bound_seconds)
+        .sum();
     let link_bound_ratio = (seen > 0.0).then(|| bound / seen);
-    let cpu_held = run.cpus.map(|cpus| cpus as f64 * seconds).filter(|held| *held > 0.0);
+    let cpu_held = run
+        .cpus
+        .map(|cpus| cpus as f64 * seconds)
+        .filter(|held| *held > 0.0);
     let mut efficiency = Efficiency {
         held_seconds,
         held_gpu_seconds: held,
@@ -314,7 +346,10 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
         gpu_utilization_mean: by_time(|gpu| gpu.mean),
         gpu_utilization_p95: mean(activities.iter().map(|gpu| gpu.p95)),
         gpu_idle_ratio: by_time(|gpu| gpu.idle_ratio),
-        gpu_idle_longest_seconds: activities.iter().map(|gpu| gpu.idle_longest_seconds).reduce(f64::max),
+        gpu_idle_longest_seconds: activities
+            .iter()
+            .map(|gpu| gpu.idle_longest_seconds)
+            .reduce(f64::max),
         gpu_memory_peak_bytes: fullest.and_then(|gpu| gpu.memory_peak_bytes),
         gpu_memory_total_bytes: fullest.and_then(|gpu| gpu.memory_total_bytes),
         gpu_power_mean_watts: sum(gpus.iter().map(|gpu| gpu.power_mean_watts)),
@@ -330,9 +365,14 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
         network_bytes: sum_of_all(nodes, |node| node.network_bytes),
         nfs_bytes: sum_of_all(nodes, |node| node.nfs_bytes),
         link_bound_ratio,
-        is_network_bound: nodes.len() > 1 && link_bound_ratio.is_some_and(|ratio| ratio >= rules.network_bound_ratio),
+        is_network_bound: nodes.len() > 1
+            && link_bound_ratio.is_some_and(|ratio| ratio >= rules.network_bound_ratio),
         limit_excess_gpu_seconds: limit_excess(run, held_seconds),
-        lost_cpu_seconds: if fault.is_some() { cpu_held.unwrap_or(0.0) } else { 0.0 },
+        lost_cpu_seconds: if fault.is_some() {
+            cpu_held.unwrap_or(0.0)
+        } else {
+            0.0
+        },
         fault,
         ..Efficiency::default()
     };
@@ -379,14 +419,22 @@ fn fault(run: &JobRun, gpus: &[&GpuFigures]) -> Option<String> {
     if let Some((_, words)) = FAULT_STATES.iter().find(|(state, _)| *state == run.state) {
         return Some((*words).to_owned());
     }
-    let faulty = gpus.iter().find_map(|gpu| Some(format!("{} on {}", gpu.fault.as_ref()?, gpu.node)));
+    let faulty = gpus
+        .iter()
+        .find_map(|gpu| Some(format!("{} on {}", gpu.fault.as_ref()?, gpu.node)));
     faulty.filter(|_| FAILED_STATES.contains(&run.state.as_str()))
 }
 
 /// Reserved beyond the end, for a run that ended by itself.
 fn limit_excess(run: &JobRun, held_seconds: u64) -> f64 {
-    let excess = run.timelimit.map_or(0, |limit| limit.saturating_sub(held_seconds));
-    if run.state == "COMPLETED" { excess as f64 * run.gpus.unwrap_or(0) as f64 } else { 0.0 }
+    let excess = run
+        .timelimit
+        .map_or(0, |limit| limit.saturating_sub(held_seconds));
+    if run.state == "COMPLETED" {
+        excess as f64 * run.gpus.unwrap_or(0) as f64
+    } else {
+        0.0
+    }
 }
 
 /// The sum over all nodes; `None` where one of them does not know.
@@ -394,12 +442,17 @@ fn sum_of_all(nodes: &[NodeFigures], of: fn(&NodeFigures) -> Option<f64>) -> Opt
     if nodes.is_empty() {
         return None;
     }
-    nodes.iter().map(of).try_fold(0.0, |sum, value| Some(sum + value?))
+    nodes
+        .iter()
+        .map(of)
+        .try_fold(0.0, |sum, value| Some(sum + value?))
 }
 
 /// The sum of what is known; `None` where nothing is.
 fn sum(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    values.flatten().fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+    values
+        .flatten()
+        .fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {

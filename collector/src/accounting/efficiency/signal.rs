@@ -46,7 +46,11 @@ pub struct Held {
 impl Held {
     /// Of a gauge of which nothing is known yet.
     pub fn new(window: Window) -> Self {
-        Self { window, last: None, floor_ms: window.from_ms }
+        Self {
+            window,
+            last: None,
+            floor_ms: window.from_ms,
+        }
     }
 
     /// The next sample; `None` is the end of the series. The time of the one before is decided by it and returned.
@@ -77,7 +81,9 @@ impl Held {
         let (at, value, from) = self.last.take()?;
         let stretch = Stretch {
             from_ms: from.max(self.window.from_ms),
-            to_ms: boundary.min(at + self.window.reach_ms).min(self.window.to_ms),
+            to_ms: boundary
+                .min(at + self.window.reach_ms)
+                .min(self.window.to_ms),
             value,
         };
         (stretch.ms() > 0).then_some(stretch)
@@ -197,7 +203,11 @@ impl Activity {
             idle_ratio: self.idle_ms as f64 / covered as f64,
             idle_longest_seconds: self.longest_ms as f64 / 1e3,
             idle_streak_seconds: self.streaks.0 as f64 / 1e3,
-            working_mean: if working_ms > 0 { working_sum / working_ms as f64 } else { 0.0 },
+            working_mean: if working_ms > 0 {
+                working_sum / working_ms as f64
+            } else {
+                0.0
+            },
         })
     }
 
@@ -247,12 +257,20 @@ pub struct Growth {
 impl Growth {
     /// Of a counter of which nothing is known yet.
     pub fn new(window: Window) -> Self {
-        Self { window, last: None, grown: 0.0, covered_ms: 0 }
+        Self {
+            window,
+            last: None,
+            grown: 0.0,
+            covered_ms: 0,
+        }
     }
 
     /// Of a counter that was made, at 0, when the run began.
     pub fn from_zero(window: Window) -> Self {
-        Self { last: Some((window.from_ms, 0.0)), ..Self::new(window) }
+        Self {
+            last: Some((window.from_ms, 0.0)),
+            ..Self::new(window)
+        }
     }
 
     /// The next sample. Returns what the counter grew by since the one before, in time and amount, within the run.
@@ -266,14 +284,21 @@ impl Growth {
         }
         self.last = Some((at_ms, value));
         let grown = if value < last { value } else { value - last };
-        let (from_ms, to_ms) = (last_ms.max(self.window.from_ms), at_ms.min(self.window.to_ms));
+        let (from_ms, to_ms) = (
+            last_ms.max(self.window.from_ms),
+            at_ms.min(self.window.to_ms),
+        );
         if to_ms <= from_ms {
             return None;
         }
         let part = grown * (to_ms - from_ms) as f64 / (at_ms - last_ms) as f64;
         self.grown += part;
         self.covered_ms += to_ms - from_ms;
-        Some(Stretch { from_ms, to_ms, value: part })
+        Some(Stretch {
+            from_ms,
+            to_ms,
+            value: part,
+        })
     }
 
     /// What it grew by; `None` where two samples were never seen.
@@ -292,25 +317,47 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WINDOW: Window = Window { from_ms: 0, to_ms: 100_000, reach_ms: 20_000 };
+    const WINDOW: Window = Window {
+        from_ms: 0,
+        to_ms: 100_000,
+        reach_ms: 20_000,
+    };
 
     fn stretches(samples: &[(i64, Option<f64>)]) -> Vec<(i64, i64, f64)> {
         let mut held = Held::new(WINDOW);
-        let mut found: Vec<Stretch> = samples.iter().filter_map(|&(at, value)| held.push(at, value)).collect();
+        let mut found: Vec<Stretch> = samples
+            .iter()
+            .filter_map(|&(at, value)| held.push(at, value))
+            .collect();
         found.extend(held.finish());
-        found.iter().map(|stretch| (stretch.from_ms, stretch.to_ms, stretch.value)).collect()
+        found
+            .iter()
+            .map(|stretch| (stretch.from_ms, stretch.to_ms, stretch.value))
+            .collect()
     }
 
     #[test]
     fn a_sample_speaks_for_what_is_nearest_and_no_further_than_it_reaches() {
         let (a, b) = (Some(1.0), Some(2.0));
-        assert_eq!(stretches(&[(10_000, a), (30_000, b)]), [(0, 20_000, 1.0), (20_000, 50_000, 2.0)]);
+        assert_eq!(
+            stretches(&[(10_000, a), (30_000, b)]),
+            [(0, 20_000, 1.0), (20_000, 50_000, 2.0)]
+        );
         // A hole of which nothing is known, and the edges of the run.
-        assert_eq!(stretches(&[(5_000, a), (90_000, b)]), [(0, 25_000, 1.0), (70_000, 100_000, 2.0)]);
+        assert_eq!(
+            stretches(&[(5_000, a), (90_000, b)]),
+            [(0, 25_000, 1.0), (70_000, 100_000, 2.0)]
+        );
         // The end of a series is an end, and what comes after it does not reach back over it.
-        assert_eq!(stretches(&[(10_000, a), (12_000, None), (20_000, b)]), [(0, 12_000, 1.0), (12_000, 40_000, 2.0)]);
+        assert_eq!(
+            stretches(&[(10_000, a), (12_000, None), (20_000, b)]),
+            [(0, 12_000, 1.0), (12_000, 40_000, 2.0)]
+        );
         // From outside, or not in order.
-        assert_eq!(stretches(&[(-5, b), (10_000, a), (9_000, b), (100_001, b)]), [(0, 30_000, 1.0)]);
+        assert_eq!(
+            stretches(&[(-5, b), (10_000, a), (9_000, b), (100_001, b)]),
+            [(0, 30_000, 1.0)]
+        );
     }
 
     #[test]
@@ -324,11 +371,19 @@ mod tests {
             (70_000, 79_000, 0.0),  // 9 s after a hole: not the same streak
             (79_000, 80_000, 0.9),
         ] {
-            activity.add(Stretch { from_ms, to_ms, value });
+            activity.add(Stretch {
+                from_ms,
+                to_ms,
+                value,
+            });
         }
         let figures = activity.finish().unwrap();
         assert_eq!(
-            (figures.covered_seconds, figures.idle_longest_seconds, figures.idle_streak_seconds),
+            (
+                figures.covered_seconds,
+                figures.idle_longest_seconds,
+                figures.idle_streak_seconds
+            ),
             (70.0, 15.0, 15.0)
         );
         assert!((figures.mean - (40.0 * 0.8 + 13.0 * 0.01 + 0.9) / 70.0).abs() < 1e-12);
@@ -340,11 +395,20 @@ mod tests {
     #[test]
     fn a_counter_counts_through_holes_and_resets_and_is_cut_at_the_ends() {
         let mut energy = Growth::new(WINDOW);
-        for (at_ms, value) in [(-10_000, 1000.0), (10_000, 1200.0), (90_000, 2000.0), (95_000, 50.0), (105_000, 70.0)] {
+        for (at_ms, value) in [
+            (-10_000, 1000.0),
+            (10_000, 1200.0),
+            (90_000, 2000.0),
+            (95_000, 50.0),
+            (105_000, 70.0),
+        ] {
             energy.push(at_ms, value);
         }
         // Half of 200, all of 800, 50 since the reset, half of 20.
-        assert_eq!((energy.total(), energy.covered_seconds()), (Some(960.0), 100.0));
+        assert_eq!(
+            (energy.total(), energy.covered_seconds()),
+            (Some(960.0), 100.0)
+        );
         let mut cpu = Growth::from_zero(WINDOW);
         cpu.push(15_000, 30.0);
         assert_eq!(cpu.total(), Some(30.0));

@@ -29,7 +29,9 @@ fn labels(metric: &str, pairs: &[(&str, &str)]) -> Labels {
 
 /// One sample each 15 s of the run.
 fn every_15s(hours: i64, value: impl Fn(i64) -> f64) -> Vec<MeterSample> {
-    (0..hours * 240).map(|n| (n * 15_000, Some(value(n * 15)))).collect()
+    (0..hours * 240)
+        .map(|n| (n * 15_000, Some(value(n * 15))))
+        .collect()
 }
 
 /// A node whose GPUs have these utilizations, with `own` a process of the run's and `others` one of another job's.
@@ -38,11 +40,26 @@ fn node(run: &JobRun, utilization: &[(&str, f64)], own: &[&str], others: &[&str]
     let hours = run.end.unwrap() / HOUR;
     let mut meter = NodeMeter::new("g1", run, rules.window(0, run.end.unwrap()), &rules);
     for (uuid, value) in utilization {
-        meter.add(&labels("takt_gpu_info", &[("uuid", uuid)]), &every_15s(hours, |_| 1.0));
-        meter.add(&labels("takt_gpu_utilization_ratio", &[("uuid", uuid)]), &every_15s(hours, |_| *value));
-        meter.add(&labels("takt_gpu_memory_used_bytes", &[("uuid", uuid)]), &every_15s(hours, |at| 1e9 + at as f64));
-        meter.add(&labels("takt_gpu_memory_total_bytes", &[("uuid", uuid)]), &every_15s(hours, |_| 32e9));
-        meter.add(&labels("takt_gpu_power_watts", &[("uuid", uuid)]), &every_15s(hours, |_| 300.0));
+        meter.add(
+            &labels("takt_gpu_info", &[("uuid", uuid)]),
+            &every_15s(hours, |_| 1.0),
+        );
+        meter.add(
+            &labels("takt_gpu_utilization_ratio", &[("uuid", uuid)]),
+            &every_15s(hours, |_| *value),
+        );
+        meter.add(
+            &labels("takt_gpu_memory_used_bytes", &[("uuid", uuid)]),
+            &every_15s(hours, |at| 1e9 + at as f64),
+        );
+        meter.add(
+            &labels("takt_gpu_memory_total_bytes", &[("uuid", uuid)]),
+            &every_15s(hours, |_| 32e9),
+        );
+        meter.add(
+            &labels("takt_gpu_power_watts", &[("uuid", uuid)]),
+            &every_15s(hours, |_| 300.0),
+        );
         meter.add(
             &labels("takt_gpu_energy_joules_total", &[("uuid", uuid)]),
             &every_15s(hours, |at| 5e6 + 300.0 * at as f64),
@@ -50,7 +67,10 @@ fn node(run: &JobRun, utilization: &[(&str, f64)], own: &[&str], others: &[&str]
     }
     for (job, uuids) in [(run.job_id.as_str(), own), ("999", others)] {
         for uuid in uuids {
-            let info = labels("takt_gpu_job_info", &[("uuid", uuid), ("jobid", job), ("user", "u")]);
+            let info = labels(
+                "takt_gpu_job_info",
+                &[("uuid", uuid), ("jobid", job), ("user", "u")],
+            );
             meter.add(&info, &every_15s(hours, |_| 1.0));
         }
     }
@@ -65,23 +85,47 @@ fn seen(run: &JobRun, meter: NodeMeter) -> Efficiency {
 fn a_run_that_works_on_one_gpu_and_holds_two() {
     let run = run(2, 10);
     let mut meter = node(&run, &[("a", 0.9), ("b", 0.0)], &["a"], &[]);
-    meter.add(&labels("takt_job_cpu_seconds_total", &[("jobid", "7")]), &every_15s(10, |at| at as f64 * 2.0));
-    meter.add(&labels("takt_job_memory_peak_bytes", &[("jobid", "7")]), &every_15s(10, |_| 10.0 * GIB));
+    meter.add(
+        &labels("takt_job_cpu_seconds_total", &[("jobid", "7")]),
+        &every_15s(10, |at| at as f64 * 2.0),
+    );
+    meter.add(
+        &labels("takt_job_memory_peak_bytes", &[("jobid", "7")]),
+        &every_15s(10, |_| 10.0 * GIB),
+    );
     let seen = seen(&run, meter);
-    assert_eq!((seen.gpus_measured, seen.gpus_idle, seen.held_gpu_seconds), (2, 1, Some(72_000.0)));
-    assert!((seen.coverage_ratio - 1.0).abs() < 1e-9, "{}", seen.coverage_ratio);
+    assert_eq!(
+        (seen.gpus_measured, seen.gpus_idle, seen.held_gpu_seconds),
+        (2, 1, Some(72_000.0))
+    );
+    assert!(
+        (seen.coverage_ratio - 1.0).abs() < 1e-9,
+        "{}",
+        seen.coverage_ratio
+    );
     assert!((seen.gpu_utilization_mean.unwrap() - 0.45).abs() < 1e-9);
-    assert!((seen.waste_idle_gpu_seconds - 36_000.0).abs() < 1e-6 && (seen.used_gpu_seconds - 36_000.0).abs() < 1e-6);
+    assert!(
+        (seen.waste_idle_gpu_seconds - 36_000.0).abs() < 1e-6
+            && (seen.used_gpu_seconds - 36_000.0).abs() < 1e-6
+    );
     assert_eq!(seen.gpu_idle_longest_seconds, Some(36_000.0));
     // Two boards of 300 W for ten hours, but for the last 15 s of the counter.
     assert!((seen.gpu_energy_joules.unwrap() - 2.0 * 300.0 * 35_985.0).abs() < 1.0);
     assert!((seen.cpu_ratio.unwrap() - 0.25).abs() < 0.001);
     assert!((seen.memory_ratio.unwrap() - 10.0 / 64.0).abs() < 1e-9);
     let advice = hints(&run, &seen, &EfficiencyConfig::default());
-    let lines: Vec<String> = advice.iter().map(|advice| advice.fix.line(advice.amount)).collect();
+    let lines: Vec<String> = advice
+        .iter()
+        .map(|advice| advice.fix.line(advice.amount))
+        .collect();
     assert_eq!(
         lines,
-        ["#SBATCH --gpus=1", "#SBATCH --ntasks=1 --cpus-per-task=3", "#SBATCH --mem=13G", "#SBATCH --time=12:30:00"]
+        [
+            "#SBATCH --gpus=1",
+            "#SBATCH --ntasks=1 --cpus-per-task=3",
+            "#SBATCH --mem=13G",
+            "#SBATCH --time=12:30:00"
+        ]
     );
     assert_eq!(advice[0].why, "1 of its 2 GPUs did nothing");
     assert_eq!(advice[2].why, "10.0 GiB of 64 GiB were used at the highest");
@@ -97,7 +141,10 @@ fn activity_is_told_by_part() {
     }
     let seen = seen(&run, meter);
     let (sm, tensor) = (seen.gpu_sm_mean.unwrap(), seen.gpu_tensor_mean.unwrap());
-    assert!((sm - 0.5).abs() < 1e-9 && (tensor - 0.25).abs() < 1e-9, "{sm} {tensor}");
+    assert!(
+        (sm - 0.5).abs() < 1e-9 && (tensor - 0.25).abs() < 1e-9,
+        "{sm} {tensor}"
+    );
 }
 
 #[test]
@@ -106,7 +153,12 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
     let four = [("a", 0.9), ("b", 0.0), ("c", 0.5), ("d", 0.0)];
     let of = |own: &[&str], others: &[&str]| {
         let figures = node(&run, &four, own, others).finish(Some(1));
-        figures.gpus.iter().map(|gpu| gpu.uuid.clone()).collect::<Vec<_>>().concat()
+        figures
+            .gpus
+            .iter()
+            .map(|gpu| gpu.uuid.clone())
+            .collect::<Vec<_>>()
+            .concat()
     };
     assert_eq!(of(&["a"], &["c"]), "a");
     // It never ran anything; all but one GPU have somebody else's processes.
@@ -114,29 +166,64 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
     // Two GPUs are left: which was it?
     assert_eq!(of(&[], &["a", "c"]), "");
     // An array's task has another name in its cgroup, so its own process looks like another's.
-    let task = JobRun { job_id: "7_1".into(), ..run.clone() };
+    let task = JobRun {
+        job_id: "7_1".into(),
+        ..run.clone()
+    };
     let two = [("a", 0.9), ("b", 0.0)];
     assert_eq!(node(&task, &two, &[], &["a"]).finish(Some(1)).gpus.len(), 0);
-    assert_eq!(node(&task, &two, &[], &["a"]).finish(Some(2)).gpus.len(), 2, "a whole node has all of them");
+    assert_eq!(
+        node(&task, &two, &[], &["a"]).finish(Some(2)).gpus.len(),
+        2,
+        "a whole node has all of them"
+    );
     // But the job of its user that was there exactly while it ran is it, if there is one only.
     let seen_as = |user: &str, jobs: &[(&str, i64)]| {
-        let task = JobRun { user: user.into(), ..task.clone() };
+        let task = JobRun {
+            user: user.into(),
+            ..task.clone()
+        };
         let mut meter = node(&task, &[("a", 0.9), ("b", 0.0), ("c", 0.0)], &[], &[]);
         for (uuid, (job, from)) in ["a", "b"].iter().zip(jobs) {
-            let info = labels("takt_gpu_job_info", &[("uuid", uuid), ("jobid", job), ("user", "ann")]);
-            let samples: Vec<_> = every_15s(1, |_| 1.0).into_iter().filter(|(at, _)| at / 1000 >= *from).collect();
+            let info = labels(
+                "takt_gpu_job_info",
+                &[("uuid", uuid), ("jobid", job), ("user", "ann")],
+            );
+            let samples: Vec<_> = every_15s(1, |_| 1.0)
+                .into_iter()
+                .filter(|(at, _)| at / 1000 >= *from)
+                .collect();
             meter.add(&info, &samples);
         }
-        meter.finish(Some(1)).gpus.iter().map(|gpu| gpu.uuid.clone()).collect::<Vec<_>>().concat()
+        meter
+            .finish(Some(1))
+            .gpus
+            .iter()
+            .map(|gpu| gpu.uuid.clone())
+            .collect::<Vec<_>>()
+            .concat()
     };
     assert_eq!(seen_as("ann", &[("8", 0)]), "a");
     assert_eq!(seen_as("ann", &[("8", 600), ("9", 0)]), "b");
     assert_eq!(seen_as("ann", &[("8", 0), ("9", 0)]), "");
     assert_eq!(seen_as("bob", &[("8", 0)]), "");
     // Where its number is known nothing has to be guessed.
-    let numbered = JobRun { raw_job_id: Some("999".into()), ..task };
-    assert_eq!(node(&numbered, &four, &[], &["b"]).finish(Some(1)).gpus[0].uuid, "b");
-    assert_eq!(node(&numbered, &four, &["c"], &[]).finish(Some(1)).gpus.len(), 0, "7_1 is no number of a node's");
+    let numbered = JobRun {
+        raw_job_id: Some("999".into()),
+        ..task
+    };
+    assert_eq!(
+        node(&numbered, &four, &[], &["b"]).finish(Some(1)).gpus[0].uuid,
+        "b"
+    );
+    assert_eq!(
+        node(&numbered, &four, &["c"], &[])
+            .finish(Some(1))
+            .gpus
+            .len(),
+        0,
+        "7_1 is no number of a node's"
+    );
 }
 
 #[test]
@@ -144,18 +231,38 @@ fn nothing_is_said_of_what_was_hardly_measured() {
     let run = run(1, 10);
     let rules = EfficiencyConfig::default();
     let mut meter = NodeMeter::new("g1", &run, rules.window(0, 36_000), &rules);
-    meter.add(&labels("takt_gpu_info", &[("uuid", "a")]), &every_15s(4, |_| 1.0));
-    meter.add(&labels("takt_gpu_utilization_ratio", &[("uuid", "a")]), &every_15s(4, |_| 0.0));
+    meter.add(
+        &labels("takt_gpu_info", &[("uuid", "a")]),
+        &every_15s(4, |_| 1.0),
+    );
+    meter.add(
+        &labels("takt_gpu_utilization_ratio", &[("uuid", "a")]),
+        &every_15s(4, |_| 0.0),
+    );
     let seen = seen(&run, meter);
     assert!((0.4..0.41).contains(&seen.coverage_ratio));
-    assert_eq!((seen.split().wasted(), seen.unmeasured_gpu_seconds), (0.0, 36_000.0));
+    assert_eq!(
+        (seen.split().wasted(), seen.unmeasured_gpu_seconds),
+        (0.0, 36_000.0)
+    );
     assert!(hints(&run, &seen, &rules).is_empty());
     // A driver that tells nonsense measures nothing.
     let mut meter = NodeMeter::new("g1", &run, rules.window(0, 36_000), &rules);
-    meter.add(&labels("takt_gpu_utilization_ratio", &[("uuid", "a")]), &every_15s(10, |_| 1.4e16));
-    assert_eq!(assess(&run, &[meter.finish(Some(1))], &rules).unwrap().coverage_ratio, 0.0);
+    meter.add(
+        &labels("takt_gpu_utilization_ratio", &[("uuid", "a")]),
+        &every_15s(10, |_| 1.4e16),
+    );
+    assert_eq!(
+        assess(&run, &[meter.finish(Some(1))], &rules)
+            .unwrap()
+            .coverage_ratio,
+        0.0
+    );
     // No node said anything.
-    assert_eq!(assess(&run, &[], &rules).unwrap().unmeasured_gpu_seconds, 36_000.0);
+    assert_eq!(
+        assess(&run, &[], &rules).unwrap().unmeasured_gpu_seconds,
+        36_000.0
+    );
     assert_eq!(assess(&JobRun { start: None, ..run }, &[], &rules), None);
 }
 
@@ -164,10 +271,16 @@ fn idle_streaks_and_low_utilization() {
     let run = run(1, 10);
     let rules = EfficiencyConfig::default();
     let mut meter = NodeMeter::new("g1", &run, rules.window(0, 36_000), &rules);
-    meter.add(&labels("takt_gpu_info", &[("uuid", "a")]), &every_15s(10, |_| 1.0));
+    meter.add(
+        &labels("takt_gpu_info", &[("uuid", "a")]),
+        &every_15s(10, |_| 1.0),
+    );
     // Six hours at 30 %, then nothing.
     let work = |at: i64| if at < 6 * HOUR { 0.3 } else { 0.0 };
-    meter.add(&labels("takt_gpu_utilization_ratio", &[("uuid", "a")]), &every_15s(10, work));
+    meter.add(
+        &labels("takt_gpu_utilization_ratio", &[("uuid", "a")]),
+        &every_15s(10, work),
+    );
     let seen = seen(&run, meter);
     assert!((seen.waste_streak_gpu_seconds - 4.0 * 3600.0).abs() < 15.0);
     assert!((seen.waste_low_gpu_seconds - 6.0 * 3600.0 * 0.7).abs() < 15.0);
@@ -177,35 +290,75 @@ fn idle_streaks_and_low_utilization() {
 
 #[test]
 fn a_fault_loses_all_that_the_run_held() {
-    let node_failed = JobRun { state: "NODE_FAIL".into(), ..run(2, 5) };
+    let node_failed = JobRun {
+        state: "NODE_FAIL".into(),
+        ..run(2, 5)
+    };
     let lost = assess(&node_failed, &[], &EfficiencyConfig::default()).unwrap();
-    assert_eq!((lost.lost_gpu_seconds, lost.lost_cpu_seconds), (36_000.0, 144_000.0));
-    assert_eq!((lost.fault.as_deref(), lost.unmeasured_gpu_seconds), (Some("node failed"), 0.0));
+    assert_eq!(
+        (lost.lost_gpu_seconds, lost.lost_cpu_seconds),
+        (36_000.0, 144_000.0)
+    );
+    assert_eq!(
+        (lost.fault.as_deref(), lost.unmeasured_gpu_seconds),
+        (Some("node failed"), 0.0)
+    );
     let failed = |state: &str, xid: &str, first_ms: i64| {
-        let run = JobRun { state: state.into(), ..run(1, 5) };
+        let run = JobRun {
+            state: state.into(),
+            ..run(1, 5)
+        };
         let mut meter = node(&run, &[("a", 0.9)], &["a"], &[]);
         let errors = labels("takt_gpu_xid_errors_total", &[("uuid", "a"), ("xid", xid)]);
         meter.add(&errors, &[(first_ms, Some(1.0)), (3_600_000, Some(1.0))]);
         seen(&run, meter).fault
     };
-    assert_eq!(failed("FAILED", "79", 1_800_000).as_deref(), Some("xid 79 on g1"));
-    assert_eq!(failed("FAILED", "79", -30_000), None, "an error from before the run");
-    assert_eq!(failed("FAILED", "13", 1_800_000), None, "the program's own fault");
-    assert_eq!(failed("COMPLETED", "79", 1_800_000), None, "nothing was lost");
+    assert_eq!(
+        failed("FAILED", "79", 1_800_000).as_deref(),
+        Some("xid 79 on g1")
+    );
+    assert_eq!(
+        failed("FAILED", "79", -30_000),
+        None,
+        "an error from before the run"
+    );
+    assert_eq!(
+        failed("FAILED", "13", 1_800_000),
+        None,
+        "the program's own fault"
+    );
+    assert_eq!(
+        failed("COMPLETED", "79", 1_800_000),
+        None,
+        "nothing was lost"
+    );
 }
 
 #[test]
 fn gpus_that_wait_for_a_full_link() {
     let rules = EfficiencyConfig::default();
-    let run = JobRun { nodes: Some(2), gpus: Some(2), ..run(2, 2) };
+    let run = JobRun {
+        nodes: Some(2),
+        gpus: Some(2),
+        ..run(2, 2)
+    };
     let bound = |bytes_a_second: f64, utilization: f64, others: &[&str]| {
         let nodes = ["g1", "g2"].map(|_| {
             let mut meter = node(&run, &[("a", utilization), ("b", 0.0)], &["a"], others);
-            for (metric, rate) in [("receive", bytes_a_second), ("transmit", bytes_a_second / 10.0)] {
-                let bytes = labels(&format!("node_network_{metric}_bytes_total"), &[("device", "eth0")]);
+            for (metric, rate) in [
+                ("receive", bytes_a_second),
+                ("transmit", bytes_a_second / 10.0),
+            ] {
+                let bytes = labels(
+                    &format!("node_network_{metric}_bytes_total"),
+                    &[("device", "eth0")],
+                );
                 meter.add(&bytes, &every_15s(2, |at| at as f64 * rate));
             }
-            meter.add(&labels("node_network_speed_bytes", &[("device", "eth0")]), &every_15s(2, |_| 312_500_000.0));
+            meter.add(
+                &labels("node_network_speed_bytes", &[("device", "eth0")]),
+                &every_15s(2, |_| 312_500_000.0),
+            );
             meter.finish(Some(1))
         });
         assess(&run, &nodes, &rules).unwrap()
@@ -213,10 +366,23 @@ fn gpus_that_wait_for_a_full_link() {
     let waiting = bound(300e6, 0.3, &[]);
     assert!(waiting.is_network_bound && waiting.link_bound_ratio.unwrap() > 0.99);
     assert!((waiting.network_bytes.unwrap() - 2.0 * 330e6 * 7185.0).abs() < 1e6);
-    assert_eq!(hints(&run, &waiting, &rules)[0].fix.line(1), "#SBATCH --nodes=1");
-    assert!(!bound(300e6, 0.9, &[]).is_network_bound, "its GPUs are busy all the same");
-    assert!(!bound(100e6, 0.3, &[]).is_network_bound, "the link is not full");
-    assert_eq!(bound(300e6, 0.3, &["b"]).link_bound_ratio, None, "another job may have filled it");
+    assert_eq!(
+        hints(&run, &waiting, &rules)[0].fix.line(1),
+        "#SBATCH --nodes=1"
+    );
+    assert!(
+        !bound(300e6, 0.9, &[]).is_network_bound,
+        "its GPUs are busy all the same"
+    );
+    assert!(
+        !bound(100e6, 0.3, &[]).is_network_bound,
+        "the link is not full"
+    );
+    assert_eq!(
+        bound(300e6, 0.3, &["b"]).link_bound_ratio,
+        None,
+        "another job may have filled it"
+    );
 }
 
 proptest! {

@@ -39,7 +39,9 @@ impl Tres {
     pub fn parse(text: &str) -> Result<Self, TresError> {
         let mut tres = Self::default();
         for entry in text.split(',').filter(|entry| !entry.is_empty()) {
-            let (name, amount) = entry.split_once('=').ok_or_else(|| TresError::Entry(entry.to_owned()))?;
+            let (name, amount) = entry
+                .split_once('=')
+                .ok_or_else(|| TresError::Entry(entry.to_owned()))?;
             let unit = if has_unit(name) { MIB } else { 1.0 };
             if let Some(amount) = amount_in(amount, unit) {
                 tres.set(name, amount);
@@ -50,7 +52,11 @@ impl Tres {
 
     /// Sets the amount of one resource; memory in MiB.
     pub fn set(&mut self, name: &str, amount: f64) {
-        match self.0.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        match self
+            .0
+            .iter_mut()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+        {
             Some((_, known)) => *known = amount,
             None => self.0.push((name.to_ascii_lowercase(), amount)),
         }
@@ -63,7 +69,10 @@ impl Tres {
 
     /// The amount of a resource, if it is named.
     pub fn find(&self, name: &str) -> Option<f64> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, amount)| *amount)
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, amount)| *amount)
     }
 
     /// Names and amounts.
@@ -82,7 +91,9 @@ pub fn is_tres(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let of_a_kind = ["gres/", "license/", "bb/", "fs/", "ic/", "interconnect/"];
     ["cpu", "mem", "energy", "node", "billing", "vmem", "pages"].contains(&name.as_str())
-        || of_a_kind.iter().any(|kind| name.strip_prefix(kind).is_some_and(|name| !name.is_empty()))
+        || of_a_kind
+            .iter()
+            .any(|kind| name.strip_prefix(kind).is_some_and(|name| !name.is_empty()))
 }
 
 /// `TRESBillingWeights` of a partition: billing units for one of each TRES, and for one MiB of memory.
@@ -98,13 +109,19 @@ impl BillingWeights {
     pub fn parse(text: &str) -> Result<Self, TresError> {
         let mut weights = Vec::<(String, f64)>::new();
         for entry in text.split(',').filter(|entry| !entry.is_empty()) {
-            let (name, weight) = entry.split_once('=').ok_or_else(|| TresError::Entry(entry.to_owned()))?;
+            let (name, weight) = entry
+                .split_once('=')
+                .ok_or_else(|| TresError::Entry(entry.to_owned()))?;
             let (number, unit) = split_unit(weight.trim());
-            let number: f64 = number.parse().map_err(|_| TresError::Amount(entry.to_owned()))?;
+            let number: f64 = number
+                .parse()
+                .map_err(|_| TresError::Amount(entry.to_owned()))?;
             let divisor = match unit {
                 None => 1.0,
                 Some(_) if !has_unit(name) => return Err(TresError::Unit(entry.to_owned())),
-                Some(unit) => (bytes(unit).ok_or_else(|| TresError::Amount(entry.to_owned()))? / MIB).max(1.0),
+                Some(unit) => {
+                    (bytes(unit).ok_or_else(|| TresError::Amount(entry.to_owned()))? / MIB).max(1.0)
+                }
             };
             let name = name.trim().to_ascii_lowercase();
             weights.retain(|(known, _)| *known != name);
@@ -115,7 +132,10 @@ impl BillingWeights {
 
     /// The first name that is no resource of Slurm's.
     pub fn unknown(&self) -> Option<&str> {
-        self.0.iter().map(|(name, _)| name.as_str()).find(|name| !is_tres(name))
+        self.0
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .find(|name| !is_tres(name))
     }
 
     /// Billing units of these resources.
@@ -194,13 +214,25 @@ fn amount_in(text: &str, unit_bytes: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    const SUM: PriorityFlags =
-        PriorityFlags { no_fair_tree: false, depth_oblivious: false, max_tres: false, max_tres_gres: false };
-    const MAX: PriorityFlags = PriorityFlags { max_tres: true, ..SUM };
-    const MAX_GRES: PriorityFlags = PriorityFlags { max_tres_gres: true, ..SUM };
+    const SUM: PriorityFlags = PriorityFlags {
+        no_fair_tree: false,
+        depth_oblivious: false,
+        max_tres: false,
+        max_tres_gres: false,
+    };
+    const MAX: PriorityFlags = PriorityFlags {
+        max_tres: true,
+        ..SUM
+    };
+    const MAX_GRES: PriorityFlags = PriorityFlags {
+        max_tres_gres: true,
+        ..SUM
+    };
 
     fn bill(weights: &str, tres: &str, flags: PriorityFlags) -> f64 {
-        BillingWeights::parse(weights).unwrap().bill(&Tres::parse(tres).unwrap(), flags)
+        BillingWeights::parse(weights)
+            .unwrap()
+            .bill(&Tres::parse(tres).unwrap(), flags)
     }
 
     #[test]
@@ -208,15 +240,27 @@ mod tests {
         const LAB: &str = "CPU=1.0,Mem=0.25G,GRES/gpu=8.0";
         // The last two are jobs of the lab: Slurm printed billing=4 and billing=23 for them.
         for (weights, tres, expected) in [
-            (LAB, "billing=10,cpu=2,gres/gpu:a100=1,gres/gpu=1,mem=2000M,node=1", 2.0 + 2000.0 / 4096.0 + 8.0),
+            (
+                LAB,
+                "billing=10,cpu=2,gres/gpu:a100=1,gres/gpu=1,mem=2000M,node=1",
+                2.0 + 2000.0 / 4096.0 + 8.0,
+            ),
             (LAB, "cpu=1,mem=32G", 9.0),
             (LAB, "", 0.0),
-            ("gres/gpu=8,gres/gpu:a100=4", "cpu=1,gres/gpu:a100=2,gres/gpu=2", 24.0),
+            (
+                "gres/gpu=8,gres/gpu:a100=4",
+                "cpu=1,gres/gpu:a100=2,gres/gpu=2",
+                24.0,
+            ),
             ("billing=5,cpu=1", "billing=100,cpu=3", 3.0),
             ("cpu=1,license/matlab=10", "cpu=1,license/matlab=2", 21.0),
             ("mem=1T", "mem=512G", 0.5),
             ("cpu=9,CPU=2", "cpu=1", 2.0),
-            (LAB, "billing=4,cpu=4,mem=4000M,node=1", 4.0 + 4000.0 / 4096.0),
+            (
+                LAB,
+                "billing=4,cpu=4,mem=4000M,node=1",
+                4.0 + 4000.0 / 4096.0,
+            ),
             (
                 "cpu=0.5,mem=0.01K,gres/gpu:a100=2.5,node=0.125",
                 "billing=23,cpu=2,gres/gpu:a100=1,gres/gpu=1,mem=2000M,node=1",
@@ -231,17 +275,34 @@ mod tests {
     fn max_tres_bills_the_costliest_resource_of_a_node() {
         const WEIGHTS: &str = "CPU=1,Mem=0.25G,node=3,GRES/gpu=8,gres/shard=1,license/x=5";
         const TRES: &str = "cpu=4,mem=64G,node=1,gres/gpu=2,gres/shard=3,license/x=1";
-        assert_eq!(bill(WEIGHTS, TRES, SUM), 4.0 + 16.0 + 3.0 + 16.0 + 3.0 + 5.0);
+        assert_eq!(
+            bill(WEIGHTS, TRES, SUM),
+            4.0 + 16.0 + 3.0 + 16.0 + 3.0 + 5.0
+        );
         assert_eq!(bill(WEIGHTS, TRES, MAX), 16.0 + 5.0);
         assert_eq!(bill(WEIGHTS, TRES, MAX_GRES), 16.0 + 16.0 + 3.0 + 5.0);
-        assert_eq!(bill(WEIGHTS, TRES, PriorityFlags { max_tres: true, ..MAX_GRES }), 21.0);
+        assert_eq!(
+            bill(
+                WEIGHTS,
+                TRES,
+                PriorityFlags {
+                    max_tres: true,
+                    ..MAX_GRES
+                }
+            ),
+            21.0
+        );
         assert_eq!(bill("cpu=-2", "cpu=1", MAX), 0.0);
     }
 
     #[test]
     fn amounts_are_read_as_slurm_prints_them() {
-        let tres = Tres::parse("CPU=2,mem=3.5G,energy=18446744073709551614,node=-1,gres/gpu=1K").unwrap();
-        assert_eq!((tres.get("cpu"), tres.get("mem"), tres.get("gres/gpu")), (2.0, 3584.0, 1024.0));
+        let tres =
+            Tres::parse("CPU=2,mem=3.5G,energy=18446744073709551614,node=-1,gres/gpu=1K").unwrap();
+        assert_eq!(
+            (tres.get("cpu"), tres.get("mem"), tres.get("gres/gpu")),
+            (2.0, 3584.0, 1024.0)
+        );
         assert_eq!((tres.find("energy"), tres.find("node")), (None, None));
         assert!(Tres::parse("").unwrap().is_empty());
         assert_eq!(Tres::parse("cpu"), Err(TresError::Entry("cpu".into())));

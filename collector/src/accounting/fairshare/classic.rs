@@ -11,7 +11,11 @@ use super::settings::PrioritySettings;
 use super::tree::{AssociationId, AssociationTree, Shares};
 
 /// Where everybody stands. `raw_usage` is by association, what is below included.
-pub fn standings(tree: &AssociationTree, settings: &PrioritySettings, raw_usage: &[f64]) -> Vec<Standing> {
+pub fn standings(
+    tree: &AssociationTree,
+    settings: &PrioritySettings,
+    raw_usage: &[f64],
+) -> Vec<Standing> {
     let mut standings: Vec<Standing> = vec![Standing::default(); tree.len()];
     for id in tree.top_down() {
         let standing = &mut standings[id.index()];
@@ -38,7 +42,11 @@ pub fn standings(tree: &AssociationTree, settings: &PrioritySettings, raw_usage:
         };
         let standing = &mut standings[id.index()];
         standing.effective_usage = effective_usage;
-        standing.fair_share = Some(factor(effective_usage, norm_shares, settings.dampening_factor));
+        standing.fair_share = Some(factor(
+            effective_usage,
+            norm_shares,
+            settings.dampening_factor,
+        ));
     }
     standings
 }
@@ -52,12 +60,25 @@ pub fn factor(effective_usage: f64, norm_shares: f64, dampening_factor: u16) -> 
 }
 
 /// Part of the cluster's shares: the product of the parts at each level; whoever uses the parent's has the parent's.
-fn norm_shares(tree: &AssociationTree, standings: &[Standing], id: AssociationId, above: AssociationId) -> f64 {
+fn norm_shares(
+    tree: &AssociationTree,
+    standings: &[Standing],
+    id: AssociationId,
+    above: AssociationId,
+) -> f64 {
     standings[above.index()].norm_shares * share_of_level(tree, id).unwrap_or(1.0)
 }
 
-fn mixed(tree: &AssociationTree, standings: &[Standing], id: AssociationId, above: AssociationId) -> f64 {
-    let (own, of_account) = (standings[id.index()].norm_usage, standings[above.index()].effective_usage);
+fn mixed(
+    tree: &AssociationTree,
+    standings: &[Standing],
+    id: AssociationId,
+    above: AssociationId,
+) -> f64 {
+    let (own, of_account) = (
+        standings[id.index()].norm_usage,
+        standings[above.index()].effective_usage,
+    );
     match (share_of_level(tree, id), tree.level_shares(id)) {
         // Nobody in the account has shares: they all count as the account.
         (_, 0) | (None, _) => of_account,
@@ -65,11 +86,23 @@ fn mixed(tree: &AssociationTree, standings: &[Standing], id: AssociationId, abov
     }
 }
 
-fn depth_oblivious(tree: &AssociationTree, standings: &[Standing], id: AssociationId, above: AssociationId) -> f64 {
+fn depth_oblivious(
+    tree: &AssociationTree,
+    standings: &[Standing],
+    id: AssociationId,
+    above: AssociationId,
+) -> f64 {
     /// How much the balance within an account may make up for that of the account.
     const WEIGHT_OF_ACCOUNT: f64 = 5.0;
     let (own, account) = (standings[id.index()], standings[above.index()]);
-    if [own.norm_shares, account.norm_shares, account.effective_usage, own.norm_usage].contains(&0.0) {
+    if [
+        own.norm_shares,
+        account.norm_shares,
+        account.effective_usage,
+        own.norm_usage,
+    ]
+    .contains(&0.0)
+    {
         return own.norm_usage;
     }
     let of_account = account.effective_usage / account.norm_shares;

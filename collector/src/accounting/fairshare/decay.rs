@@ -28,19 +28,27 @@ impl Decay {
             // Below 0.693 s nothing would be left: Slurm's least half life is a minute.
             seconds => (1.0 - 0.693 / f64::from(seconds)).max(f64::MIN_POSITIVE),
         };
-        Self { ln_per_second: per_second.ln() }
+        Self {
+            ln_per_second: per_second.ln(),
+        }
     }
 
     /// What is left after so many seconds.
     pub fn over(self, seconds: i64) -> f64 {
         // Slurm keeps a remainder too, however long slurmctld was down.
-        (self.ln_per_second * seconds.max(0) as f64).exp().max(f64::MIN_POSITIVE)
+        (self.ln_per_second * seconds.max(0) as f64)
+            .exp()
+            .max(f64::MIN_POSITIVE)
     }
 
     /// What a constant rate of 1 a second adds up to in so many seconds.
     pub fn sum_over(self, seconds: i64) -> f64 {
         let seconds = seconds.max(0) as f64;
-        if self.ln_per_second == 0.0 { seconds } else { (self.ln_per_second * seconds).exp_m1() / self.ln_per_second }
+        if self.ln_per_second == 0.0 {
+            seconds
+        } else {
+            (self.ln_per_second * seconds).exp_m1() / self.ln_per_second
+        }
     }
 
     /// What a tick adds for seconds that passed since the one before.
@@ -112,12 +120,27 @@ impl DecayTable {
     pub fn new(decay: Decay, ticks: &Ticks, resets: &[i64], as_of: i64) -> Self {
         let ticks = ticks.0[..ticks.0.partition_point(|tick| *tick <= as_of)].to_vec();
         let last = ticks.last().copied().unwrap_or(as_of);
-        let reset =
-            resets.iter().filter_map(|reset| ticks.get(ticks.partition_point(|tick| tick < reset))).max().copied();
+        let reset = resets
+            .iter()
+            .filter_map(|reset| ticks.get(ticks.partition_point(|tick| tick < reset)))
+            .max()
+            .copied();
         let kept = |tick: i64| reset.is_none_or(|reset| tick >= reset);
-        let left: Vec<f64> =
-            ticks.iter().map(|tick| if kept(*tick) { decay.over(last.saturating_sub(*tick)) } else { 0.0 }).collect();
-        let left_before_first = if reset.is_none() { left.first().copied().unwrap_or(1.0) } else { 0.0 };
+        let left: Vec<f64> = ticks
+            .iter()
+            .map(|tick| {
+                if kept(*tick) {
+                    decay.over(last.saturating_sub(*tick))
+                } else {
+                    0.0
+                }
+            })
+            .collect();
+        let left_before_first = if reset.is_none() {
+            left.first().copied().unwrap_or(1.0)
+        } else {
+            0.0
+        };
         let mut slices_before = Vec::with_capacity(ticks.len() + 1);
         let mut sum = 0.0;
         for index in 0..ticks.len() {
@@ -127,13 +150,26 @@ impl DecayTable {
             }
         }
         slices_before.push(sum);
-        Self { decay, as_of, ticks, reset, left, left_before_first, slices_before }
+        Self {
+            decay,
+            as_of,
+            ticks,
+            reset,
+            left,
+            left_before_first,
+            slices_before,
+        }
     }
 
     /// The same without decay: what usage that never fades is worth.
     pub fn undecayed(&self) -> Self {
         let reset: Vec<i64> = self.reset.into_iter().collect();
-        Self::new(Decay::new(0), &Ticks(self.ticks.clone()), &reset, self.as_of)
+        Self::new(
+            Decay::new(0),
+            &Ticks(self.ticks.clone()),
+            &reset,
+            self.as_of,
+        )
     }
 
     /// The instant.
@@ -159,10 +195,13 @@ impl DecayTable {
             return DecayedSeconds::default();
         }
         let first = self.ticks.partition_point(|tick| *tick <= start);
-        let after_last = ended.map_or(self.ticks.len(), |end| self.ticks.partition_point(|tick| *tick <= end));
+        let after_last = ended.map_or(self.ticks.len(), |end| {
+            self.ticks.partition_point(|tick| *tick <= end)
+        });
         let mut worth = DecayedSeconds::default();
         if first < after_last {
-            worth.at_last_tick = self.decay.slice(self.ticks[first].saturating_sub(start)) * self.left[first]
+            worth.at_last_tick = self.decay.slice(self.ticks[first].saturating_sub(start))
+                * self.left[first]
                 + (self.slices_before[after_last] - self.slices_before[first + 1]);
         }
         if let Some(end) = ended {
@@ -203,12 +242,23 @@ mod tests {
         start: i64,
         end: Option<i64>,
     ) -> (f64, f64) {
-        let per_second: f64 = if half_life == 0 { 1.0 } else { 1.0 - 0.693 / f64::from(half_life) };
+        let per_second: f64 = if half_life == 0 {
+            1.0
+        } else {
+            1.0 - 0.693 / f64::from(half_life)
+        };
         let slice = |seconds: i64| seconds.max(0) as f64 * per_second.powf(seconds.max(0) as f64);
-        let (mut usage, mut at_last_tick, mut last_ran, mut finished) = (0.0, 0.0, None::<i64>, false);
+        let (mut usage, mut at_last_tick, mut last_ran, mut finished) =
+            (0.0, 0.0, None::<i64>, false);
         let mut resets = resets.to_vec();
         resets.sort_unstable();
-        for tick in ticks.as_slice().iter().copied().filter(|tick| *tick <= as_of).chain([i64::MAX]) {
+        for tick in ticks
+            .as_slice()
+            .iter()
+            .copied()
+            .filter(|tick| *tick <= as_of)
+            .chain([i64::MAX])
+        {
             let since = last_ran.map_or(start, |last: i64| last.max(start));
             if let Some(end) = end.filter(|end| *end < tick && *end <= as_of && !finished) {
                 usage += slice(end - since);
@@ -245,9 +295,15 @@ mod tests {
     #[test]
     fn ticks_keep_their_phase() {
         assert_eq!(Ticks::every(60, 7, 100, 300).as_slice(), [127, 187, 247]);
-        assert_eq!(Ticks::every(60, 10_007, 187, 187).as_slice(), Ticks::at(vec![]).as_slice());
+        assert_eq!(
+            Ticks::every(60, 10_007, 187, 187).as_slice(),
+            Ticks::at(vec![]).as_slice()
+        );
         assert_eq!(Ticks::every(60, 10_027, 127, 127).as_slice(), [127]);
-        assert_eq!(Ticks::every(60, 0, 300, 100).as_slice(), Ticks::at(vec![]).as_slice());
+        assert_eq!(
+            Ticks::every(60, 0, 300, 100).as_slice(),
+            Ticks::at(vec![]).as_slice()
+        );
         assert_eq!(Ticks::at(vec![9, 3, 9]).as_slice(), [3, 9]);
     }
 
@@ -265,7 +321,14 @@ mod tests {
             (200, Some(100), 0.0, 0.0),
             (120, Some(240), 120.0, 0.0),
         ] {
-            assert_eq!(table.seconds(start, end), DecayedSeconds { at_last_tick, since }, "{start} {end:?}");
+            assert_eq!(
+                table.seconds(start, end),
+                DecayedSeconds {
+                    at_last_tick,
+                    since
+                },
+                "{start} {end:?}"
+            );
         }
     }
 

@@ -160,7 +160,11 @@ pub struct Planned {
 
 impl Explainer<'_> {
     /// Explains a user's association; `None` for an account.
-    pub fn explain(&self, id: AssociationId, planned: Option<PlannedJob<'_>>) -> Option<Explanation> {
+    pub fn explain(
+        &self,
+        id: AssociationId,
+        planned: Option<PlannedJob<'_>>,
+    ) -> Option<Explanation> {
         let association = self.tree.get(id);
         let standings = standings(self.tree, self.settings, &self.usage.all_at_last_tick());
         Some(Explanation {
@@ -171,7 +175,12 @@ impl Explainer<'_> {
             recent_from: self.usage.recent_from(),
             place: self.place(&standings, id),
             users: self.tree.user_count(),
-            path: self.tree.path(id).into_iter().map(|id| self.step(&standings, id)).collect(),
+            path: self
+                .tree
+                .path(id)
+                .into_iter()
+                .map(|id| self.step(&standings, id))
+                .collect(),
             above: self.above(&standings, id),
             planned: planned.map(|job| self.plan(id, job)),
         })
@@ -179,9 +188,15 @@ impl Explainer<'_> {
 
     fn place(&self, standings: &[Standing], id: AssociationId) -> Place {
         let own = fair_share(standings, id);
-        let better = |id: &&AssociationId| self.tree.get(**id).user.is_some() && fair_share(standings, **id) > own;
+        let better = |id: &&AssociationId| {
+            self.tree.get(**id).user.is_some() && fair_share(standings, **id) > own
+        };
         let place = self.tree.top_down().iter().filter(better).count() + 1;
-        Place { level_fs: standings[id.index()].level_fs, fair_share: own, place }
+        Place {
+            level_fs: standings[id.index()].level_fs,
+            fair_share: own,
+            place,
+        }
     }
 
     fn step(&self, standings: &[Standing], id: AssociationId) -> Step {
@@ -202,14 +217,19 @@ impl Explainer<'_> {
             .tree
             .display_order()
             .into_iter()
-            .filter(|other| self.tree.get(*other).user.is_some() && fair_share(standings, *other) > own)
-            .min_by(|left, right| fair_share(standings, *left).total_cmp(&fair_share(standings, *right)))?;
+            .filter(|other| {
+                self.tree.get(*other).user.is_some() && fair_share(standings, *other) > own
+            })
+            .min_by(|left, right| {
+                fair_share(standings, *left).total_cmp(&fair_share(standings, *right))
+            })?;
         let (part_at, hers, theirs) = self.parting(id, above)?;
         let (hers_step, theirs_step) = (self.step(standings, hers), self.step(standings, theirs));
         let uses_parents = theirs_step.is_user && theirs_step.raw_shares == Some(Shares::Parent);
         let decided_by = if uses_parents && !self.settings.flags.no_fair_tree {
             DecidedBy::ParentShares
-        } else if self.settings.flags.no_fair_tree || hers_step.compared() != theirs_step.compared() {
+        } else if self.settings.flags.no_fair_tree || hers_step.compared() != theirs_step.compared()
+        {
             DecidedBy::Shares
         } else if hers_step.is_user != theirs_step.is_user {
             DecidedBy::UserBeforeAccount
@@ -239,13 +259,22 @@ impl Explainer<'_> {
         theirs: AssociationId,
     ) -> Option<(AssociationId, AssociationId, AssociationId)> {
         let way = |id| {
-            let mut way: Vec<_> = std::iter::successors(Some(id), |id| self.tree.fs_parent(*id)).collect();
+            let mut way: Vec<_> =
+                std::iter::successors(Some(id), |id| self.tree.fs_parent(*id)).collect();
             way.reverse();
             way
         };
         let (hers, theirs) = (way(hers), way(theirs));
-        let common = hers.iter().zip(&theirs).take_while(|(left, right)| left == right).count();
-        Some((*hers.get(common.checked_sub(1)?)?, *hers.get(common)?, *theirs.get(common)?))
+        let common = hers
+            .iter()
+            .zip(&theirs)
+            .take_while(|(left, right)| left == right)
+            .count();
+        Some((
+            *hers.get(common.checked_sub(1)?)?,
+            *hers.get(common)?,
+            *theirs.get(common)?,
+        ))
     }
 
     /// When she passes another by running nothing while all others go on.
@@ -267,14 +296,24 @@ impl Explainer<'_> {
         let (mut not_yet, mut by_then) = (horizon * (step - 1) / STEPS, horizon * step / STEPS);
         while by_then - not_yet > i64::from(self.settings.calc_period_seconds.max(1)) {
             let middle = not_yet + (by_then - not_yet) / 2;
-            *(if passed(middle) { &mut by_then } else { &mut not_yet }) = middle;
+            *(if passed(middle) {
+                &mut by_then
+            } else {
+                &mut not_yet
+            }) = middle;
         }
         Prospect::At(self.usage.as_of() + by_then)
     }
 
     /// Usage in so many seconds, in which she runs nothing and all others go on.
     fn without(&self, id: AssociationId, seconds: i64) -> Vec<f64> {
-        let rate = |other| if other == id { 0.0 } else { self.usage.recent_rate(other) };
+        let rate = |other| {
+            if other == id {
+                0.0
+            } else {
+                self.usage.recent_rate(other)
+            }
+        };
         self.usage.projected(self.tree, self.table, seconds, rate)
     }
 
@@ -286,7 +325,8 @@ impl Explainer<'_> {
         for id in self.tree.path(id) {
             with[id.index()] += per_second * self.table.decay().sum_over(seconds);
         }
-        let place = |raw_usage: &[f64]| self.place(&standings(self.tree, self.settings, raw_usage), id);
+        let place =
+            |raw_usage: &[f64]| self.place(&standings(self.tree, self.settings, raw_usage), id);
         Planned {
             charge: per_second * seconds as f64,
             at: self.usage.as_of() + seconds,
@@ -316,7 +356,11 @@ impl fmt::Display for Explanation {
             write!(f, ", partition {partition}")?;
         }
         let (place, users) = (self.place.place, self.users);
-        writeln!(f, ") has place {place} of {users}: fair share {:.4}, where 1 is the best.", self.place.fair_share)?;
+        writeln!(
+            f,
+            ") has place {place} of {users}: fair share {:.4}, where 1 is the best.",
+            self.place.fair_share
+        )?;
         if self.path.iter().any(|step| step.level_fs.is_some()) {
             writeln!(
                 f,
@@ -333,7 +377,9 @@ impl fmt::Display for Explanation {
                 above.write_prospects(f, user, self.as_of, self.recent_from)?;
             }
         }
-        self.planned.as_ref().map_or(Ok(()), |planned| planned.write(f, user, self.as_of))
+        self.planned
+            .as_ref()
+            .map_or(Ok(()), |planned| planned.write(f, user, self.as_of))
     }
 }
 
@@ -348,26 +394,49 @@ impl fmt::Display for Step {
                     self.name
                 )
             }
-            (Some(Shares::Parent), _) => write!(f, "{}: not compared itself, its users are", self.name),
-            (_, Some(level_fs)) => {
-                write!(f, "{}: {shares} of the shares, {usage} of the usage, {}", self.name, in_words(level_fs))
+            (Some(Shares::Parent), _) => {
+                write!(f, "{}: not compared itself, its users are", self.name)
             }
-            (_, None) => write!(f, "{}: {shares} of the shares, {usage} effective usage", self.name),
+            (_, Some(level_fs)) => {
+                write!(
+                    f,
+                    "{}: {shares} of the shares, {usage} of the usage, {}",
+                    self.name,
+                    in_words(level_fs)
+                )
+            }
+            (_, None) => write!(
+                f,
+                "{}: {shares} of the shares, {usage} effective usage",
+                self.name
+            ),
         }
     }
 }
 
 impl Above {
     fn write(&self, f: &mut fmt::Formatter<'_>, user: &str) -> fmt::Result {
-        writeln!(f, "Next above is {} (account {}) with {:.4}.", self.user, self.account, self.fair_share)?;
+        writeln!(
+            f,
+            "Next above is {} (account {}) with {:.4}.",
+            self.user, self.account, self.fair_share
+        )?;
         let (hers, theirs) = (&self.hers, &self.theirs);
         write!(f, "Their ways part in {}: ", self.part_at)?;
         match (self.decided_by, hers.level_fs, theirs.level_fs) {
             (DecidedBy::ParentShares, ..) => {
-                writeln!(f, "{} uses the account's own share (fairshare=parent) and always goes first.", theirs.name)
+                writeln!(
+                    f,
+                    "{} uses the account's own share (fairshare=parent) and always goes first.",
+                    theirs.name
+                )
             }
             (DecidedBy::UserBeforeAccount, ..) => {
-                writeln!(f, "{} and {} are equal there, and users go before accounts.", theirs.name, hers.name)
+                writeln!(
+                    f,
+                    "{} and {} are equal there, and users go before accounts.",
+                    theirs.name, hers.name
+                )
             }
             (DecidedBy::Order, ..) => {
                 writeln!(
@@ -377,31 +446,67 @@ impl Above {
                 )
             }
             (DecidedBy::Shares, Some(own), Some(other)) => {
-                write!(f, "{} has {}, {} {}. ", hers.name, in_words(own), theirs.name, in_words(other))?;
+                write!(
+                    f,
+                    "{} has {}, {} {}. ",
+                    hers.name,
+                    in_words(own),
+                    theirs.name,
+                    in_words(other)
+                )?;
                 if hers.is_user {
                     writeln!(f, "What {user} used decides.")
                 } else {
-                    writeln!(f, "What all of {} used decides, not {user} alone.", hers.name)
+                    writeln!(
+                        f,
+                        "What all of {} used decides, not {user} alone.",
+                        hers.name
+                    )
                 }
             }
             (DecidedBy::Shares, ..) => {
                 let of = |step: &Step| {
-                    format!("{} of usage on {} of shares", percent(step.effective_usage), percent(step.norm_shares))
+                    format!(
+                        "{} of usage on {} of shares",
+                        percent(step.effective_usage),
+                        percent(step.norm_shares)
+                    )
                 };
-                writeln!(f, "{} has {}, {} {}.", hers.name, of(hers), theirs.name, of(theirs))
+                writeln!(
+                    f,
+                    "{} has {}, {} {}.",
+                    hers.name,
+                    of(hers),
+                    theirs.name,
+                    of(theirs)
+                )
             }
         }
     }
 
-    fn write_prospects(&self, f: &mut fmt::Formatter<'_>, user: &str, as_of: i64, recent_from: i64) -> fmt::Result {
+    fn write_prospects(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        user: &str,
+        as_of: i64,
+        recent_from: i64,
+    ) -> fmt::Result {
         let (other, recent) = (&self.user, span(as_of - recent_from));
-        write!(f, "If {user} runs nothing and all others go on as in the last {recent}, {user} ")?;
+        write!(
+            f,
+            "If {user} runs nothing and all others go on as in the last {recent}, {user} "
+        )?;
         match self.passed_if_others_continue {
             Prospect::At(at) => write!(f, "passes {other} in about {}", span(at - as_of))?,
-            Prospect::NotBefore(at) => write!(f, "does not pass {other} within {}", span(at - as_of))?,
+            Prospect::NotBefore(at) => {
+                write!(f, "does not pass {other} within {}", span(at - as_of))?
+            }
             Prospect::Never => write!(f, "never passes {other}")?,
         }
-        writeln!(f, "; if nobody ran anything, the order would stay, because everybody's usage fades alike.")
+        writeln!(
+            f,
+            "; if nobody ran anything, the order would stay, because everybody's usage fades alike."
+        )
     }
 }
 
@@ -434,14 +539,21 @@ fn in_words(level_fs: f64) -> String {
     match level_fs {
         level_fs if level_fs.is_infinite() => "level FS inf (nothing used)".to_owned(),
         0.0 => "level FS 0 (no shares)".to_owned(),
-        level_fs if level_fs > 0.5 => format!("level FS {level_fs:.2} (used {:.0} % of its share)", 100.0 / level_fs),
-        level_fs => format!("level FS {level_fs:.2} (used {:.1} times its share)", 1.0 / level_fs),
+        level_fs if level_fs > 0.5 => format!(
+            "level FS {level_fs:.2} (used {:.0} % of its share)",
+            100.0 / level_fs
+        ),
+        level_fs => format!(
+            "level FS {level_fs:.2} (used {:.1} times its share)",
+            1.0 / level_fs
+        ),
     }
 }
 
 /// A span in the two largest units that matter.
 fn span(seconds: i64) -> String {
-    let of = |count: i64, unit: &str| format!("{count} {unit}{}", if count == 1 { "" } else { "s" });
+    let of =
+        |count: i64, unit: &str| format!("{count} {unit}{}", if count == 1 { "" } else { "s" });
     let both = |count: i64, unit: &str, rest: i64, smaller: &str| match rest {
         0 => of(count, unit),
         rest => format!("{} {}", of(count, unit), of(rest, smaller)),

@@ -24,7 +24,11 @@ pub struct Standing {
 }
 
 /// Where everybody stands. `raw_usage` is by association, what is below included.
-pub fn standings(tree: &AssociationTree, settings: &PrioritySettings, raw_usage: &[f64]) -> Vec<Standing> {
+pub fn standings(
+    tree: &AssociationTree,
+    settings: &PrioritySettings,
+    raw_usage: &[f64],
+) -> Vec<Standing> {
     if settings.flags.no_fair_tree {
         classic::standings(tree, settings, raw_usage)
     } else {

@@ -19,7 +19,14 @@ pub fn standings(tree: &AssociationTree, raw_usage: &[f64]) -> Vec<Standing> {
         standings[id.index()] = at_level(tree, raw_usage, *id);
     }
     let count = u32::try_from(tree.user_count()).unwrap_or(u32::MAX);
-    Walk { tree, standings: &mut standings, count, rank: count, without_ties: count }.level(tree.root(), false);
+    Walk {
+        tree,
+        standings: &mut standings,
+        count,
+        rank: count,
+        without_ties: count,
+    }
+    .level(tree.root(), false);
     standings
 }
 
@@ -56,7 +63,11 @@ pub(super) fn key(tree: &AssociationTree, standing: &Standing, id: AssociationId
 fn at_level(tree: &AssociationTree, raw_usage: &[f64], id: AssociationId) -> Standing {
     let norm_usage = norm_usage(tree, raw_usage, id);
     let Some(above) = tree.fs_parent(id) else {
-        return Standing { norm_usage, effective_usage: 1.0, ..Standing::default() };
+        return Standing {
+            norm_usage,
+            effective_usage: 1.0,
+            ..Standing::default()
+        };
     };
     let effective_usage = match raw_usage[above.index()] {
         0.0 => 0.0,
@@ -69,7 +80,13 @@ fn at_level(tree: &AssociationTree, raw_usage: &[f64], id: AssociationId) -> Sta
         0.0 => 0.0,
         share => share / effective_usage,
     });
-    Standing { norm_shares, norm_usage, effective_usage, level_fs, ..Standing::default() }
+    Standing {
+        norm_shares,
+        norm_usage,
+        effective_usage,
+        level_fs,
+        ..Standing::default()
+    }
 }
 
 struct Walk<'a> {
@@ -84,10 +101,14 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn level(&mut self, above: AssociationId, tied_above: bool) {
-        let key = |walk: &Self, id: AssociationId| key(walk.tree, &walk.standings[id.index()], id).value();
+        let key = |walk: &Self, id: AssociationId| {
+            key(walk.tree, &walk.standings[id.index()], id).value()
+        };
         let mut siblings = self.tree.fs_children(above).to_vec();
         siblings.sort_by(|left, right| {
-            let by_level_fs = key(self, *right).partial_cmp(&key(self, *left)).unwrap_or(Ordering::Equal);
+            let by_level_fs = key(self, *right)
+                .partial_cmp(&key(self, *left))
+                .unwrap_or(Ordering::Equal);
             let is_account = |id: &AssociationId| self.tree.get(*id).user.is_none();
             by_level_fs.then_with(|| is_account(left).cmp(&is_account(right)))
         });
@@ -127,10 +148,19 @@ mod tests {
             }
         }
         let standings = standings(&tree, &raw_usage);
-        let mut users: Vec<_> = tree.top_down().iter().filter(|id| tree.get(**id).user.is_some()).collect();
+        let mut users: Vec<_> = tree
+            .top_down()
+            .iter()
+            .filter(|id| tree.get(**id).user.is_some())
+            .collect();
         users.sort_by_key(|id| tree.get(**id).name());
         users.iter().fold(String::new(), |mut text, id| {
-            let _ = write!(text, "{} {}, ", tree.get(**id).name(), standings[id.index()].rank.unwrap());
+            let _ = write!(
+                text,
+                "{} {}, ",
+                tree.get(**id).name(),
+                standings[id.index()].rank.unwrap()
+            );
             text
         })
     }
@@ -147,18 +177,33 @@ mod tests {
 
     #[test]
     fn an_account_without_users_hands_its_tie_on() {
-        assert_eq!(ranks("@u 1\nempty 1\nidle 1\n  @i 1\nbusy 1\n  @b 1", &[("b", 1.0)]), "b 1, i 3, u 3, ");
+        assert_eq!(
+            ranks(
+                "@u 1\nempty 1\nidle 1\n  @i 1\nbusy 1\n  @b 1",
+                &[("b", 1.0)]
+            ),
+            "b 1, i 3, u 3, "
+        );
     }
 
     #[test]
     fn parent_shares_of_a_user_put_her_first_and_of_an_account_nowhere() {
         let usage = [("carol", 90.0), ("dave", 5.0), ("alice", 5.0)];
-        assert_eq!(ranks("@alice 1\n@carol parent\nrobotics parent\n  @dave 1", &usage), "alice 2, carol 3, dave 2, ");
+        assert_eq!(
+            ranks(
+                "@alice 1\n@carol parent\nrobotics parent\n  @dave 1",
+                &usage
+            ),
+            "alice 2, carol 3, dave 2, "
+        );
     }
 
     #[test]
     fn no_shares_are_last_and_no_usage_first() {
-        assert_eq!(ranks("@zero 0\n@idle 1\n@busy 5", &[("busy", 9.0)]), "busy 2, idle 3, zero 1, ");
+        assert_eq!(
+            ranks("@zero 0\n@idle 1\n@busy 5", &[("busy", 9.0)]),
+            "busy 2, idle 3, zero 1, "
+        );
         assert_eq!(ranks("@a 1\n@b 7\nx 1\n  @c 1", &[]), "a 3, b 3, c 3, ");
     }
 }

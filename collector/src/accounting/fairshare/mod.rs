@@ -24,9 +24,13 @@ mod usage;
 
 pub use billing::{BillingWeights, Tres, TresError, is_tres};
 pub use decay::{Decay, DecayTable, DecayedSeconds, Ticks};
-pub use explain::{Above, DecidedBy, Explainer, Explanation, Place, Planned, PlannedJob, Prospect, Step};
+pub use explain::{
+    Above, DecidedBy, Explainer, Explanation, Place, Planned, PlannedJob, Prospect, Step,
+};
 pub use factor::{Standing, standings};
-pub use priority::{JobSize, Priority, PriorityFactors, PriorityWeights, age_factor, job_size_factor};
+pub use priority::{
+    JobSize, Priority, PriorityFactors, PriorityWeights, age_factor, job_size_factor,
+};
 pub use reset::{Calendar, Date, FixedOffset, UsageResetPeriod};
 pub use row::{ShareRow, share_rows};
 pub(crate) use row::{finite_or_infinite, infinite};

@@ -73,11 +73,27 @@ impl Priority {
         let job_size = f64::from(weights.job_size) * factors.job_size;
         let partition = f64::from(weights.partition) * factors.partition;
         let qos = f64::from(weights.qos) * factors.qos;
-        let tres: f64 = factors.tres.iter().map(|(name, part)| weights.tres.get(name).unwrap_or(&0.0) * part).sum();
+        let tres: f64 = factors
+            .tres
+            .iter()
+            .map(|(name, part)| weights.tres.get(name).unwrap_or(&0.0) * part)
+            .sum();
         let sum = age + assoc + fair_share + job_size + partition + qos + tres;
-        let priority = (sum + factors.site as f64 - factors.nice as f64).clamp(1.0, f64::from(u32::MAX)) as u32;
+        let priority = (sum + factors.site as f64 - factors.nice as f64)
+            .clamp(1.0, f64::from(u32::MAX)) as u32;
         let (site, nice) = (factors.site, factors.nice);
-        Self { age, assoc, fair_share, job_size, partition, qos, tres, site, nice, priority }
+        Self {
+            age,
+            assoc,
+            fair_share,
+            job_size,
+            partition,
+            qos,
+            tres,
+            site,
+            nice,
+            priority,
+        }
     }
 }
 
@@ -115,7 +131,11 @@ pub fn job_size_factor(size: JobSize, favor_small: bool) -> f64 {
         if favor_small { 1.0 - part } else { part }
     };
     let nodes = part(size.min_nodes, size.cluster_nodes);
-    let mean = if size.cpus == 0 { nodes } else { (nodes + part(size.cpus, size.cluster_cpus)) / 2.0 };
+    let mean = if size.cpus == 0 {
+        nodes
+    } else {
+        (nodes + part(size.cpus, size.cluster_cpus)) / 2.0
+    };
     mean.clamp(0.0, 1.0)
 }
 
@@ -125,7 +145,15 @@ mod tests {
 
     fn weights() -> PriorityWeights {
         let tres = [("cpu".to_owned(), 100.0)].into();
-        PriorityWeights { age: 1000, fair_share: 100_000, job_size: 100, partition: 1000, qos: 10_000, assoc: 7, tres }
+        PriorityWeights {
+            age: 1000,
+            fair_share: 100_000,
+            job_size: 100,
+            partition: 1000,
+            qos: 10_000,
+            assoc: 7,
+            tres,
+        }
     }
 
     #[test]
@@ -140,13 +168,25 @@ mod tests {
             ..PriorityFactors::default()
         };
         let priority = Priority::new(&weights(), &factors);
-        assert_eq!((priority.age, priority.fair_share, priority.tres), (250.0, 50_000.0, 50.0));
+        assert_eq!(
+            (priority.age, priority.fair_share, priority.tres),
+            (250.0, 50_000.0, 50.0)
+        );
         assert_eq!(priority.priority, 250 + 50_000 + 10 + 50 + 20 + 10);
     }
 
     #[test]
     fn a_priority_is_never_that_of_a_held_job_nor_too_large() {
-        let of = |nice| Priority::new(&weights(), &PriorityFactors { nice, ..PriorityFactors::default() }).priority;
+        let of = |nice| {
+            Priority::new(
+                &weights(),
+                &PriorityFactors {
+                    nice,
+                    ..PriorityFactors::default()
+                },
+            )
+            .priority
+        };
         assert_eq!((of(5), of(-(1 << 40))), (1, u32::MAX));
     }
 
@@ -156,10 +196,34 @@ mod tests {
         assert_eq!(age_factor(900, Some(100), 200), 1.0);
         assert_eq!(age_factor(50, Some(100), 200), 0.0);
         assert_eq!(age_factor(50, None, 200), 0.0);
-        let size = JobSize { min_nodes: 1, cpus: 6, cluster_nodes: 4, cluster_cpus: 24 };
+        let size = JobSize {
+            min_nodes: 1,
+            cpus: 6,
+            cluster_nodes: 4,
+            cluster_cpus: 24,
+        };
         assert_eq!(job_size_factor(size, false), 0.25);
         assert_eq!(job_size_factor(size, true), 0.75);
-        assert_eq!(job_size_factor(JobSize { cpus: 0, min_nodes: 8, ..size }, false), 1.0);
-        assert_eq!(job_size_factor(JobSize { cluster_nodes: 0, ..size }, false), 0.0);
+        assert_eq!(
+            job_size_factor(
+                JobSize {
+                    cpus: 0,
+                    min_nodes: 8,
+                    ..size
+                },
+                false
+            ),
+            1.0
+        );
+        assert_eq!(
+            job_size_factor(
+                JobSize {
+                    cluster_nodes: 0,
+                    ..size
+                },
+                false
+            ),
+            0.0
+        );
     }
 }

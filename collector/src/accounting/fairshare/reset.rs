@@ -47,7 +47,14 @@ impl UsageResetPeriod {
         const DAY: i64 = 24 * 3600;
         let date = calendar.date(last);
         let midnight = calendar.midnight(date);
-        let first_of = |year, month| Some(calendar.midnight(Date { year, month, day: 1, weekday: 0 }));
+        let first_of = |year, month| {
+            Some(calendar.midnight(Date {
+                year,
+                month,
+                day: 1,
+                weekday: 0,
+            }))
+        };
         match self {
             Self::None => None,
             Self::Daily => Some(midnight + DAY),
@@ -103,9 +110,14 @@ impl Calendar for FixedOffset {
         let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
         let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month_from_march = (5 * of_year + 2) / 153;
-        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let month = if month_from_march < 10 {
+            month_from_march + 3
+        } else {
+            month_from_march - 9
+        };
         Date {
-            year: i32::try_from(year_of_era + era * 400 + i64::from(month <= 2)).unwrap_or(i32::MAX),
+            year: i32::try_from(year_of_era + era * 400 + i64::from(month <= 2))
+                .unwrap_or(i32::MAX),
             month: u32::try_from(month).unwrap_or(1),
             day: u32::try_from(of_year - (153 * month_from_march + 2) / 5 + 1).unwrap_or(1),
             weekday: u32::try_from((days + 4).rem_euclid(7)).unwrap_or(0),
@@ -125,12 +137,18 @@ impl Calendar for FixedOffset {
 
 impl Calendar for TimeZone {
     fn date(&self, instant: i64) -> Date {
-        let local = Timestamp::from_second(instant).unwrap_or_default().to_zoned(self.clone());
+        let local = Timestamp::from_second(instant)
+            .unwrap_or_default()
+            .to_zoned(self.clone());
         Date {
             year: local.year().into(),
             month: local.month().unsigned_abs().into(),
             day: local.day().unsigned_abs().into(),
-            weekday: local.weekday().to_sunday_zero_offset().unsigned_abs().into(),
+            weekday: local
+                .weekday()
+                .to_sunday_zero_offset()
+                .unsigned_abs()
+                .into(),
         }
     }
 
@@ -163,31 +181,58 @@ mod tests {
             (Yearly, "2027-01-01"),
         ] {
             let date = UTC.date(period.next(NOW, &UTC).unwrap());
-            assert_eq!(format!("{:04}-{:02}-{:02}", date.year, date.month, date.day), expected, "{period:?}");
+            assert_eq!(
+                format!("{:04}-{:02}-{:02}", date.year, date.month, date.day),
+                expected,
+                "{period:?}"
+            );
         }
         assert_eq!(None.next(NOW, &UTC), Option::None);
         let quarters = Quarterly.between(NOW, NOW + 366 * 86_400, &UTC);
-        assert_eq!(quarters.iter().map(|reset| UTC.date(*reset).month).collect::<Vec<_>>(), [1, 4, 7, 10]);
+        assert_eq!(
+            quarters
+                .iter()
+                .map(|reset| UTC.date(*reset).month)
+                .collect::<Vec<_>>(),
+            [1, 4, 7, 10]
+        );
         // A Sunday's next is the one after.
-        assert_eq!(Weekly.next(NOW + 86_400, &UTC), Weekly.next(NOW, &UTC).map(|reset| reset + 7 * 86_400));
-        assert_eq!(Daily.next(NOW, &FixedOffset(9 * 3600)), Some(UTC.midnight(UTC.date(NOW)) + 15 * 3600));
+        assert_eq!(
+            Weekly.next(NOW + 86_400, &UTC),
+            Weekly.next(NOW, &UTC).map(|reset| reset + 7 * 86_400)
+        );
+        assert_eq!(
+            Daily.next(NOW, &FixedOffset(9 * 3600)),
+            Some(UTC.midnight(UTC.date(NOW)) + 15 * 3600)
+        );
     }
 
     #[test]
     fn a_time_zone_is_a_calendar() {
         let oslo = TimeZone::get("Europe/Oslo").unwrap();
         // 2026-10-25 has 25 hours there; the month after begins at 23:00Z.
-        let monthly = UsageResetPeriod::Monthly.next(1_792_900_000, &oslo).unwrap();
-        assert_eq!(Timestamp::from_second(monthly).unwrap().to_string(), "2026-10-31T23:00:00Z");
+        let monthly = UsageResetPeriod::Monthly
+            .next(1_792_900_000, &oslo)
+            .unwrap();
+        assert_eq!(
+            Timestamp::from_second(monthly).unwrap().to_string(),
+            "2026-10-31T23:00:00Z"
+        );
         for instant in [NOW, 0, 1_792_900_000] {
             assert_eq!(TimeZone::UTC.date(instant), UTC.date(instant));
-            assert_eq!(TimeZone::UTC.midnight(UTC.date(instant)), UTC.midnight(UTC.date(instant)));
+            assert_eq!(
+                TimeZone::UTC.midnight(UTC.date(instant)),
+                UTC.midnight(UTC.date(instant))
+            );
         }
     }
 
     #[test]
     fn words() {
-        assert_eq!(UsageResetPeriod::parse("weekly"), Some(UsageResetPeriod::Weekly));
+        assert_eq!(
+            UsageResetPeriod::parse("weekly"),
+            Some(UsageResetPeriod::Weekly)
+        );
         assert_eq!(UsageResetPeriod::parse("NOW"), Some(UsageResetPeriod::None));
         assert_eq!(UsageResetPeriod::parse("fortnightly"), None);
     }

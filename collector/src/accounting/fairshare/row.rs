@@ -41,7 +41,11 @@ pub struct ShareRow {
 }
 
 /// All lines, in the order of `sshare`: each account followed by its users, then by its accounts, by name.
-pub fn share_rows(tree: &AssociationTree, settings: &PrioritySettings, usage: &Usage) -> Vec<ShareRow> {
+pub fn share_rows(
+    tree: &AssociationTree,
+    settings: &PrioritySettings,
+    usage: &Usage,
+) -> Vec<ShareRow> {
     let at_last_tick: Vec<f64> = usage.all_at_last_tick();
     let standings = standings(tree, settings, &at_last_tick);
     let row = |id| {
@@ -66,7 +70,10 @@ pub fn share_rows(tree: &AssociationTree, settings: &PrioritySettings, usage: &U
 }
 
 /// JSON has no infinity.
-pub(crate) fn infinite<S: Serializer>(level_fs: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn infinite<S: Serializer>(
+    level_fs: &Option<f64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     match level_fs {
         None => serializer.serialize_none(),
         Some(level_fs) if level_fs.is_infinite() => serializer.serialize_str("inf"),
@@ -75,7 +82,9 @@ pub(crate) fn infinite<S: Serializer>(level_fs: &Option<f64>, serializer: S) -> 
 }
 
 /// What [`infinite`] wrote.
-pub(crate) fn finite_or_infinite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+pub(crate) fn finite_or_infinite<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<f64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Written {
@@ -86,9 +95,9 @@ pub(crate) fn finite_or_infinite<'de, D: Deserializer<'de>>(deserializer: D) -> 
         None => Ok(None),
         Some(Written::Number(level_fs)) => Ok(Some(level_fs)),
         Some(Written::Word(word)) if word == "inf" => Ok(Some(f64::INFINITY)),
-        Some(Written::Word(word)) => {
-            Err(serde::de::Error::custom(format!("level_fs: expected a number, found {word}")))
-        }
+        Some(Written::Word(word)) => Err(serde::de::Error::custom(format!(
+            "level_fs: expected a number, found {word}"
+        ))),
     }
 }
 
@@ -116,7 +125,11 @@ mod tests {
                 tres_run_minutes: BTreeMap::new(),
             };
             let text = serde_json::to_string(&row).unwrap();
-            assert_eq!(serde_json::from_str::<ShareRow>(&text).unwrap(), row, "{text}");
+            assert_eq!(
+                serde_json::from_str::<ShareRow>(&text).unwrap(),
+                row,
+                "{text}"
+            );
         }
     }
 

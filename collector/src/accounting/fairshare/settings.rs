@@ -51,7 +51,10 @@ pub struct PriorityFlags {
 impl PriorityFlags {
     /// Reads `NO_FAIR_TREE,MAX_TRES`, in any case; flags that do not concern fair share are passed over.
     pub fn parse(text: &str) -> Self {
-        let has = |name: &str| text.split(',').any(|flag| flag.trim().eq_ignore_ascii_case(name));
+        let has = |name: &str| {
+            text.split(',')
+                .any(|flag| flag.trim().eq_ignore_ascii_case(name))
+        };
         Self {
             no_fair_tree: has("NO_FAIR_TREE"),
             depth_oblivious: has("DEPTH_OBLIVIOUS"),
@@ -72,7 +75,10 @@ pub struct Qos {
 
 impl Default for Qos {
     fn default() -> Self {
-        Self { usage_factor: 1.0, no_decay: false }
+        Self {
+            usage_factor: 1.0,
+            no_decay: false,
+        }
     }
 }
 
@@ -131,12 +137,19 @@ impl Rates {
                 None => tres.find("billing").unwrap_or_else(|| tres.get("cpu")),
             },
         };
-        billing * qos.and_then(|name| self.qos.get(name)).map_or(1.0, usage_factor)
+        billing
+            * qos
+                .and_then(|name| self.qos.get(name))
+                .map_or(1.0, usage_factor)
     }
 }
 
 fn usage_factor(qos: &Qos) -> f64 {
-    if qos.usage_factor >= 0.0 { qos.usage_factor } else { 1.0 }
+    if qos.usage_factor >= 0.0 {
+        qos.usage_factor
+    } else {
+        1.0
+    }
 }
 
 #[cfg(test)]
@@ -146,7 +159,13 @@ mod tests {
     #[test]
     fn flags_are_read_by_name_and_not_by_prefix() {
         let flags = PriorityFlags::parse("ACCRUE_ALWAYS,max_tres_gres");
-        assert_eq!(flags, PriorityFlags { max_tres_gres: true, ..PriorityFlags::default() });
+        assert_eq!(
+            flags,
+            PriorityFlags {
+                max_tres_gres: true,
+                ..PriorityFlags::default()
+            }
+        );
         assert_eq!(PriorityFlags::parse(""), PriorityFlags::default());
         let flags = PriorityFlags::parse("DEPTH_OBLIVIOUS,NO_FAIR_TREE");
         assert!(flags.no_fair_tree && flags.depth_oblivious && !flags.max_tres);
@@ -158,7 +177,15 @@ mod tests {
         let rates = Rates {
             partitions: [("gpu".into(), Some(weights)), ("plain".into(), None)].into(),
             qos: [("half", 0.5), ("free", 0.0), ("unset", -1.0)]
-                .map(|(name, usage_factor)| (name.to_owned(), Qos { usage_factor, ..Qos::default() }))
+                .map(|(name, usage_factor)| {
+                    (
+                        name.to_owned(),
+                        Qos {
+                            usage_factor,
+                            ..Qos::default()
+                        },
+                    )
+                })
                 .into(),
             ..Rates::default()
         };
@@ -172,8 +199,15 @@ mod tests {
             ("plain", None, 2.0),
             ("removed", None, 7.0),
         ] {
-            assert_eq!(rates.per_second(partition, qos, &tres), expected, "{partition} {qos:?}");
+            assert_eq!(
+                rates.per_second(partition, qos, &tres),
+                expected,
+                "{partition} {qos:?}"
+            );
         }
-        assert_eq!(rates.per_second("removed", None, &Tres::parse("cpu=2").unwrap()), 2.0);
+        assert_eq!(
+            rates.per_second("removed", None, &Tres::parse("cpu=2").unwrap()),
+            2.0
+        );
     }
 }

@@ -68,7 +68,11 @@ pub fn associations(text: &str, cluster: &str) -> Result<Vec<Association>, Slurm
         if row.get("Cluster").is_some_and(|of| of != cluster) {
             continue;
         }
-        let filled = |column| row.get(column).filter(|text| !text.is_empty()).map(str::to_owned);
+        let filled = |column| {
+            row.get(column)
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned)
+        };
         let shares = match row.get("Share").unwrap_or_default() {
             "parent" => Shares::Parent,
             shares => Shares::Raw(row.number("Share", shares, "a number of shares or 'parent'")?),
@@ -88,7 +92,10 @@ pub fn associations(text: &str, cluster: &str) -> Result<Vec<Association>, Slurm
         found.push((left, association));
     }
     found.sort_by_key(|(left, _)| *left);
-    Ok(found.into_iter().map(|(_, association)| association).collect())
+    Ok(found
+        .into_iter()
+        .map(|(_, association)| association)
+        .collect())
 }
 
 /// QOS: `sacctmgr -P show qos format=Name,Flags,UsageFactor`.
@@ -102,10 +109,22 @@ pub fn qos(text: &str) -> Result<BTreeMap<String, Qos>, SlurmTextError> {
     }
     let mut found = BTreeMap::new();
     for row in table.rows() {
-        let usage_factor = row.number("UsageFactor", row.get("UsageFactor").unwrap_or_default(), "a number")?;
+        let usage_factor = row.number(
+            "UsageFactor",
+            row.get("UsageFactor").unwrap_or_default(),
+            "a number",
+        )?;
         let flags = row.get("Flags").unwrap_or_default();
-        let no_decay = flags.split(',').any(|flag| flag.eq_ignore_ascii_case("NoDecay"));
-        found.insert(row.get("Name").unwrap_or_default().to_owned(), Qos { usage_factor, no_decay });
+        let no_decay = flags
+            .split(',')
+            .any(|flag| flag.eq_ignore_ascii_case("NoDecay"));
+        found.insert(
+            row.get("Name").unwrap_or_default().to_owned(),
+            Qos {
+                usage_factor,
+                no_decay,
+            },
+        );
     }
     Ok(found)
 }
@@ -150,7 +169,17 @@ impl SacctRun {
 /// A missing column, a time that is not in seconds.
 pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
     let table = Table::read(text)?;
-    for column in ["JobID", "Submit", "Start", "End", "User", "Account", "Partition", "QOS", "AllocTRES"] {
+    for column in [
+        "JobID",
+        "Submit",
+        "Start",
+        "End",
+        "User",
+        "Account",
+        "Partition",
+        "QOS",
+        "AllocTRES",
+    ] {
         table.require(column)?;
     }
     let mut kept = HashMap::<String, Arc<Tres>>::new();
@@ -159,15 +188,22 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
         let text = |column| row.get(column).unwrap_or_default();
         let time = |column| match text(column) {
             "" | "Unknown" | "None" | "0" => Ok(None),
-            seconds => row.number(column, seconds, "seconds since 1970 (SLURM_TIME_FORMAT=%s)").map(Some),
+            seconds => row
+                .number(column, seconds, "seconds since 1970 (SLURM_TIME_FORMAT=%s)")
+                .map(Some),
         };
         let tres = match text("AllocTRES") {
             "" => None,
             text => Some(match kept.get(text) {
                 Some(tres) => tres.clone(),
                 None => {
-                    let tres = Tres::parse(text).map_err(|source| SlurmTextError::Tres { line: row.line, source })?;
-                    kept.entry(text.to_owned()).or_insert(Arc::new(tres)).clone()
+                    let tres = Tres::parse(text).map_err(|source| SlurmTextError::Tres {
+                        line: row.line,
+                        source,
+                    })?;
+                    kept.entry(text.to_owned())
+                        .or_insert(Arc::new(tres))
+                        .clone()
                 }
             }),
         };
@@ -176,12 +212,17 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
             account: text("Account").to_owned(),
             user: text("User").to_owned(),
             partition: text("Partition").to_owned(),
-            qos: Some(text("QOS")).filter(|qos| !qos.is_empty()).map(str::to_owned),
+            qos: Some(text("QOS"))
+                .filter(|qos| !qos.is_empty())
+                .map(str::to_owned),
             submit: time("Submit")?.unwrap_or_default(),
             start: time("Start")?.filter(|_| tres.is_some()),
             end: time("End")?,
             // `UNLIMITED` and `Partition_Limit` are no number, and no limit that is known.
-            timelimit_seconds: text("TimelimitRaw").parse::<u64>().ok().map(|minutes| minutes.saturating_mul(60)),
+            timelimit_seconds: text("TimelimitRaw")
+                .parse::<u64>()
+                .ok()
+                .map(|minutes| minutes.saturating_mul(60)),
             tres,
         });
     }
@@ -195,22 +236,30 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
 pub fn priority_settings(text: &str) -> Result<PrioritySettings, SlurmTextError> {
     let mut settings = PrioritySettings::default();
     for (index, text) in text.lines().enumerate() {
-        let Some((key, value)) = text.split_once('=') else { continue };
+        let Some((key, value)) = text.split_once('=') else {
+            continue;
+        };
         let (line, value) = (index + 1, value.trim());
         let seconds = |column| {
             let error = || value_error(line, column, value, "a time as in 7-00:00:00");
-            duration(value).and_then(|seconds| u32::try_from(seconds).ok()).ok_or_else(error)
+            duration(value)
+                .and_then(|seconds| u32::try_from(seconds).ok())
+                .ok_or_else(error)
         };
         match key.trim() {
-            "PriorityDecayHalfLife" => settings.decay_half_life_seconds = seconds("PriorityDecayHalfLife")?,
+            "PriorityDecayHalfLife" => {
+                settings.decay_half_life_seconds = seconds("PriorityDecayHalfLife")?
+            }
             "PriorityCalcPeriod" => settings.calc_period_seconds = seconds("PriorityCalcPeriod")?,
             "PriorityFlags" => settings.flags = PriorityFlags::parse(value),
             "PriorityUsageResetPeriod" => {
-                settings.usage_reset_period = UsageResetPeriod::parse(value)
-                    .ok_or_else(|| value_error(line, "PriorityUsageResetPeriod", value, "a reset period"))?;
+                settings.usage_reset_period = UsageResetPeriod::parse(value).ok_or_else(|| {
+                    value_error(line, "PriorityUsageResetPeriod", value, "a reset period")
+                })?;
             }
             "FairShareDampeningFactor" => {
-                let error = |_| value_error(line, "FairShareDampeningFactor", value, "a whole number");
+                let error =
+                    |_| value_error(line, "FairShareDampeningFactor", value, "a whole number");
                 settings.dampening_factor = value.parse().map_err(error)?;
             }
             _ => {}
@@ -231,9 +280,14 @@ pub fn partitions(text: &str) -> Result<BTreeMap<String, Option<BillingWeights>>
             if let Some(name) = word.strip_prefix("PartitionName=") {
                 current = Some(name.to_owned());
                 found.insert(name.to_owned(), None);
-            } else if let (Some(weights), Some(name)) = (word.strip_prefix("TRESBillingWeights="), &current) {
-                let weights = BillingWeights::parse(weights)
-                    .map_err(|source| SlurmTextError::Tres { line: index + 1, source })?;
+            } else if let (Some(weights), Some(name)) =
+                (word.strip_prefix("TRESBillingWeights="), &current)
+            {
+                let weights =
+                    BillingWeights::parse(weights).map_err(|source| SlurmTextError::Tres {
+                        line: index + 1,
+                        source,
+                    })?;
                 found.insert(name.clone(), Some(weights));
             }
         }
@@ -264,12 +318,28 @@ pub struct SshareRow {
 /// A missing column, a field that is no number.
 pub fn sshare(text: &str) -> Result<Vec<SshareRow>, SlurmTextError> {
     let table = Table::read(text)?;
-    for column in ["Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare"] {
+    for column in [
+        "Account",
+        "User",
+        "RawShares",
+        "NormShares",
+        "RawUsage",
+        "EffectvUsage",
+        "FairShare",
+    ] {
         table.require(column)?;
     }
     let row_of = |row: Row<'_>| {
-        let filled = |column| row.get(column).map(str::trim).filter(|text| !text.is_empty());
-        let float = |column| filled(column).map(|text| row.number(column, text, "a number")).transpose();
+        let filled = |column| {
+            row.get(column)
+                .map(str::trim)
+                .filter(|text| !text.is_empty())
+        };
+        let float = |column| {
+            filled(column)
+                .map(|text| row.number(column, text, "a number"))
+                .transpose()
+        };
         Ok(SshareRow {
             account: filled("Account").unwrap_or_default().to_owned(),
             user: filled("User").map(str::to_owned),
@@ -277,10 +347,16 @@ pub fn sshare(text: &str) -> Result<Vec<SshareRow>, SlurmTextError> {
             raw_shares: match filled("RawShares") {
                 None => None,
                 Some("parent") => Some(Shares::Parent),
-                Some(shares) => Some(Shares::Raw(row.number("RawShares", shares, "a number of shares or 'parent'")?)),
+                Some(shares) => Some(Shares::Raw(row.number(
+                    "RawShares",
+                    shares,
+                    "a number of shares or 'parent'",
+                )?)),
             },
             norm_shares: float("NormShares")?,
-            raw_usage: filled("RawUsage").map(|text| row.number("RawUsage", text, "a whole number")).transpose()?,
+            raw_usage: filled("RawUsage")
+                .map(|text| row.number("RawUsage", text, "a whole number"))
+                .transpose()?,
             norm_usage: float("NormUsage")?,
             effective_usage: float("EffectvUsage")?,
             fair_share: float("FairShare")?,
@@ -312,17 +388,39 @@ pub struct AssocMgrUsage {
 pub fn assoc_mgr(text: &str) -> Result<AssocMgrUsage, SlurmTextError> {
     let mut found = AssocMgrUsage::default();
     for (index, text) in text.lines().enumerate() {
-        let words = || text.split_whitespace().filter_map(|word| word.split_once('='));
-        let get = |key| words().find(|(name, _)| *name == key).map(|(_, value)| value);
-        let number = |text: &str| text.parse::<f64>().map_err(|_| value_error(index + 1, "UsageRaw", text, "a number"));
+        let words = || {
+            text.split_whitespace()
+                .filter_map(|word| word.split_once('='))
+        };
+        let get = |key| {
+            words()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| value)
+        };
+        let number = |text: &str| {
+            text.parse::<f64>()
+                .map_err(|_| value_error(index + 1, "UsageRaw", text, "a number"))
+        };
         if let (Some(account), Some(usage)) = (get("Account"), get("UsageRaw/Norm/Efctv")) {
             // `UserName=alice(61001)`
-            let name = |key| get(key).and_then(|text| text.split('(').next()).filter(|text| !text.is_empty());
-            let (user, partition) = (name("UserName").map(str::to_owned), name("Partition").map(str::to_owned));
+            let name = |key| {
+                get(key)
+                    .and_then(|text| text.split('(').next())
+                    .filter(|text| !text.is_empty())
+            };
+            let (user, partition) = (
+                name("UserName").map(str::to_owned),
+                name("Partition").map(str::to_owned),
+            );
             let usage = number(usage.split('/').next().unwrap_or(usage))?;
-            found.associations.push((account.to_owned(), user, partition, usage));
+            found
+                .associations
+                .push((account.to_owned(), user, partition, usage));
         } else if let (Some(qos), Some(usage)) = (get("QOS"), get("UsageRaw")) {
-            found.qos.insert(qos.split('(').next().unwrap_or(qos).to_owned(), number(usage)?);
+            found.qos.insert(
+                qos.split('(').next().unwrap_or(qos).to_owned(),
+                number(usage)?,
+            );
         }
     }
     Ok(found)
@@ -330,8 +428,13 @@ pub fn assoc_mgr(text: &str) -> Result<AssocMgrUsage, SlurmTextError> {
 
 /// Reads `7-00:00:00`, `1-12`, `01:30:00`, `05:00`, `90` (minutes) as seconds.
 fn duration(text: &str) -> Option<u64> {
-    let (days, clock) = text.split_once('-').map_or((None, text), |(days, clock)| (Some(days), clock));
-    let parts = clock.split(':').map(|part| part.parse::<u64>().ok()).collect::<Option<Vec<_>>>()?;
+    let (days, clock) = text
+        .split_once('-')
+        .map_or((None, text), |(days, clock)| (Some(days), clock));
+    let parts = clock
+        .split(':')
+        .map(|part| part.parse::<u64>().ok())
+        .collect::<Option<Vec<_>>>()?;
     let (hours, minutes, seconds) = match (days.is_some(), parts.as_slice()) {
         (_, [hours, minutes, seconds]) => (*hours, *minutes, *seconds),
         (true, [hours, minutes]) => (*hours, *minutes, 0),
@@ -342,11 +445,25 @@ fn duration(text: &str) -> Option<u64> {
     };
     let days: u64 = days.map_or(Some(0), |days| days.parse().ok())?;
     let hours = days.checked_mul(24)?.checked_add(hours)?;
-    hours.checked_mul(60)?.checked_add(minutes)?.checked_mul(60)?.checked_add(seconds)
+    hours
+        .checked_mul(60)?
+        .checked_add(minutes)?
+        .checked_mul(60)?
+        .checked_add(seconds)
 }
 
-fn value_error(line: usize, column: &'static str, text: &str, expected: &'static str) -> SlurmTextError {
-    SlurmTextError::Value { line, column, text: text.to_owned(), expected }
+fn value_error(
+    line: usize,
+    column: &'static str,
+    text: &str,
+    expected: &'static str,
+) -> SlurmTextError {
+    SlurmTextError::Value {
+        line,
+        column,
+        text: text.to_owned(),
+        expected,
+    }
 }
 
 /// Rows with `|` between their fields, under a header.
@@ -357,14 +474,23 @@ struct Table<'t> {
 
 impl<'t> Table<'t> {
     fn read(text: &'t str) -> Result<Self, SlurmTextError> {
-        let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let columns: Vec<_> = lines.next().map_or(Vec::new(), |(_, header)| header.split('|').collect());
+        let mut lines = text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty());
+        let columns: Vec<_> = lines
+            .next()
+            .map_or(Vec::new(), |(_, header)| header.split('|').collect());
         let mut rows = Vec::new();
         for (index, line) in lines {
             let fields: Vec<_> = line.split('|').map(str::trim).collect();
             let (line, found, expected) = (index + 1, fields.len(), columns.len());
             if found != expected {
-                return Err(SlurmTextError::Fields { line, found, expected });
+                return Err(SlurmTextError::Fields {
+                    line,
+                    found,
+                    expected,
+                });
             }
             rows.push((line, fields));
         }
@@ -372,12 +498,23 @@ impl<'t> Table<'t> {
     }
 
     fn require(&self, column: &'static str) -> Result<(), SlurmTextError> {
-        let has = self.columns.iter().any(|known| known.eq_ignore_ascii_case(column));
-        if has { Ok(()) } else { Err(SlurmTextError::Column(column)) }
+        let has = self
+            .columns
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(column));
+        if has {
+            Ok(())
+        } else {
+            Err(SlurmTextError::Column(column))
+        }
     }
 
     fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.rows.iter().map(|(line, fields)| Row { columns: &self.columns, line: *line, fields })
+        self.rows.iter().map(|(line, fields)| Row {
+            columns: &self.columns,
+            line: *line,
+            fields,
+        })
     }
 }
 
@@ -389,7 +526,10 @@ struct Row<'t> {
 
 impl<'t> Row<'t> {
     fn get(&self, column: &str) -> Option<&'t str> {
-        let index = self.columns.iter().position(|known| known.eq_ignore_ascii_case(column))?;
+        let index = self
+            .columns
+            .iter()
+            .position(|known| known.eq_ignore_ascii_case(column))?;
         self.fields.get(index).copied()
     }
 
@@ -399,7 +539,8 @@ impl<'t> Row<'t> {
         text: &str,
         expected: &'static str,
     ) -> Result<T, SlurmTextError> {
-        text.parse().map_err(|_| value_error(self.line, column, text, expected))
+        text.parse()
+            .map_err(|_| value_error(self.line, column, text, expected))
     }
 }
 
@@ -433,30 +574,55 @@ mod tests {
         let found = associations(text, "lab").unwrap();
         let names: Vec<_> = found.iter().map(Association::name).collect();
         assert_eq!(names, ["root", "new", "old", "ann"]);
-        assert_eq!((found[1].shares, found[2].shares), (Shares::Parent, Shares::Raw(5)));
+        assert_eq!(
+            (found[1].shares, found[2].shares),
+            (Shares::Parent, Shares::Raw(5))
+        );
     }
 
     #[test]
     fn what_cannot_be_read_says_where() {
         let error = |text: &str| associations(text, "lab").unwrap_err().to_string();
-        assert_eq!(error("Account|User|Share\n"), "there is no column 'ParentName'");
+        assert_eq!(
+            error("Account|User|Share\n"),
+            "there is no column 'ParentName'"
+        );
         const HEADER: &str = "Account|ParentName|User|Share\n";
         assert_eq!(
             error(&format!("{HEADER}root|||1\na|root||many")),
             "line 3, Share: 'many' is not a number of shares or 'parent'"
         );
-        assert_eq!(error(&format!("{HEADER}root||1")), "line 2 has 3 fields, the header 4");
-        let error = priority_settings("PriorityCalcPeriod = soon").unwrap_err().to_string();
-        assert_eq!(error, "line 1, PriorityCalcPeriod: 'soon' is not a time as in 7-00:00:00");
+        assert_eq!(
+            error(&format!("{HEADER}root||1")),
+            "line 2 has 3 fields, the header 4"
+        );
+        let error = priority_settings("PriorityCalcPeriod = soon")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "line 1, PriorityCalcPeriod: 'soon' is not a time as in 7-00:00:00"
+        );
     }
 
     #[test]
     fn runs_that_never_started_hold_nothing() {
-        const HEADER: &str = "JobID|Submit|Start|End|User|Account|Partition|QOS|AllocTRES|TimelimitRaw\n";
+        const HEADER: &str =
+            "JobID|Submit|Start|End|User|Account|Partition|QOS|AllocTRES|TimelimitRaw\n";
         let rows = "1|10|20|30|ann|a|gpu|normal|cpu=1|5\n2|10|25|25|ann|a|gpu|normal||UNLIMITED\n3|10|Unknown|Unknown|ann|a|gpu|||\n";
         let runs = sacct(&format!("{HEADER}{rows}")).unwrap();
-        let seen: Vec<_> = runs.iter().map(|run| (run.start, run.end, run.timelimit_seconds)).collect();
-        assert_eq!(seen, [(Some(20), Some(30), Some(300)), (None, Some(25), None), (None, None, None)]);
+        let seen: Vec<_> = runs
+            .iter()
+            .map(|run| (run.start, run.end, run.timelimit_seconds))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (Some(20), Some(30), Some(300)),
+                (None, Some(25), None),
+                (None, None, None)
+            ]
+        );
     }
 
     proptest! {

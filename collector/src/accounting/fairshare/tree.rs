@@ -38,7 +38,10 @@ impl Association {
 
     /// A user in an account.
     pub fn user(account: &str, user: &str, shares: Shares) -> Self {
-        Self { user: Some(user.to_owned()), ..Self::account(account, None, shares) }
+        Self {
+            user: Some(user.to_owned()),
+            ..Self::account(account, None, shares)
+        }
     }
 
     /// The name that siblings differ in.
@@ -60,7 +63,11 @@ pub enum Shares {
 impl Shares {
     /// As Slurm's database and REST interface count them, where 2³¹ − 1 stands for `parent`.
     pub fn from_raw(raw: u32) -> Self {
-        if raw == i32::MAX.unsigned_abs() { Self::Parent } else { Self::Raw(raw) }
+        if raw == i32::MAX.unsigned_abs() {
+            Self::Parent
+        } else {
+            Self::Raw(raw)
+        }
     }
 }
 
@@ -130,7 +137,11 @@ impl AssociationTree {
     pub fn new(associations: Vec<Association>) -> Result<Self, TreeError> {
         let mut accounts = HashMap::<String, Account>::new();
         let mut root = None;
-        for (index, association) in associations.iter().enumerate().filter(|(_, each)| each.user.is_none()) {
+        for (index, association) in associations
+            .iter()
+            .enumerate()
+            .filter(|(_, each)| each.user.is_none())
+        {
             let id = AssociationId(index);
             if association.parent_account.is_none()
                 && let Some(first) = root.replace(id)
@@ -138,9 +149,18 @@ impl AssociationTree {
                 let first = associations[first.0].account.clone();
                 return Err(TreeError::TwoRoots(first, association.account.clone()));
             }
-            let account = Account { id, users: HashMap::new() };
-            if accounts.insert(association.account.clone(), account).is_some() {
-                return Err(TreeError::Twice(format!("account '{}'", association.account)));
+            let account = Account {
+                id,
+                users: HashMap::new(),
+            };
+            if accounts
+                .insert(association.account.clone(), account)
+                .is_some()
+            {
+                return Err(TreeError::Twice(format!(
+                    "account '{}'",
+                    association.account
+                )));
             }
         }
         let root = root.ok_or(TreeError::NoRoot)?;
@@ -213,7 +233,10 @@ impl AssociationTree {
 
     /// Associations of users; Fair Tree's highest rank.
     pub fn user_count(&self) -> usize {
-        self.associations.iter().filter(|association| association.user.is_some()).count()
+        self.associations
+            .iter()
+            .filter(|association| association.user.is_some())
+            .count()
     }
 
     /// From the root down to it, both included.
@@ -234,15 +257,27 @@ impl AssociationTree {
         let account = self.accounts.get(account)?;
         let of_user = account.users.get(user).map_or(&[][..], Vec::as_slice);
         let of = |partition: Option<&str>| {
-            of_user.iter().find(|id| self.associations[id.0].partition.as_deref() == partition).copied()
+            of_user
+                .iter()
+                .find(|id| self.associations[id.0].partition.as_deref() == partition)
+                .copied()
         };
-        Some(of(Some(partition)).or_else(|| of(None)).unwrap_or(account.id))
+        Some(
+            of(Some(partition))
+                .or_else(|| of(None))
+                .unwrap_or(account.id),
+        )
     }
 
     /// The associations of a user, in the order given.
     pub fn of_user(&self, user: &str) -> Vec<AssociationId> {
         let is = |association: &Association| association.user.as_deref() == Some(user);
-        self.associations.iter().enumerate().filter(|(_, each)| is(each)).map(|(at, _)| AssociationId(at)).collect()
+        self.associations
+            .iter()
+            .enumerate()
+            .filter(|(_, each)| is(each))
+            .map(|(at, _)| AssociationId(at))
+            .collect()
     }
 
     /// In the order of `sshare`: each account followed by its users, then by its accounts, by name.
@@ -254,7 +289,11 @@ impl AssociationTree {
             let mut below = self.children(id).to_vec();
             below.sort_by_key(|id| {
                 let association = self.get(*id);
-                (association.user.is_none(), association.name(), association.partition.as_deref())
+                (
+                    association.user.is_none(),
+                    association.name(),
+                    association.partition.as_deref(),
+                )
             });
             left.extend(below.into_iter().rev());
         }
@@ -267,16 +306,25 @@ impl AssociationTree {
             if id == self.root {
                 continue;
             }
-            let above = association.parent_account.as_ref().filter(|_| association.user.is_none());
+            let above = association
+                .parent_account
+                .as_ref()
+                .filter(|_| association.user.is_none());
             let above = above.unwrap_or(&association.account);
             let Some(account) = self.accounts.get_mut(above) else {
-                return Err(TreeError::NoAccount { of: described(association), account: above.clone() });
+                return Err(TreeError::NoAccount {
+                    of: described(association),
+                    account: above.clone(),
+                });
             };
             self.parent[index] = Some(account.id);
             self.children[account.id.0].push(id);
             if let Some(user) = &association.user {
                 let same = account.users.entry(user.clone()).or_default();
-                if same.iter().any(|id| self.associations[id.0].partition == association.partition) {
+                if same
+                    .iter()
+                    .any(|id| self.associations[id.0].partition == association.partition)
+                {
                     return Err(TreeError::Twice(described(association)));
                 }
                 same.push(id);
@@ -311,7 +359,9 @@ impl AssociationTree {
             self.fs_parent[index] = above;
         }
         for index in 0..self.associations.len() {
-            let Some(above) = self.fs_parent[index] else { continue };
+            let Some(above) = self.fs_parent[index] else {
+                continue;
+            };
             self.fs_children[above.0].push(AssociationId(index));
             if let Shares::Raw(shares) = self.associations[index].shares {
                 self.level_shares[above.0] += u64::from(shares);
@@ -326,7 +376,10 @@ fn described(association: &Association) -> String {
         (None, _) => format!("account '{}'", association.account),
         (Some(user), None) => format!("user '{user}' in account '{}'", association.account),
         (Some(user), Some(partition)) => {
-            format!("user '{user}' in account '{}', partition '{partition}'", association.account)
+            format!(
+                "user '{user}' in account '{}', partition '{partition}'",
+                association.account
+            )
         }
     }
 }
@@ -356,7 +409,9 @@ pub(crate) mod tests {
                     path.push(name.to_owned());
                 }
                 Some(user) => {
-                    let (user, partition) = user.split_once('/').map_or((user, None), |(user, at)| (user, Some(at)));
+                    let (user, partition) = user
+                        .split_once('/')
+                        .map_or((user, None), |(user, at)| (user, Some(at)));
                     let mut association = account(&above, None, shares);
                     association.user = Some(user.to_owned());
                     association.partition = partition.map(str::to_owned);
@@ -395,27 +450,51 @@ other 40";
     fn a_transparent_account_leaves_its_own_to_compete_above() {
         let tree = tree(LAB);
         let lab = tree.account("lab").unwrap();
-        let names = |ids: &[AssociationId]| ids.iter().map(|id| tree.get(*id).name().to_owned()).collect::<Vec<_>>();
-        assert_eq!(names(tree.children(lab)), ["bob", "robotics", "vision", "alice", "alice"]);
+        let names = |ids: &[AssociationId]| {
+            ids.iter()
+                .map(|id| tree.get(*id).name().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(tree.children(lab)),
+            ["bob", "robotics", "vision", "alice", "alice"]
+        );
         assert_eq!(
             names(tree.fs_children(lab)),
-            ["bob", "robotics", "dave", "arms", "erin", "vision", "alice", "alice"]
+            [
+                "bob", "robotics", "dave", "arms", "erin", "vision", "alice", "alice"
+            ]
         );
-        assert_eq!(tree.level_shares(tree.of_user("erin")[0]), 10 + 3 + 2 + 7 + 10 + 4);
+        assert_eq!(
+            tree.level_shares(tree.of_user("erin")[0]),
+            10 + 3 + 2 + 7 + 10 + 4
+        );
         let carol = tree.of_user("carol")[0];
-        assert_eq!((tree.fs_parent(carol), tree.level_shares(carol)), (tree.account("vision"), 0));
-        assert_eq!(names(&tree.path(tree.of_user("erin")[0])), ["root", "lab", "robotics", "arms", "erin"]);
+        assert_eq!(
+            (tree.fs_parent(carol), tree.level_shares(carol)),
+            (tree.account("vision"), 0)
+        );
+        assert_eq!(
+            names(&tree.path(tree.of_user("erin")[0])),
+            ["root", "lab", "robotics", "arms", "erin"]
+        );
         assert_eq!(tree.user_count(), 6);
         let order = names(&tree.display_order());
         assert_eq!(
             order,
-            ["root", "lab", "alice", "alice", "bob", "robotics", "dave", "arms", "erin", "vision", "carol", "other"]
+            [
+                "root", "lab", "alice", "alice", "bob", "robotics", "dave", "arms", "erin",
+                "vision", "carol", "other"
+            ]
         );
     }
 
     #[test]
     fn shares_of_the_database() {
-        assert_eq!((Shares::from_raw(10), Shares::from_raw(2_147_483_647)), (Shares::Raw(10), Shares::Parent));
+        assert_eq!(
+            (Shares::from_raw(10), Shares::from_raw(2_147_483_647)),
+            (Shares::Raw(10), Shares::Parent)
+        );
     }
 
     #[test]
@@ -425,7 +504,10 @@ other 40";
             let association = tree.get(tree.charged(account, user, partition)?);
             Some((association.name().to_owned(), association.partition.clone()))
         };
-        assert_eq!(charged("lab", "alice", "short"), Some(("alice".into(), Some("short".into()))));
+        assert_eq!(
+            charged("lab", "alice", "short"),
+            Some(("alice".into(), Some("short".into())))
+        );
         assert_eq!(charged("lab", "alice", "gpu"), Some(("alice".into(), None)));
         assert_eq!(charged("lab", "gone", "gpu"), Some(("lab".into(), None)));
         assert_eq!(charged("no-such-account", "alice", "gpu"), None);
@@ -434,15 +516,36 @@ other 40";
     #[test]
     fn what_is_no_tree() {
         let error = |associations| AssociationTree::new(associations).unwrap_err().to_string();
-        assert_eq!(error(vec![]), "there is no root account: each account has a parent");
-        let (a, b) = (account("a", Some("b"), Shares::Raw(1)), account("b", Some("a"), Shares::Raw(1)));
+        assert_eq!(
+            error(vec![]),
+            "there is no root account: each account has a parent"
+        );
+        let (a, b) = (
+            account("a", Some("b"), Shares::Raw(1)),
+            account("b", Some("a"), Shares::Raw(1)),
+        );
         let root = account("root", None, Shares::Raw(1));
         let cycle = error(vec![root.clone(), a.clone(), b]);
-        assert!(["account 'a' is its own ancestor", "account 'b' is its own ancestor"].contains(&cycle.as_str()));
-        assert_eq!(error(vec![root.clone(), a]), "account 'a' is below account 'b', which does not exist");
-        assert_eq!(error(vec![root.clone(), root]), "accounts 'root' and 'root' both have no parent");
+        assert!(
+            [
+                "account 'a' is its own ancestor",
+                "account 'b' is its own ancestor"
+            ]
+            .contains(&cycle.as_str())
+        );
+        assert_eq!(
+            error(vec![root.clone(), a]),
+            "account 'a' is below account 'b', which does not exist"
+        );
+        assert_eq!(
+            error(vec![root.clone(), root]),
+            "accounts 'root' and 'root' both have no parent"
+        );
         let mut twice = drawn("lab 1\n  @alice 1");
         twice.push(twice[2].clone());
-        assert_eq!(error(twice), "there are two associations of user 'alice' in account 'lab'");
+        assert_eq!(
+            error(twice),
+            "there are two associations of user 'alice' in account 'lab'"
+        );
     }
 }

@@ -68,7 +68,12 @@ pub struct Accumulator<'a> {
 
 impl<'a> Accumulator<'a> {
     /// Nothing used yet. What was charged from `recent_from` on makes the recent rates, which predictions go by.
-    pub fn new(tree: &'a AssociationTree, table: &'a DecayTable, rates: &'a Rates, recent_from: i64) -> Self {
+    pub fn new(
+        tree: &'a AssociationTree,
+        table: &'a DecayTable,
+        rates: &'a Rates,
+        recent_from: i64,
+    ) -> Self {
         let usage = Usage {
             as_of: table.as_of(),
             last_tick: table.last_tick(),
@@ -80,13 +85,25 @@ impl<'a> Accumulator<'a> {
             qos: BTreeMap::new(),
             left_out: LeftOut::default(),
         };
-        let undecayed = rates.qos.values().any(|qos| qos.no_decay).then(|| table.undecayed());
-        Self { tree, table, undecayed, rates, usage }
+        let undecayed = rates
+            .qos
+            .values()
+            .any(|qos| qos.no_decay)
+            .then(|| table.undecayed());
+        Self {
+            tree,
+            table,
+            undecayed,
+            rates,
+            usage,
+        }
     }
 
     /// Charges a run.
     pub fn add(&mut self, run: &Run<'_>) {
-        let Some(start) = run.start.filter(|start| *start <= self.usage.as_of) else { return };
+        let Some(start) = run.start.filter(|start| *start <= self.usage.as_of) else {
+            return;
+        };
         let Some(tres) = run.tres else {
             self.usage.left_out.tres_unknown += 1;
             return;
@@ -102,15 +119,23 @@ impl<'a> Accumulator<'a> {
         let recent = self.recent_seconds(start, run.end);
         self.usage.recent[id.index()].add(recent * per_second);
         if let Some(name) = run.qos {
-            let undecayed =
-                self.undecayed.as_ref().filter(|_| self.rates.qos.get(name).is_some_and(|qos| qos.no_decay));
+            let undecayed = self
+                .undecayed
+                .as_ref()
+                .filter(|_| self.rates.qos.get(name).is_some_and(|qos| qos.no_decay));
             let worth = undecayed.map_or(worth, |table| table.seconds(start, run.end));
-            add_to(&mut self.usage.qos, name, |usage| usage.add(worth.total() * per_second));
+            add_to(&mut self.usage.qos, name, |usage| {
+                usage.add(worth.total() * per_second)
+            });
         }
         if run.end.is_none_or(|end| end > self.usage.as_of) {
             let left = self.seconds_left(start, run.timelimit_seconds);
             for (name, amount) in tres.iter().filter(|_| left > 0.0) {
-                add_to(&mut self.usage.tres_run_seconds[id.index()], name, |seconds| *seconds += amount * left);
+                add_to(
+                    &mut self.usage.tres_run_seconds[id.index()],
+                    name,
+                    |seconds| *seconds += amount * left,
+                );
             }
         }
     }
@@ -118,21 +143,30 @@ impl<'a> Accumulator<'a> {
     /// Seconds of running in the recent time.
     fn recent_seconds(&self, start: i64, end: Option<i64>) -> f64 {
         let until = end.map_or(self.usage.as_of, |end| end.min(self.usage.as_of));
-        until.saturating_sub(start.max(self.usage.recent_from)).max(0) as f64
+        until
+            .saturating_sub(start.max(self.usage.recent_from))
+            .max(0) as f64
     }
 
     /// Seconds that a running job may still be charged, as Slurm knew at the last tick.
     fn seconds_left(&self, start: i64, timelimit: Option<u64>) -> f64 {
-        let Some(limit) = timelimit.and_then(|limit| i64::try_from(limit).ok()) else { return 0.0 };
+        let Some(limit) = timelimit.and_then(|limit| i64::try_from(limit).ok()) else {
+            return 0.0;
+        };
         let counted_to = self.usage.last_tick.map_or(start, |tick| tick.max(start));
-        start.saturating_add(limit).saturating_sub(counted_to).max(0) as f64
+        start
+            .saturating_add(limit)
+            .saturating_sub(counted_to)
+            .max(0) as f64
     }
 
     /// The usage of what was added, accounts and the root included.
     pub fn finish(self) -> Usage {
         let mut usage = self.usage;
         for id in self.tree.top_down().iter().rev() {
-            let Some(parent) = self.tree.parent(*id) else { continue };
+            let Some(parent) = self.tree.parent(*id) else {
+                continue;
+            };
             let (of, above) = (id.index(), parent.index());
             usage.at_last_tick[above] = usage.at_last_tick[above].plus(usage.at_last_tick[of]);
             usage.now[above] = usage.now[above].plus(usage.now[of]);
@@ -182,7 +216,10 @@ impl Usage {
 
     /// Raw usage of all associations when factors were last computed, by index.
     pub fn all_at_last_tick(&self) -> Vec<f64> {
-        self.at_last_tick.iter().map(|units| units.value()).collect()
+        self.at_last_tick
+            .iter()
+            .map(|units| units.value())
+            .collect()
     }
 
     /// Raw usage of a QOS. That of one with `NoDecay` is not faded.
@@ -192,7 +229,10 @@ impl Usage {
 
     /// What the running jobs may still use (`TRESRunMins`), in TRES × minutes, where their limits are known.
     pub fn tres_run_minutes(&self, id: AssociationId) -> BTreeMap<String, f64> {
-        self.tres_run_seconds[id.index()].iter().map(|(name, seconds)| (name.clone(), seconds / 60.0)).collect()
+        self.tres_run_seconds[id.index()]
+            .iter()
+            .map(|(name, seconds)| (name.clone(), seconds / 60.0))
+            .collect()
     }
 
     /// What this association itself was charged a second, on average over the recent time; nothing below it.
@@ -222,7 +262,11 @@ impl Usage {
         let (left, sum) = (table.decay().over(seconds), table.decay().sum_over(seconds));
         let mut usage: Vec<f64> = vec![0.0; tree.len()];
         for id in tree.top_down().iter().rev() {
-            let below: f64 = tree.children(*id).iter().map(|child| self.raw_usage(*child)).sum();
+            let below: f64 = tree
+                .children(*id)
+                .iter()
+                .map(|child| self.raw_usage(*child))
+                .sum();
             let own = (self.raw_usage(*id) - below).max(0.0);
             usage[id.index()] += own * left + rate(*id) * sum;
             if let Some(parent) = tree.parent(*id) {
@@ -250,7 +294,9 @@ impl Units {
     const PER_ONE: f64 = (1_u128 << 72) as f64;
 
     fn add(&mut self, value: f64) {
-        self.0 = self.0.saturating_add((value.max(0.0) * Self::PER_ONE) as u128);
+        self.0 = self
+            .0
+            .saturating_add((value.max(0.0) * Self::PER_ONE) as u128);
     }
 
     fn plus(self, other: Self) -> Self {
@@ -271,11 +317,26 @@ mod tests {
 
     const HOUR: i64 = 3600;
 
-    fn charged(tree: &AssociationTree, half_life: u32, runs: &[(&str, &str, i64, Option<i64>)]) -> (DecayTable, Usage) {
-        let table = DecayTable::new(Decay::new(half_life), &Ticks::every(60, 0, 0, 10 * HOUR), &[], 10 * HOUR);
-        let keep = Qos { usage_factor: 1.0, no_decay: true };
-        let rates =
-            Rates { partitions: [("p".into(), None)].into(), qos: [("keep".into(), keep)].into(), ..Rates::default() };
+    fn charged(
+        tree: &AssociationTree,
+        half_life: u32,
+        runs: &[(&str, &str, i64, Option<i64>)],
+    ) -> (DecayTable, Usage) {
+        let table = DecayTable::new(
+            Decay::new(half_life),
+            &Ticks::every(60, 0, 0, 10 * HOUR),
+            &[],
+            10 * HOUR,
+        );
+        let keep = Qos {
+            usage_factor: 1.0,
+            no_decay: true,
+        };
+        let rates = Rates {
+            partitions: [("p".into(), None)].into(),
+            qos: [("keep".into(), keep)].into(),
+            ..Rates::default()
+        };
         let tres = Tres::parse("cpu=2").unwrap();
         let run = |&(account, user, start, end)| Run {
             account,
@@ -306,10 +367,25 @@ mod tests {
         let [ann, bob] = ["ann", "bob"].map(|user| tree.of_user(user)[0]);
         let lab = tree.account("lab").unwrap();
         let hours = |id| usage.raw_usage(id) / 2.0 / HOUR as f64;
-        assert_eq!([ann, bob, lab, tree.root()].map(hours), [1.0, 1.0, 4.0, 4.0]);
-        assert_eq!(usage.left_out(), LeftOut { account_unknown: 1, tres_unknown: 1 });
-        assert_eq!([ann, bob, lab].map(|id| usage.recent_rate(id)), [0.0, 2.0 / 5.0, 0.0]);
-        assert_eq!(usage.tres_run_minutes(lab), [("cpu".to_owned(), 2.0 * 600.0)].into());
+        assert_eq!(
+            [ann, bob, lab, tree.root()].map(hours),
+            [1.0, 1.0, 4.0, 4.0]
+        );
+        assert_eq!(
+            usage.left_out(),
+            LeftOut {
+                account_unknown: 1,
+                tres_unknown: 1
+            }
+        );
+        assert_eq!(
+            [ann, bob, lab].map(|id| usage.recent_rate(id)),
+            [0.0, 2.0 / 5.0, 0.0]
+        );
+        assert_eq!(
+            usage.tres_run_minutes(lab),
+            [("cpu".to_owned(), 2.0 * 600.0)].into()
+        );
     }
 
     #[test]
@@ -327,15 +403,33 @@ mod tests {
     fn projected_usage_meets_what_the_runs_then_make() {
         let tree = tree("lab 1\n  @ann 1\n  @bob 1");
         let half_life = 8 * 3600;
-        let (table, now) = charged(&tree, half_life, &[("lab", "ann", 0, Some(4 * HOUR)), ("lab", "bob", 0, None)]);
+        let (table, now) = charged(
+            &tree,
+            half_life,
+            &[("lab", "ann", 0, Some(4 * HOUR)), ("lab", "bob", 0, None)],
+        );
         let bob = tree.of_user("bob")[0];
-        let projected = now.projected(&tree, &table, 6 * HOUR, |id| if id == bob { 2.0 } else { 0.0 });
+        let projected = now.projected(
+            &tree,
+            &table,
+            6 * HOUR,
+            |id| if id == bob { 2.0 } else { 0.0 },
+        );
         let decay = Decay::new(half_life);
         let later = DecayTable::new(decay, &Ticks::every(60, 0, 0, 16 * HOUR), &[], 16 * HOUR);
-        let (ann, bob_then) = (2.0 * later.seconds(0, Some(4 * HOUR)).total(), 2.0 * later.seconds(0, None).total());
+        let (ann, bob_then) = (
+            2.0 * later.seconds(0, Some(4 * HOUR)).total(),
+            2.0 * later.seconds(0, None).total(),
+        );
         let close = |left: f64, right: f64| (left - right).abs() < 1e-3 * right;
-        assert!(close(projected[tree.of_user("ann")[0].index()], ann), "{projected:?} {ann}");
-        assert!(close(projected[bob.index()], bob_then), "{projected:?} {bob_then}");
+        assert!(
+            close(projected[tree.of_user("ann")[0].index()], ann),
+            "{projected:?} {ann}"
+        );
+        assert!(
+            close(projected[bob.index()], bob_then),
+            "{projected:?} {bob_then}"
+        );
         assert!(close(projected[tree.root().index()], ann + bob_then));
     }
 }

@@ -68,7 +68,15 @@ pub struct Books<'p> {
 }
 
 /// States in which a run ended without having done its work.
-const FAILURES: &[&str] = &["FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "PREEMPTED"];
+const FAILURES: &[&str] = &[
+    "FAILED",
+    "TIMEOUT",
+    "OUT_OF_MEMORY",
+    "NODE_FAIL",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "PREEMPTED",
+];
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -88,7 +96,10 @@ impl<'p> Journal<'p> {
     pub fn new(periods: &'p [Period], rates: &'p Rates, now: i64) -> Self {
         Self {
             periods,
-            bounds: periods.iter().map(|period| (period.from(), period.to())).collect(),
+            bounds: periods
+                .iter()
+                .map(|period| (period.from(), period.to()))
+                .collect(),
             midnights: periods.last().map(Period::midnights).unwrap_or_default(),
             rates,
             now,
@@ -103,7 +114,9 @@ impl<'p> Journal<'p> {
         let end = run.end.unwrap_or(self.now);
         let mut member = None;
         for at in 0..self.bounds.len() {
-            let Some(part) = part(run, start, end, self.bounds[at]) else { continue };
+            let Some(part) = part(run, start, end, self.bounds[at]) else {
+                continue;
+            };
             let member = *member.get_or_insert_with(|| self.member(run));
             let held = Held {
                 gpus: run.gpus.unwrap_or(0),
@@ -128,7 +141,8 @@ impl<'p> Journal<'p> {
                 cost,
             });
             if at + 1 == self.bounds.len() {
-                let waited = u32::try_from(start.saturating_sub(run.submit).max(0)).unwrap_or(u32::MAX);
+                let waited =
+                    u32::try_from(start.saturating_sub(run.submit).max(0)).unwrap_or(u32::MAX);
                 entry.add_to_last(run.gpu_model, &part, &held, waited, &self.midnights);
             }
         }
@@ -138,7 +152,10 @@ impl<'p> Journal<'p> {
     fn member(&mut self, run: &HeldRun<'_>) -> usize {
         let accounts = self.members.entry_ref(run.user).or_default();
         *accounts.entry_ref(run.account).or_insert_with(|| {
-            self.entries.push(Entry::new(self.periods.len(), self.midnights.len().saturating_sub(1)));
+            self.entries.push(Entry::new(
+                self.periods.len(),
+                self.midnights.len().saturating_sub(1),
+            ));
             self.entries.len() - 1
         })
     }
@@ -148,18 +165,31 @@ impl<'p> Journal<'p> {
         let new = || Entry::new(self.periods.len(), self.midnights.len().saturating_sub(1));
         let (mut all, mut users, mut accounts) = (new(), BTreeMap::new(), BTreeMap::new());
         let mut entries: Vec<Option<Entry>> = self.entries.into_iter().map(Some).collect();
-        let pairs = self
-            .members
-            .into_iter()
-            .flat_map(|(user, accounts)| accounts.into_iter().map(move |(account, at)| ((user.clone(), account), at)));
-        let members: BTreeMap<_, _> = pairs.filter_map(|(pair, at)| Some((pair, entries[at].take()?))).collect();
+        let pairs = self.members.into_iter().flat_map(|(user, accounts)| {
+            accounts
+                .into_iter()
+                .map(move |(account, at)| ((user.clone(), account), at))
+        });
+        let members: BTreeMap<_, _> = pairs
+            .filter_map(|(pair, at)| Some((pair, entries[at].take()?)))
+            .collect();
         // In the order of their names, so that the same runs make the same sums to the last digit.
         for ((user, account), entry) in &members {
             all.absorb(entry);
             users.entry(user.clone()).or_insert_with(new).absorb(entry);
-            accounts.entry(account.clone()).or_insert_with(new).absorb(entry);
+            accounts
+                .entry(account.clone())
+                .or_insert_with(new)
+                .absorb(entry);
         }
-        Books { periods: self.periods, rates: self.rates, all, users, accounts, members }
+        Books {
+            periods: self.periods,
+            rates: self.rates,
+            all,
+            users,
+            accounts,
+            members,
+        }
     }
 }
 
@@ -178,10 +208,21 @@ impl Tally {
 
 impl Entry {
     fn new(periods: usize, days: usize) -> Self {
-        Self { periods: vec![Tally::default(); periods], days: vec![(0.0, 0.0); days], ..Self::default() }
+        Self {
+            periods: vec![Tally::default(); periods],
+            days: vec![(0.0, 0.0); days],
+            ..Self::default()
+        }
     }
 
-    fn add_to_last(&mut self, model: Option<&str>, part: &Part, held: &Held, waited: u32, midnights: &[i64]) {
+    fn add_to_last(
+        &mut self,
+        model: Option<&str>,
+        part: &Part,
+        held: &Held,
+        waited: u32,
+        midnights: &[i64],
+    ) {
         if part.started {
             self.waits.push(waited);
         }
@@ -189,7 +230,10 @@ impl Entry {
             return;
         }
         if held.gpus > 0 {
-            let (model, gpu_seconds) = (model.unwrap_or_default(), held.gpus as f64 * part.seconds as f64);
+            let (model, gpu_seconds) = (
+                model.unwrap_or_default(),
+                held.gpus as f64 * part.seconds as f64,
+            );
             match self.models.get_mut(model) {
                 Some(sum) => *sum += gpu_seconds,
                 None => {
@@ -197,7 +241,9 @@ impl Entry {
                 }
             }
         }
-        let first = midnights.partition_point(|midnight| *midnight <= part.from).saturating_sub(1);
+        let first = midnights
+            .partition_point(|midnight| *midnight <= part.from)
+            .saturating_sub(1);
         let days = midnights.windows(2).zip(&mut self.days).skip(first);
         for (day, sums) in days.take_while(|(day, _)| day[0] < part.to) {
             let seconds = (part.to.min(day[1]) - part.from.max(day[0])) as f64;
@@ -208,7 +254,10 @@ impl Entry {
 
     /// Adds what another held in the same periods.
     fn absorb(&mut self, other: &Self) {
-        self.periods.iter_mut().zip(&other.periods).for_each(|(sum, tally)| sum.add(tally));
+        self.periods
+            .iter_mut()
+            .zip(&other.periods)
+            .for_each(|(sum, tally)| sum.add(tally));
         for (sum, day) in self.days.iter_mut().zip(&other.days) {
             *sum = (sum.0 + day.0, sum.1 + day.1);
         }
@@ -232,35 +281,51 @@ impl<'p> Books<'p> {
 
     /// An account's with all that is below it; `None` where nobody used any of them.
     pub fn within(&self, above: &str, tree: &Accounts) -> Option<Entry> {
-        let within = self.accounts().filter(|(account, _)| tree.is_within(account, above));
-        within.map(|(_, entry)| entry.clone()).reduce(|mut sum, entry| {
-            sum.absorb(&entry);
-            sum
-        })
+        let within = self
+            .accounts()
+            .filter(|(account, _)| tree.is_within(account, above));
+        within
+            .map(|(_, entry)| entry.clone())
+            .reduce(|mut sum, entry| {
+                sum.absorb(&entry);
+                sum
+            })
     }
 
     /// What users held under an account and those below it, by user.
     pub fn users_within(&self, above: &str, tree: &Accounts) -> BTreeMap<&str, Entry> {
         let mut users: BTreeMap<&str, Entry> = BTreeMap::new();
-        for (user, _, entry) in self.members().filter(|(_, account, _)| tree.is_within(account, above)) {
-            users.entry(user).and_modify(|sum| sum.absorb(entry)).or_insert_with(|| entry.clone());
+        for (user, _, entry) in self
+            .members()
+            .filter(|(_, account, _)| tree.is_within(account, above))
+        {
+            users
+                .entry(user)
+                .and_modify(|sum| sum.absorb(entry))
+                .or_insert_with(|| entry.clone());
         }
         users
     }
 
     /// Every user's, by name.
     pub fn users(&self) -> impl Iterator<Item = (&str, &Entry)> {
-        self.users.iter().map(|(name, entry)| (name.as_str(), entry))
+        self.users
+            .iter()
+            .map(|(name, entry)| (name.as_str(), entry))
     }
 
     /// Every account's, by name.
     pub fn accounts(&self) -> impl Iterator<Item = (&str, &Entry)> {
-        self.accounts.iter().map(|(name, entry)| (name.as_str(), entry))
+        self.accounts
+            .iter()
+            .map(|(name, entry)| (name.as_str(), entry))
     }
 
     /// Users, accounts and what the one held under the other, by user and account.
     pub fn members(&self) -> impl Iterator<Item = (&str, &str, &Entry)> {
-        self.members.iter().map(|((user, account), entry)| (user.as_str(), account.as_str(), entry))
+        self.members
+            .iter()
+            .map(|((user, account), entry)| (user.as_str(), account.as_str(), entry))
     }
 
     /// The periods.

@@ -2,7 +2,8 @@
 
 use super::books::{Books, Entry, Tally};
 use super::{
-    Day, Figures, FixRow, LostRow, Member, NetworkRow, Part, Rank, RankRow, RunRow, Share, Sheet, Subject, Waiting,
+    Day, Figures, FixRow, LostRow, Member, NetworkRow, Part, Rank, RankRow, RunRow, Share, Sheet,
+    Subject, Waiting,
 };
 use crate::accounting::efficiency::{AssessedRun, EfficiencyConfig, Fix, Split, hints};
 use crate::accounting::rates::{Cost, Held, Rates};
@@ -86,29 +87,42 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         .map(|assessed| look(facts, assessed))
         .collect();
     let all: Vec<&Seen<'_>> = seen.iter().collect();
-    let mut months: Vec<Figures> = (0..books.periods().len()).map(|at| figures(facts, entry, &all, at)).collect();
+    let mut months: Vec<Figures> = (0..books.periods().len())
+        .map(|at| figures(facts, entry, &all, at))
+        .collect();
     let mut figures = months.pop()?;
     figures.credited_gpu_hours = credited(facts, subject, period);
     let members = match subject {
         Subject::User(user) => {
-            let own = books.members().filter(|(of, ..)| of == user).map(|(_, account, entry)| (account, entry));
+            let own = books
+                .members()
+                .filter(|(of, ..)| of == user)
+                .map(|(_, account, entry)| (account, entry));
             table(facts, &seen, own, |run| &run.account)
         }
         Subject::Account(account) => {
             let users = books.users_within(account, facts.accounts);
-            table(facts, &seen, users.iter().map(|(user, entry)| (*user, entry)), |run| &run.user)
+            table(
+                facts,
+                &seen,
+                users.iter().map(|(user, entry)| (*user, entry)),
+                |run| &run.user,
+            )
         }
         Subject::Cluster => table(facts, &seen, books.users(), |run| &run.user),
     };
     let mut accounts = match subject {
         Subject::Cluster => table(facts, &seen, books.accounts(), |run| &run.account),
         Subject::Account(above) => {
-            let within = books.accounts().filter(|(account, _)| facts.accounts.is_within(account, above));
+            let within = books
+                .accounts()
+                .filter(|(account, _)| facts.accounts.is_within(account, above));
             table(facts, &seen, within, |run| &run.account)
         }
         Subject::User(_) => Vec::new(),
     };
-    if matches!(subject, Subject::Account(above) if accounts.iter().all(|account| account.name == *above)) {
+    if matches!(subject, Subject::Account(above) if accounts.iter().all(|account| account.name == *above))
+    {
         accounts.clear();
     }
     let runs = runs(facts, &seen);
@@ -120,9 +134,16 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         to: period.to_text(),
         timezone: period.zone_name(),
         is_open: facts.now < period.to(),
-        currency: facts.currency.filter(|_| books.rates().has_prices()).map(str::to_owned),
+        currency: facts
+            .currency
+            .filter(|_| books.rates().has_prices())
+            .map(str::to_owned),
         has_co2: books.rates().has_co2(),
-        has_gpus: books.all().periods.iter().any(|tally| tally.gpu_seconds > 0.0 || tally.jobs_gpu_unknown > 0),
+        has_gpus: books
+            .all()
+            .periods
+            .iter()
+            .any(|tally| tally.gpu_seconds > 0.0 || tally.jobs_gpu_unknown > 0),
         before: months,
         days: days(period, entry),
         gpu_models: models(entry),
@@ -164,9 +185,14 @@ fn last(entry: &Entry) -> &Tally {
 
 /// What lies of a run in each period, with what its GPUs and their energy cost there.
 fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> Seen<'f> {
-    let within = |period: &Period| held_cost(assessed, period, facts.books.rates()).unwrap_or_default();
+    let within =
+        |period: &Period| held_cost(assessed, period, facts.books.rates()).unwrap_or_default();
     let (seconds, cost) = facts.books.periods().iter().map(within).unzip();
-    Seen { assessed, seconds, cost }
+    Seen {
+        assessed,
+        seconds,
+        cost,
+    }
 }
 
 /// Seconds of a run in a period, and what its GPUs and their energy cost there; `None` where it was not there.
@@ -178,8 +204,16 @@ fn held_cost(assessed: &AssessedRun, period: &Period, rates: &Rates) -> Option<(
         gpu_watts: joules / efficiency.held_seconds.max(1) as f64,
         ..Held::default()
     };
-    let (from, to) = (run.start.unwrap_or(0).max(period.from()), run.end.unwrap_or(0).min(period.to()));
-    (from < to).then(|| ((to - from) as f64, rates.cost(&held, run.gpu_model.as_deref(), from, to)))
+    let (from, to) = (
+        run.start.unwrap_or(0).max(period.from()),
+        run.end.unwrap_or(0).min(period.to()),
+    );
+    (from < to).then(|| {
+        (
+            (to - from) as f64,
+            rates.cost(&held, run.gpu_model.as_deref(), from, to),
+        )
+    })
 }
 
 /// What the measured energy of a run costs in a period: what it held costs the same without.
@@ -209,16 +243,26 @@ fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&Seen<'_>], at: usize) -> F
         let held = efficiency.held_gpu_seconds.unwrap_or(0.0);
         figures.runs_assessed += 1;
         figures.runs_measured += u64::from(efficiency.is_measured(facts.rules));
-        figures.split_gpu_hours.add(&efficiency.split(), share / HOUR);
+        figures
+            .split_gpu_hours
+            .add(&efficiency.split(), share / HOUR);
         if held > 0.0 {
-            figures.split_money.add(&efficiency.split(), cost.gpu_money / held);
+            figures
+                .split_money
+                .add(&efficiency.split(), cost.gpu_money / held);
         }
         figures.limit_excess_gpu_hours += efficiency.limit_excess_gpu_seconds * share / HOUR;
         figures.kwh += cost.kwh;
         figures.co2_kg += cost.co2_grams / 1e3;
         figures.money += cost.money - cost.gpu_money;
-        utilization.add(efficiency.gpu_utilization_mean, held * efficiency.coverage_ratio * share);
-        cpu.add(efficiency.cpu_ratio, seen.assessed.run.cpus.unwrap_or(0) as f64 * seen.seconds[at]);
+        utilization.add(
+            efficiency.gpu_utilization_mean,
+            held * efficiency.coverage_ratio * share,
+        );
+        cpu.add(
+            efficiency.cpu_ratio,
+            seen.assessed.run.cpus.unwrap_or(0) as f64 * seen.seconds[at],
+        );
     }
     figures.gpu_utilization = utilization.value();
     figures.cpu_ratio = cpu.value();
@@ -247,7 +291,11 @@ fn credited(facts: &Facts<'_>, subject: &Subject, period: &Period) -> f64 {
         let is_in_period = period.from() <= credit.credited_to && credit.credited_to < period.to();
         is_in_period && is_of(facts, subject, &credit.user, &credit.account)
     };
-    in_force(facts.credits).filter(is_its).map(|credit| credit.gpu_seconds).sum::<f64>() / HOUR
+    in_force(facts.credits)
+        .filter(is_its)
+        .map(|credit| credit.gpu_seconds)
+        .sum::<f64>()
+        / HOUR
 }
 
 /// Those who used anything in the last period, the most first.
@@ -260,18 +308,33 @@ fn table<'e>(
     let at = facts.books.periods().len() - 1;
     let mut by_name: HashMap<&str, Vec<&Seen<'_>>> = HashMap::new();
     for seen in seen.iter().filter(|seen| seen.is_in_last()) {
-        by_name.entry(key(&seen.assessed.run)).or_default().push(seen);
+        by_name
+            .entry(key(&seen.assessed.run))
+            .or_default()
+            .push(seen);
     }
     let member = |(name, entry): (&str, &Entry)| Member {
         name: name.to_owned(),
-        figures: figures(facts, entry, by_name.get(name).map(Vec::as_slice).unwrap_or_default(), at),
+        figures: figures(
+            facts,
+            entry,
+            by_name.get(name).map(Vec::as_slice).unwrap_or_default(),
+            at,
+        ),
         wait_mean_hours: wait_mean(&entry.waits).map(|seconds| seconds / HOUR),
     };
-    let mut members: Vec<Member> = entries.filter(|(_, entry)| is_used(last(entry))).map(member).collect();
+    let mut members: Vec<Member> = entries
+        .filter(|(_, entry)| is_used(last(entry)))
+        .map(member)
+        .collect();
     members.sort_by(|a, b| {
         let order = |member: &Member| (member.figures.gpu_hours, member.figures.cpu_hours);
         let (a_used, b_used) = (order(a), order(b));
-        b_used.0.total_cmp(&a_used.0).then(b_used.1.total_cmp(&a_used.1)).then_with(|| a.name.cmp(&b.name))
+        b_used
+            .0
+            .total_cmp(&a_used.0)
+            .then(b_used.1.total_cmp(&a_used.1))
+            .then_with(|| a.name.cmp(&b.name))
     });
     members
 }
@@ -284,31 +347,62 @@ fn days(period: &Period, entry: &Entry) -> Vec<Day> {
     let mut date = period.first_day();
     let mut days = Vec::new();
     for (gpu_seconds, cpu_seconds) in &entry.days {
-        days.push(Day { date: date.to_string(), gpu_hours: gpu_seconds / HOUR, cpu_hours: cpu_seconds / HOUR });
+        days.push(Day {
+            date: date.to_string(),
+            gpu_hours: gpu_seconds / HOUR,
+            cpu_hours: cpu_seconds / HOUR,
+        });
         date = date.tomorrow().unwrap_or(date);
     }
     days
 }
 
 fn models(entry: &Entry) -> Vec<Part> {
-    let name = |name: &String| if name.is_empty() { "unknown model".to_owned() } else { name.clone() };
-    let mut parts: Vec<Part> =
-        entry.models.iter().map(|(model, seconds)| Part { name: name(model), gpu_hours: seconds / HOUR }).collect();
-    parts.sort_by(|a, b| b.gpu_hours.total_cmp(&a.gpu_hours).then_with(|| a.name.cmp(&b.name)));
+    let name = |name: &String| {
+        if name.is_empty() {
+            "unknown model".to_owned()
+        } else {
+            name.clone()
+        }
+    };
+    let mut parts: Vec<Part> = entry
+        .models
+        .iter()
+        .map(|(model, seconds)| Part {
+            name: name(model),
+            gpu_hours: seconds / HOUR,
+        })
+        .collect();
+    parts.sort_by(|a, b| {
+        b.gpu_hours
+            .total_cmp(&a.gpu_hours)
+            .then_with(|| a.name.cmp(&b.name))
+    });
     parts
 }
 
 fn share(of: &Tally, all: &Tally) -> Share {
     let ratio = |of: f64, all: f64| (all > 0.0).then(|| of / all);
-    Share { gpu: ratio(of.gpu_seconds, all.gpu_seconds), cpu: ratio(of.cpu_seconds, all.cpu_seconds) }
+    Share {
+        gpu: ratio(of.gpu_seconds, all.gpu_seconds),
+        cpu: ratio(of.cpu_seconds, all.cpu_seconds),
+    }
 }
 
 fn rank(facts: &Facts<'_>, subject: &Subject) -> Option<Rank> {
-    let Subject::User(own) = subject else { return None };
+    let Subject::User(own) = subject else {
+        return None;
+    };
     let by_gpu = last(facts.books.all()).gpu_seconds > 0.0;
     let used = |entry: &Entry| if by_gpu { last(entry).gpu_seconds } else { last(entry).cpu_seconds } / HOUR;
-    let mut users: Vec<(&str, &Entry)> = facts.books.users().filter(|(_, entry)| used(entry) > 0.0).collect();
-    users.sort_by(|(a_name, a), (b_name, b)| used(b).total_cmp(&used(a)).then_with(|| a_name.cmp(b_name)));
+    let mut users: Vec<(&str, &Entry)> = facts
+        .books
+        .users()
+        .filter(|(_, entry)| used(entry) > 0.0)
+        .collect();
+    users.sort_by(|(a_name, a), (b_name, b)| {
+        used(b).total_cmp(&used(a)).then_with(|| a_name.cmp(b_name))
+    });
     let place = users.iter().position(|(name, _)| name == own)? + 1;
     let row = |(at, (name, entry)): (usize, &(&str, &Entry))| RankRow {
         place: at + 1,
@@ -316,9 +410,19 @@ fn rank(facts: &Facts<'_>, subject: &Subject) -> Option<Rank> {
         is_self: name == own,
         hours: used(entry),
     };
-    let rows = users.iter().enumerate().map(row).filter(|row| row.place <= FIRST_PLACES || row.is_self).collect();
+    let rows = users
+        .iter()
+        .enumerate()
+        .map(row)
+        .filter(|row| row.place <= FIRST_PLACES || row.is_self)
+        .collect();
     let unit = if by_gpu { "GPU-hours" } else { "CPU-hours" }.to_owned();
-    Some(Rank { place, of: users.len(), unit, rows })
+    Some(Rank {
+        place,
+        of: users.len(),
+        unit,
+        rows,
+    })
 }
 
 fn waiting(waits: &[u32]) -> Option<Waiting> {
@@ -353,29 +457,42 @@ fn fixes(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<FixRow> {
     let mut wanted: BTreeMap<(&str, &str, Fix), Wanted> = BTreeMap::new();
     for seen in seen.iter().filter(|seen| seen.is_in_last()) {
         let (run, efficiency) = (&seen.assessed.run, &seen.assessed.efficiency);
-        let (share, cost) = (seen.share(seen.seconds.len() - 1), seen.cost.last().copied().unwrap_or_default());
+        let (share, cost) = (
+            seen.share(seen.seconds.len() - 1),
+            seen.cost.last().copied().unwrap_or_default(),
+        );
         let held = efficiency.held_gpu_seconds.unwrap_or(0.0);
-        let job = run.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&run.job_id);
+        let job = run
+            .name
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .unwrap_or(&run.job_id);
         for advice in hints(run, efficiency, facts.rules) {
             let spared = advice.spares_gpu_seconds * share;
-            let row = wanted.entry((&run.user, job, advice.fix)).or_insert_with(|| Wanted {
-                row: FixRow {
-                    job: job.to_owned(),
-                    user: run.user.clone(),
-                    fix: advice.fix,
-                    line: String::new(),
-                    why: String::new(),
-                    runs: 0,
-                    gpu_hours: 0.0,
-                    money: 0.0,
-                },
-                amount: 0,
-                most: -1.0,
-                held: 0.0,
-            });
+            let row = wanted
+                .entry((&run.user, job, advice.fix))
+                .or_insert_with(|| Wanted {
+                    row: FixRow {
+                        job: job.to_owned(),
+                        user: run.user.clone(),
+                        fix: advice.fix,
+                        line: String::new(),
+                        why: String::new(),
+                        runs: 0,
+                        gpu_hours: 0.0,
+                        money: 0.0,
+                    },
+                    amount: 0,
+                    most: -1.0,
+                    held: 0.0,
+                });
             row.row.runs += 1;
             row.row.gpu_hours += spared / HOUR;
-            row.row.money += if held > 0.0 { cost.gpu_money * advice.spares_gpu_seconds / held } else { 0.0 };
+            row.row.money += if held > 0.0 {
+                cost.gpu_money * advice.spares_gpu_seconds / held
+            } else {
+                0.0
+            };
             row.amount = row.amount.max(advice.amount);
             row.held += efficiency.held_seconds as f64 * share;
             if spared > row.most {
@@ -385,9 +502,19 @@ fn fixes(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<FixRow> {
         }
     }
     let mut rows: Vec<Wanted> = wanted.into_values().collect();
-    rows.sort_by(|a, b| b.row.gpu_hours.total_cmp(&a.row.gpu_hours).then(b.held.total_cmp(&a.held)));
-    let mut rows: Vec<FixRow> =
-        rows.into_iter().map(|Wanted { row, amount, .. }| FixRow { line: row.fix.line(amount), ..row }).collect();
+    rows.sort_by(|a, b| {
+        b.row
+            .gpu_hours
+            .total_cmp(&a.row.gpu_hours)
+            .then(b.held.total_cmp(&a.held))
+    });
+    let mut rows: Vec<FixRow> = rows
+        .into_iter()
+        .map(|Wanted { row, amount, .. }| FixRow {
+            line: row.fix.line(amount),
+            ..row
+        })
+        .collect();
     // Five times the same advice helps less than the next best one.
     let mut of_kind: BTreeMap<Fix, usize> = BTreeMap::new();
     rows.retain(|row| {
@@ -403,33 +530,48 @@ fn runs(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<RunRow> {
     let mut found: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.is_in_last()).collect();
     let wasted = |seen: &Seen<'_>| seen.assessed.efficiency.split().wasted();
     found.sort_by(|a, b| {
-        wasted(b).total_cmp(&wasted(a)).then_with(|| a.assessed.run.job_id.cmp(&b.assessed.run.job_id))
+        wasted(b)
+            .total_cmp(&wasted(a))
+            .then_with(|| a.assessed.run.job_id.cmp(&b.assessed.run.job_id))
     });
     found.truncate(facts.most_runs);
-    found.into_iter().map(|seen| run_row(facts, seen.assessed)).collect()
+    found
+        .into_iter()
+        .map(|seen| run_row(facts, seen.assessed))
+        .collect()
 }
 
 fn run_row(facts: &Facts<'_>, AssessedRun { run, efficiency }: &AssessedRun) -> RunRow {
     let mut split_gpu_hours = Split::default();
     split_gpu_hours.add(&efficiency.split(), 1.0 / HOUR);
     let zone = facts.books.periods().last().map(Period::zone);
-    let end = run.end.and_then(|end| Some(Timestamp::from_second(end).ok()?.to_zoned(zone?)));
+    let end = run
+        .end
+        .and_then(|end| Some(Timestamp::from_second(end).ok()?.to_zoned(zone?)));
     RunRow {
         job_id: run.job_id.clone(),
         name: run.name.clone(),
         user: run.user.clone(),
         account: run.account.clone(),
         state: run.state.clone(),
-        end: end.map_or_else(String::new, |end| end.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()),
+        end: end.map_or_else(String::new, |end| {
+            end.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+        }),
         hours: efficiency.held_seconds as f64 / HOUR,
         gpus: run.gpus,
         gpu_model: run.gpu_model.clone(),
         coverage: efficiency.coverage_ratio,
         gpu_utilization: efficiency.gpu_utilization_mean,
         gpu_utilization_p95: efficiency.gpu_utilization_p95,
-        idle_longest_hours: efficiency.gpu_idle_longest_seconds.map(|seconds| seconds / HOUR),
+        idle_longest_hours: efficiency
+            .gpu_idle_longest_seconds
+            .map(|seconds| seconds / HOUR),
         gpu_memory_peak_ratio: (efficiency.gpu_memory_peak_bytes)
-            .zip(efficiency.gpu_memory_total_bytes.filter(|total| *total > 0.0))
+            .zip(
+                efficiency
+                    .gpu_memory_total_bytes
+                    .filter(|total| *total > 0.0),
+            )
             .map(|(peak, total)| peak / total),
         gpu_sm: efficiency.gpu_sm_mean,
         cpu_ratio: efficiency.cpu_ratio,
@@ -449,17 +591,26 @@ fn cause(split: &Split) -> &'static str {
         (split.lost, "lost to a fault"),
     ];
     let most = causes.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
-    most.filter(|(hours, _)| *hours > 0.0).map_or("", |(_, name)| name)
+    most.filter(|(hours, _)| *hours > 0.0)
+        .map_or("", |(_, name)| name)
 }
 
 fn network_bound(seen: &[Seen<'_>]) -> Vec<NetworkRow> {
     let mut on_one_node: HashMap<&str, Mean> = HashMap::new();
-    for seen in seen.iter().filter(|seen| seen.assessed.run.nodes == Some(1)) {
+    for seen in seen
+        .iter()
+        .filter(|seen| seen.assessed.run.nodes == Some(1))
+    {
         let efficiency = &seen.assessed.efficiency;
         let weight = efficiency.held_gpu_seconds.unwrap_or(0.0) * efficiency.coverage_ratio;
-        on_one_node.entry(&seen.assessed.run.user).or_default().add(efficiency.gpu_utilization_mean, weight);
+        on_one_node
+            .entry(&seen.assessed.run.user)
+            .or_default()
+            .add(efficiency.gpu_utilization_mean, weight);
     }
-    let bound = seen.iter().filter(|seen| seen.is_in_last() && seen.assessed.efficiency.is_network_bound);
+    let bound = seen
+        .iter()
+        .filter(|seen| seen.is_in_last() && seen.assessed.efficiency.is_network_bound);
     let row = |AssessedRun { run, efficiency }: &AssessedRun| NetworkRow {
         job_id: run.job_id.clone(),
         user: run.user.clone(),
@@ -469,13 +620,18 @@ fn network_bound(seen: &[Seen<'_>]) -> Vec<NetworkRow> {
         single_node_utilization: on_one_node.get(run.user.as_str()).and_then(Mean::value),
     };
     let mut rows: Vec<NetworkRow> = bound.map(|seen| row(seen.assessed)).collect();
-    rows.sort_by(|a, b| b.link_bound.total_cmp(&a.link_bound).then_with(|| a.job_id.cmp(&b.job_id)));
+    rows.sort_by(|a, b| {
+        b.link_bound
+            .total_cmp(&a.link_bound)
+            .then_with(|| a.job_id.cmp(&b.job_id))
+    });
     rows
 }
 
 fn lost(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<LostRow> {
-    let credited: HashSet<(&str, Option<i64>)> =
-        in_force(facts.credits).filter_map(|credit| Some((credit.job_id.as_deref()?, credit.submit))).collect();
+    let credited: HashSet<(&str, Option<i64>)> = in_force(facts.credits)
+        .filter_map(|credit| Some((credit.job_id.as_deref()?, credit.submit)))
+        .collect();
     let row = |AssessedRun { run, efficiency }: &AssessedRun| {
         Some(LostRow {
             job_id: run.job_id.clone(),
@@ -487,9 +643,16 @@ fn lost(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<LostRow> {
             is_credited: credited.contains(&(run.job_id.as_str(), Some(run.submit))),
         })
     };
-    let mut rows: Vec<LostRow> =
-        seen.iter().filter(|seen| seen.is_in_last()).filter_map(|seen| row(seen.assessed)).collect();
-    rows.sort_by(|a, b| b.gpu_hours.total_cmp(&a.gpu_hours).then_with(|| a.job_id.cmp(&b.job_id)));
+    let mut rows: Vec<LostRow> = seen
+        .iter()
+        .filter(|seen| seen.is_in_last())
+        .filter_map(|seen| row(seen.assessed))
+        .collect();
+    rows.sort_by(|a, b| {
+        b.gpu_hours
+            .total_cmp(&a.gpu_hours)
+            .then_with(|| a.job_id.cmp(&b.job_id))
+    });
     rows
 }
 
@@ -504,21 +667,34 @@ fn budgets(facts: &Facts<'_>, subject: &Subject) -> Vec<BudgetUse> {
 
 fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
     let mut notes = Vec::new();
-    let runs = |count: u64| if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
+    let runs = |count: u64| {
+        if count == 1 {
+            "1 run".to_owned()
+        } else {
+            format!("{count} runs")
+        }
+    };
     if facts.now < period.to() {
         notes.push("The period has not ended: these are its figures so far.".to_owned());
     }
     if figures.jobs_gpu_unknown > 0 {
-        notes.push(format!("The GPUs of {} are unknown and in no sum.", runs(figures.jobs_gpu_unknown)));
+        notes.push(format!(
+            "The GPUs of {} are unknown and in no sum.",
+            runs(figures.jobs_gpu_unknown)
+        ));
     }
     let unmeasured = figures.runs_assessed - figures.runs_measured;
     if unmeasured > 0 {
-        notes
-            .push(format!("Too little was measured of {} to say how well they used what they held.", runs(unmeasured)));
+        notes.push(format!(
+            "Too little was measured of {} to say how well they used what they held.",
+            runs(unmeasured)
+        ));
     }
     let unassessed = figures.gpu_hours - figures.split_gpu_hours.held();
     if unassessed > 0.005 * figures.gpu_hours.max(1.0) {
-        notes.push(format!("{unassessed:.1} GPU-hours belong to runs that go on or were never assessed."));
+        notes.push(format!(
+            "{unassessed:.1} GPU-hours belong to runs that go on or were never assessed."
+        ));
     }
     notes
 }

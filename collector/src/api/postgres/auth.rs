@@ -7,10 +7,12 @@ use futures_util::Sink;
 use pgwire::api::auth::sasl::SASLAuthStartupHandler;
 use pgwire::api::auth::sasl::scram::{ScramAuth, gen_salted_password};
 use pgwire::api::auth::{
-    AuthSource, DefaultServerParameterProvider, LoginInfo, Password, StartupHandler, finish_authentication,
-    protocol_negotiation, save_startup_parameters_to_metadata,
+    AuthSource, DefaultServerParameterProvider, LoginInfo, Password, StartupHandler,
+    finish_authentication, protocol_negotiation, save_startup_parameters_to_metadata,
 };
-use pgwire::api::{ClientInfo, ConnectionManager, PidSecretKeyGenerator, RandomPidSecretKeyGenerator};
+use pgwire::api::{
+    ClientInfo, ConnectionManager, PidSecretKeyGenerator, RandomPidSecretKeyGenerator,
+};
 use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use std::collections::HashMap;
@@ -45,7 +47,9 @@ pub struct Passwords {
 
 impl Debug for Passwords {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Passwords").field("users", &self.known.len()).finish()
+        f.debug_struct("Passwords")
+            .field("users", &self.known.len())
+            .finish()
     }
 }
 
@@ -71,7 +75,10 @@ impl Passwords {
         }
         match known.is_empty() {
             true => Err(PasswordsError::Empty),
-            false => Ok(Self { known, nobody: Password::new(Some(random::<SALT_BYTES>()), random::<32>()) }),
+            false => Ok(Self {
+                known,
+                nobody: Password::new(Some(random::<SALT_BYTES>()), random::<32>()),
+            }),
         }
     }
 }
@@ -85,14 +92,21 @@ fn salted(password: &str) -> Password {
 fn random<const N: usize>() -> Vec<u8> {
     let mut bytes = vec![0; N];
     let provider = rustls::crypto::ring::default_provider();
-    provider.secure_random.fill(&mut bytes).expect("the kernel has random numbers");
+    provider
+        .secure_random
+        .fill(&mut bytes)
+        .expect("the kernel has random numbers");
     bytes
 }
 
 #[async_trait]
 impl AuthSource for Passwords {
     async fn get_password(&self, login: &LoginInfo) -> PgWireResult<Password> {
-        Ok(login.user().and_then(|user| self.known.get(user)).unwrap_or(&self.nobody).clone())
+        Ok(login
+            .user()
+            .and_then(|user| self.known.get(user))
+            .unwrap_or(&self.nobody)
+            .clone())
     }
 }
 
@@ -115,7 +129,11 @@ type Scram = SASLAuthStartupHandler<DefaultServerParameterProvider>;
 
 impl Door {
     /// The door of a server. `certificate` is its TLS certificate as PEM.
-    pub fn new(passwords: Option<Passwords>, certificate: Option<&[u8]>, manager: Arc<ConnectionManager>) -> Self {
+    pub fn new(
+        passwords: Option<Passwords>,
+        certificate: Option<&[u8]>,
+        manager: Arc<ConnectionManager>,
+    ) -> Self {
         let Some(passwords) = passwords else {
             return Self::Open(manager, RandomPidSecretKeyGenerator::default());
         };
@@ -130,7 +148,10 @@ impl Door {
             let handler = SASLAuthStartupHandler::new(Arc::new(parameters())).with_scram(scram);
             Box::new(handler.with_connection_manager(Arc::clone(&manager)))
         };
-        Self::Password { plain: scram(None), bound: scram(certificate) }
+        Self::Password {
+            plain: scram(None),
+            bound: scram(certificate),
+        }
     }
 }
 
@@ -148,7 +169,11 @@ fn parameters() -> DefaultServerParameterProvider {
 
 #[async_trait]
 impl StartupHandler for Sessions {
-    async fn on_startup<C>(&self, client: &mut C, message: PgWireFrontendMessage) -> PgWireResult<()>
+    async fn on_startup<C>(
+        &self,
+        client: &mut C,
+        message: PgWireFrontendMessage,
+    ) -> PgWireResult<()>
     where
         C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
         C::Error: Debug,
@@ -187,7 +212,10 @@ mod tests {
     #[test]
     fn a_password_file_says_who_and_how() {
         let read = |text: &str| Passwords::read(text).map(|passwords| passwords.known.len());
-        assert_eq!(read("# dashboards\n\ngrafana:correct horse: battery\nalice:12345678\n"), Ok(2));
+        assert_eq!(
+            read("# dashboards\n\ngrafana:correct horse: battery\nalice:12345678\n"),
+            Ok(2)
+        );
         assert_eq!(read("grafana\n"), Err(PasswordsError::Line(1)));
         assert_eq!(read("# x\n:secret-secret\n"), Err(PasswordsError::Line(2)));
         assert_eq!(read("grafana:1234567\n"), Err(PasswordsError::Short(1)));

@@ -117,8 +117,15 @@ pub const DEFAULTS: &[(&str, &str)] = &[
 
 /// What this statement asks for.
 pub fn command(statement: &[Token<'_>]) -> Command {
-    let words: Vec<Token<'_>> = statement.iter().filter(|token| token.kind != Kind::Space).copied().collect();
-    let first = words.first().map(|word| word.text.to_ascii_lowercase()).unwrap_or_default();
+    let words: Vec<Token<'_>> = statement
+        .iter()
+        .filter(|token| token.kind != Kind::Space)
+        .copied()
+        .collect();
+    let first = words
+        .first()
+        .map(|word| word.text.to_ascii_lowercase())
+        .unwrap_or_default();
     let second = |word: &str| words.get(1).is_some_and(|token| token.is(word));
     match first.as_str() {
         "begin" => Command::Begin,
@@ -142,22 +149,34 @@ pub fn command(statement: &[Token<'_>]) -> Command {
 
 /// `SHOW TABLES` and its like are DuckDB's.
 fn is_about_tables(words: &[Token<'_>]) -> bool {
-    words.get(1).is_some_and(|word| ["tables", "all", "databases", "columns"].iter().any(|kind| word.is(kind)))
-        && (words.len() <= 3 || words[1].is("columns"))
+    words.get(1).is_some_and(|word| {
+        ["tables", "all", "databases", "columns"]
+            .iter()
+            .any(|kind| word.is(kind))
+    }) && (words.len() <= 3 || words[1].is("columns"))
 }
 
 fn name_of(words: &[Token<'_>]) -> String {
     match words {
         [time, zone] if time.is("time") && zone.is("zone") => "timezone".to_owned(),
-        _ => words.iter().map(|word| word.text.trim_matches('"').to_ascii_lowercase()).collect::<Vec<_>>().join(" "),
+        _ => words
+            .iter()
+            .map(|word| word.text.trim_matches('"').to_ascii_lowercase())
+            .collect::<Vec<_>>()
+            .join(" "),
     }
 }
 
 /// What follows `SET`.
 fn set(words: &[Token<'_>]) -> Command {
     let words = match words {
-        [session, characteristics, ..] if session.is("session") && characteristics.is("characteristics") => {
-            return Command::Set { name: "session characteristics".to_owned(), value: None };
+        [session, characteristics, ..]
+            if session.is("session") && characteristics.is("characteristics") =>
+        {
+            return Command::Set {
+                name: "session characteristics".to_owned(),
+                value: None,
+            };
         }
         [scope, rest @ ..] if scope.is("session") || scope.is("local") => rest,
         words => words,
@@ -165,20 +184,32 @@ fn set(words: &[Token<'_>]) -> Command {
     let (name, value) = match words {
         [transaction, ..] if transaction.is("transaction") => return Command::Accepted("SET"),
         [names, rest @ ..] if names.is("names") => ("client_encoding".to_owned(), rest),
-        [time, zone, rest @ ..] if time.is("time") && zone.is("zone") => ("timezone".to_owned(), rest),
-        [name, to, rest @ ..] if to.is("=") || to.is("to") => (name.text.trim_matches('"').to_ascii_lowercase(), rest),
+        [time, zone, rest @ ..] if time.is("time") && zone.is("zone") => {
+            ("timezone".to_owned(), rest)
+        }
+        [name, to, rest @ ..] if to.is("=") || to.is("to") => {
+            (name.text.trim_matches('"').to_ascii_lowercase(), rest)
+        }
         _ => return Command::Refused("SET without a name and a value".to_owned()),
     };
     if !SETTINGS.contains(&name.as_str()) {
         return Command::Refused(format!("SET {name}"));
     }
-    let value: String = value.iter().map(|word| word.text.trim_matches('\'').trim_matches('"')).collect();
-    Command::Set { name, value: Some(value).filter(|value| !value.eq_ignore_ascii_case("default")) }
+    let value: String = value
+        .iter()
+        .map(|word| word.text.trim_matches('\'').trim_matches('"'))
+        .collect();
+    Command::Set {
+        name,
+        value: Some(value).filter(|value| !value.eq_ignore_ascii_case("default")),
+    }
 }
 
 /// Milliseconds of a `statement_timeout`: `5000`, `5s`, `2min`; none for 0 and what is no time.
 pub fn milliseconds(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let factor = match text[digits..].trim() {
         "" | "ms" => 1,
         "s" => 1_000,
@@ -186,7 +217,11 @@ pub fn milliseconds(text: &str) -> Option<u64> {
         "h" => 3_600_000,
         _ => return None,
     };
-    text[..digits].parse::<u64>().ok()?.checked_mul(factor).filter(|&n| n > 0)
+    text[..digits]
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(factor)
+        .filter(|&n| n > 0)
 }
 
 #[cfg(test)]
@@ -196,25 +231,52 @@ mod tests {
 
     #[test]
     fn drivers_may_say_what_they_say() {
-        let set = |name: &str, value: &str| Command::Set { name: name.into(), value: Some(value.into()) };
+        let set = |name: &str, value: &str| Command::Set {
+            name: name.into(),
+            value: Some(value.into()),
+        };
         for (sql, meant) in [
             ("BEGIN READ ONLY", Command::Begin),
-            ("start transaction isolation level serializable", Command::Begin),
+            (
+                "start transaction isolation level serializable",
+                Command::Begin,
+            ),
             ("END", Command::Commit),
             ("ROLLBACK TO a", Command::Accepted("ROLLBACK")),
             ("SET extra_float_digits = 3", set("extra_float_digits", "3")),
-            ("SET application_name TO 'Grafana'", set("application_name", "Grafana")),
+            (
+                "SET application_name TO 'Grafana'",
+                set("application_name", "Grafana"),
+            ),
             ("set time zone 'UTC'", set("timezone", "UTC")),
-            ("SET SESSION statement_timeout = '5s'", set("statement_timeout", "5s")),
-            ("SET datestyle TO DEFAULT", Command::Set { name: "datestyle".into(), value: None }),
-            ("SHOW TRANSACTION ISOLATION LEVEL", Command::Show("transaction isolation level".into())),
+            (
+                "SET SESSION statement_timeout = '5s'",
+                set("statement_timeout", "5s"),
+            ),
+            (
+                "SET datestyle TO DEFAULT",
+                Command::Set {
+                    name: "datestyle".into(),
+                    value: None,
+                },
+            ),
+            (
+                "SHOW TRANSACTION ISOLATION LEVEL",
+                Command::Show("transaction isolation level".into()),
+            ),
             ("show time zone", Command::Show("timezone".into())),
             ("SHOW TABLES", Command::Select),
             ("/* x */ select 1", Command::Select),
             ("SELEC 1", Command::Select),
             ("COPY jobs TO STDOUT", Command::Refused("COPY".into())),
-            ("SET memory_limit = '1TB'", Command::Refused("SET memory_limit".into())),
-            ("SET GLOBAL x = 1", Command::Refused("SET without a name and a value".into())),
+            (
+                "SET memory_limit = '1TB'",
+                Command::Refused("SET memory_limit".into()),
+            ),
+            (
+                "SET GLOBAL x = 1",
+                Command::Refused("SET without a name and a value".into()),
+            ),
             ("PRAGMA version", Command::Refused("PRAGMA".into())),
         ] {
             assert_eq!(command(&tokens(sql)), meant, "{sql}");

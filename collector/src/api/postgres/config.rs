@@ -39,7 +39,11 @@ pub struct SqlConfig {
 
 impl Default for SqlConfig {
     fn default() -> Self {
-        let Limits { timeout, max_rows, memory_bytes } = Limits::default();
+        let Limits {
+            timeout,
+            max_rows,
+            memory_bytes,
+        } = Limits::default();
         Self {
             listen_address: None,
             password_file: None,
@@ -115,7 +119,11 @@ impl SqlConfig {
 
     /// The files it names, to be made relative to something.
     pub fn files(&mut self) -> [&mut Option<PathBuf>; 3] {
-        [&mut self.password_file, &mut self.tls_cert_file, &mut self.tls_key_file]
+        [
+            &mut self.password_file,
+            &mut self.tls_cert_file,
+            &mut self.tls_key_file,
+        ]
     }
 
     /// What no type can say.
@@ -124,16 +132,25 @@ impl SqlConfig {
     /// The first key that makes no sense.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if let Some(address) = self.address() {
-            let parsed: SocketAddr = address
-                .parse()
-                .map_err(|_| ConfigError::new("listen_address", "address:port such as 127.0.0.1:9857", address))?;
+            let parsed: SocketAddr = address.parse().map_err(|_| {
+                ConfigError::new(
+                    "listen_address",
+                    "address:port such as 127.0.0.1:9857",
+                    address,
+                )
+            })?;
             if !parsed.ip().is_loopback() && self.password_file.is_none() {
-                let expected = "a password_file beside it, or an address that only this machine reaches";
+                let expected =
+                    "a password_file beside it, or an address that only this machine reaches";
                 return Err(ConfigError::new("listen_address", expected, address));
             }
         }
         if self.tls_cert_file.is_some() != self.tls_key_file.is_some() {
-            return Err(ConfigError::new("tls_cert_file and tls_key_file", "both or neither", "one"));
+            return Err(ConfigError::new(
+                "tls_cert_file and tls_key_file",
+                "both or neither",
+                "one",
+            ));
         }
         let least = [
             ("max_connections", self.max_connections == 0),
@@ -148,24 +165,42 @@ impl SqlConfig {
     }
 
     pub(super) fn passwords(&self) -> Result<Option<Passwords>, SqlConfigError> {
-        let Some(path) = &self.password_file else { return Ok(None) };
+        let Some(path) = &self.password_file else {
+            return Ok(None);
+        };
         let text = String::from_utf8_lossy(&read("password_file", path)?).into_owned();
         let passwords = Passwords::read(&text);
-        passwords.map(Some).map_err(|source| SqlConfigError::Passwords { path: path.clone(), source })
+        passwords
+            .map(Some)
+            .map_err(|source| SqlConfigError::Passwords {
+                path: path.clone(),
+                source,
+            })
     }
 
     pub(super) fn certificate(&self) -> Result<Option<Certificate>, SqlConfigError> {
-        let (Some(cert), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) else { return Ok(None) };
+        let (Some(cert), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) else {
+            return Ok(None);
+        };
         let pem = read("tls_cert_file", cert)?;
         let no = |key, path: &Path, expected| {
             let path = path.to_owned();
-            move |source| SqlConfigError::Pem { key, path, expected, source }
+            move |source| SqlConfigError::Pem {
+                key,
+                path,
+                expected,
+                source,
+            }
         };
         let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
         let chain = chain
-            .and_then(
-                |chain| if chain.is_empty() { Err(rustls::pki_types::pem::Error::NoItemsFound) } else { Ok(chain) },
-            )
+            .and_then(|chain| {
+                if chain.is_empty() {
+                    Err(rustls::pki_types::pem::Error::NoItemsFound)
+                } else {
+                    Ok(chain)
+                }
+            })
             .map_err(no("tls_cert_file", cert, "certificate"))?;
         let private = PrivateKeyDer::from_pem_slice(&read("tls_key_file", key)?).map_err(no(
             "tls_key_file",
@@ -178,10 +213,17 @@ impl SqlConfig {
             .with_no_client_auth()
             .with_single_cert(chain, private)?;
         tls.alpn_protocols = vec![b"postgresql".to_vec()];
-        Ok(Some(Certificate { pem, tls: Arc::new(tls) }))
+        Ok(Some(Certificate {
+            pem,
+            tls: Arc::new(tls),
+        }))
     }
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, SqlConfigError> {
-    std::fs::read(path).map_err(|source| SqlConfigError::Read { key, path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| SqlConfigError::Read {
+        key,
+        path: path.to_owned(),
+        source,
+    })
 }

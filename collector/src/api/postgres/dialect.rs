@@ -8,7 +8,11 @@ use super::token::{Kind, Token};
 
 /// The statement as DuckDB understands it.
 pub fn translate(statement: &[Token<'_>]) -> String {
-    let mut translator = Translator { tokens: statement, out: String::new(), scopes: vec![Scope::default()] };
+    let mut translator = Translator {
+        tokens: statement,
+        out: String::new(),
+        scopes: vec![Scope::default()],
+    };
     let mut at = 0;
     while at < statement.len() {
         at = translator.step(at);
@@ -20,8 +24,16 @@ pub fn translate(statement: &[Token<'_>]) -> String {
 const SERIES: &[&str] = &["generate_series", "unnest"];
 
 /// Functions that DuckDB offers as tables; who calls them by these names knows their columns.
-const TABLES: &[&str] =
-    &["repeat", "repeat_row", "json_each", "json_tree", "pg_get_keywords", "pragma_table_info", "range", "summary"];
+const TABLES: &[&str] = &[
+    "repeat",
+    "repeat_row",
+    "json_each",
+    "json_tree",
+    "pg_get_keywords",
+    "pragma_table_info",
+    "range",
+    "summary",
+];
 
 /// What ends a list of tables.
 const AFTER_FROM: &[&str] = &[
@@ -68,10 +80,18 @@ impl<'s> Translator<'_, 's> {
             self.scope().next_is_table = was_table;
             return next;
         }
-        if let Some(next) = self.operator(at).or_else(|| self.collation(at)).or_else(|| self.array_test(at)) {
+        if let Some(next) = self
+            .operator(at)
+            .or_else(|| self.collation(at))
+            .or_else(|| self.array_test(at))
+        {
             return next;
         }
-        if let Some(next) = self.regclass(at).or_else(|| self.array_literal(at)).or_else(|| self.instant(at)) {
+        if let Some(next) = self
+            .regclass(at)
+            .or_else(|| self.array_literal(at))
+            .or_else(|| self.instant(at))
+        {
             return next;
         }
         if was_table && let Some(next) = self.table_function(at) {
@@ -99,7 +119,10 @@ impl<'s> Translator<'_, 's> {
                 self.scope().next_is_table = tables;
             }
             (Kind::Word, _) if token.is("from") || token.is("join") => {
-                *self.scope() = Scope { tables: true, next_is_table: true };
+                *self.scope() = Scope {
+                    tables: true,
+                    next_is_table: true,
+                };
             }
             (Kind::Word, _) if token.is("lateral") => self.scope().next_is_table = true,
             (Kind::Word, word) if AFTER_FROM.iter().any(|end| word.eq_ignore_ascii_case(end)) => {
@@ -112,7 +135,9 @@ impl<'s> Translator<'_, 's> {
     /// The next token that is no space, at `at` or after it.
     fn significant(&self, at: usize) -> Option<(usize, Token<'s>)> {
         let tokens = self.tokens.iter().enumerate().skip(at);
-        tokens.map(|(at, token)| (at, *token)).find(|(_, token)| token.kind != Kind::Space)
+        tokens
+            .map(|(at, token)| (at, *token))
+            .find(|(_, token)| token.kind != Kind::Space)
     }
 
     /// The end of what these words are, if they stand at `at`.
@@ -128,7 +153,10 @@ impl<'s> Translator<'_, 's> {
         if !self.tokens[at].is_name() {
             return None;
         }
-        let at = self.phrase(at, &["takt", "."]).filter(|&at| self.schema(at).is_some()).unwrap_or(at);
+        let at = self
+            .phrase(at, &["takt", "."])
+            .filter(|&at| self.schema(at).is_some())
+            .unwrap_or(at);
         let (schema, end) = self.schema(at)?;
         if schema == "information_schema" {
             self.out.push_str("information.");
@@ -162,7 +190,9 @@ impl<'s> Translator<'_, 's> {
     fn collation(&mut self, at: usize) -> Option<usize> {
         let at = self.phrase(at, &["collate"])?;
         let at = self.phrase(at, &["pg_catalog", "."]).unwrap_or(at);
-        ["default", "C", "POSIX", "ucs_basic"].into_iter().find_map(|name| self.phrase(at, &[name]))
+        ["default", "C", "POSIX", "ucs_basic"]
+            .into_iter()
+            .find_map(|name| self.phrase(at, &[name]))
     }
 
     /// `x = ANY (list)` is `x IN list`; so are `<> ALL` and `NOT IN`. Over a query both read it alike.
@@ -175,7 +205,10 @@ impl<'s> Translator<'_, 's> {
         .into_iter()
         .find_map(|(test, words)| Some((test, self.phrase(at, words)?)))?;
         let (_, first) = self.significant(at)?;
-        if ["select", "with", "values", "("].iter().any(|word| first.is(word)) {
+        if ["select", "with", "values", "("]
+            .iter()
+            .any(|word| first.is(word))
+        {
             return None;
         }
         self.out.push_str(test);
@@ -200,21 +233,33 @@ impl<'s> Translator<'_, 's> {
             self.out.push_str("[0]");
             return Some(at + 1);
         }
-        let list = (token.kind == Kind::Text).then(|| list_of(token.text)).flatten()?;
+        let list = (token.kind == Kind::Text)
+            .then(|| list_of(token.text))
+            .flatten()?;
         let end = self.array_cast(at + 1)?;
         self.out.push_str(&list);
-        self.out.extend(self.tokens[at + 1..end].iter().filter(|token| !token.is("pg_catalog")).map(|t| t.text));
+        self.out.extend(
+            self.tokens[at + 1..end]
+                .iter()
+                .filter(|token| !token.is("pg_catalog"))
+                .map(|t| t.text),
+        );
         Some(end)
     }
 
     /// `'2026-10-01 02:00:00+02'::timestamptz` is that instant in UTC: DuckDB's type needs a time zone's rules.
     fn instant(&mut self, at: usize) -> Option<usize> {
         let token = self.tokens[at];
-        let text = token.text.strip_prefix('\'').filter(|_| token.kind == Kind::Text)?.strip_suffix('\'')?;
+        let text = token
+            .text
+            .strip_prefix('\'')
+            .filter(|_| token.kind == Kind::Text)?
+            .strip_suffix('\'')?;
         let end = self.phrase(at + 1, &["::"])?;
         let end = self.phrase(end, &["timestamptz"])?;
         let microseconds = parse_instant(text)?.as_microsecond();
-        self.out.push_str(&format!("make_timestamp({microseconds})"));
+        self.out
+            .push_str(&format!("make_timestamp({microseconds})"));
         Some(end)
     }
 
@@ -253,17 +298,27 @@ impl<'s> Translator<'_, 's> {
         }
         let inside = translate(&self.tokens[open..close]);
         let call = format!("{}({inside})", name.text);
-        self.out.push_str(&if is(SERIES) { call } else { format!("unnest([{call}])") });
+        self.out.push_str(&if is(SERIES) {
+            call
+        } else {
+            format!("unnest([{call}])")
+        });
         let after = close + 1;
         let alias_at = self.phrase(after, &["as"]).unwrap_or(after);
         let ends = |token: &Token<'_>| {
             AFTER_FROM
                 .iter()
-                .chain(&["on", "join", "left", "right", "cross", "inner", "full", "using", "with"])
+                .chain(&[
+                    "on", "join", "left", "right", "cross", "inner", "full", "using", "with",
+                ])
                 .any(|end| token.is(end))
         };
-        let alias = self.significant(alias_at).filter(|(_, token)| token.is_name() && !ends(token));
-        let Some((alias_at, alias)) = alias else { return Some(after) };
+        let alias = self
+            .significant(alias_at)
+            .filter(|(_, token)| token.is_name() && !ends(token));
+        let Some((alias_at, alias)) = alias else {
+            return Some(after);
+        };
         match self.phrase(alias_at + 1, &["("]) {
             Some(_) => self.out.push_str(&format!(" AS {}", alias.text)),
             None => self.out.push_str(&format!(" AS {0}({0})", alias.text)),
@@ -274,20 +329,27 @@ impl<'s> Translator<'_, 's> {
     /// The parenthesis that closes the one before `at`.
     fn closing(&self, at: usize) -> Option<usize> {
         let mut depth = 1;
-        self.tokens.iter().enumerate().skip(at).find_map(|(at, token)| {
-            match (token.kind, token.text) {
-                (Kind::Symbol, "(") => depth += 1,
-                (Kind::Symbol, ")") => depth -= 1,
-                _ => {}
-            }
-            (depth == 0).then_some(at)
-        })
+        self.tokens
+            .iter()
+            .enumerate()
+            .skip(at)
+            .find_map(|(at, token)| {
+                match (token.kind, token.text) {
+                    (Kind::Symbol, "(") => depth += 1,
+                    (Kind::Symbol, ")") => depth -= 1,
+                    _ => {}
+                }
+                (depth == 0).then_some(at)
+            })
     }
 }
 
 /// PostgreSQL's array text `'{a,"b c",NULL}'` as a list of DuckDB's.
 pub fn list_of(literal: &str) -> Option<String> {
-    let text = literal.strip_prefix('\'')?.strip_suffix('\'')?.replace("''", "'");
+    let text = literal
+        .strip_prefix('\'')?
+        .strip_suffix('\'')?
+        .replace("''", "'");
     let items = array_items(&text)?;
     let items: Vec<String> = items
         .into_iter()
@@ -299,7 +361,8 @@ pub fn list_of(literal: &str) -> Option<String> {
 /// The items of an array's text of one dimension; `None` where it is none.
 pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
     let inside = text.trim().strip_prefix('{')?.strip_suffix('}')?;
-    let (mut items, mut item, mut quoted, mut in_quotes) = (Vec::new(), String::new(), false, false);
+    let (mut items, mut item, mut quoted, mut in_quotes) =
+        (Vec::new(), String::new(), false, false);
     let finish = |item: &mut String, quoted: bool| {
         let text = std::mem::take(item);
         let bare = text.trim();
@@ -343,26 +406,59 @@ mod tests {
     fn what_clients_write_becomes_what_duckdb_reads() {
         for (theirs, ours) in [
             ("SELECT 1", "SELECT 1"),
-            ("SELECT * FROM pg_catalog.pg_class", "SELECT * FROM pg_class"),
-            ("SELECT * FROM \"takt\".\"public\".\"jobs\"", "SELECT * FROM \"jobs\""),
+            (
+                "SELECT * FROM pg_catalog.pg_class",
+                "SELECT * FROM pg_class",
+            ),
+            (
+                "SELECT * FROM \"takt\".\"public\".\"jobs\"",
+                "SELECT * FROM \"jobs\"",
+            ),
             ("SELECT takt.x FROM t takt", "SELECT takt.x FROM t takt"),
-            ("SELECT * FROM information_schema.tables", "SELECT * FROM information.tables"),
-            ("WHERE a OPERATOR(pg_catalog.~) '^(j)$' COLLATE pg_catalog.default AND b", "WHERE a  ~  '^(j)$'  AND b"),
+            (
+                "SELECT * FROM information_schema.tables",
+                "SELECT * FROM information.tables",
+            ),
+            (
+                "WHERE a OPERATOR(pg_catalog.~) '^(j)$' COLLATE pg_catalog.default AND b",
+                "WHERE a  ~  '^(j)$'  AND b",
+            ),
             ("WHERE a = ANY (b.keys)", "WHERE a  IN same_list(b.keys)"),
             ("WHERE a = ANY (SELECT 1)", "WHERE a = ANY (SELECT 1)"),
-            ("WHERE a <> ALL ('{x,y}')", "WHERE a  NOT IN same_list(['x', 'y'])"),
+            (
+                "WHERE a <> ALL ('{x,y}')",
+                "WHERE a  NOT IN same_list(['x', 'y'])",
+            ),
             ("SELECT '{1,NULL}'::int4[]", "SELECT ['1', NULL]::int4[]"),
-            ("WHERE c = 'pg_class'::regclass", "WHERE c = to_regclass('pg_class')"),
-            ("SELECT c.oid::pg_catalog.regclass", "SELECT c.oid::regclass"),
-            ("SELECT '1970-01-01T02:00:01+02:00'::timestamptz", "SELECT make_timestamp(1000000)"),
+            (
+                "WHERE c = 'pg_class'::regclass",
+                "WHERE c = to_regclass('pg_class')",
+            ),
+            (
+                "SELECT c.oid::pg_catalog.regclass",
+                "SELECT c.oid::regclass",
+            ),
+            (
+                "SELECT '1970-01-01T02:00:01+02:00'::timestamptz",
+                "SELECT make_timestamp(1000000)",
+            ),
             ("WHERE r = '{0}'", "WHERE r = [0]"),
             (
                 "SELECT count(*) AS n FROM generate_series(1, 3) AS i, f('a') s",
                 "SELECT count(*) AS n FROM generate_series(1, 3) AS i(i), unnest([f('a')]) AS s(s)",
             ),
-            ("SELECT * FROM generate_series(1, 3) AS s(r)", "SELECT * FROM generate_series(1, 3) AS s(r)"),
-            ("SELECT extract(epoch FROM ts), f(x) n FROM jobs j", "SELECT extract(epoch FROM ts), f(x) n FROM jobs j"),
-            ("SELECT 'public.x', '= ANY (y)'", "SELECT 'public.x', '= ANY (y)'"),
+            (
+                "SELECT * FROM generate_series(1, 3) AS s(r)",
+                "SELECT * FROM generate_series(1, 3) AS s(r)",
+            ),
+            (
+                "SELECT extract(epoch FROM ts), f(x) n FROM jobs j",
+                "SELECT extract(epoch FROM ts), f(x) n FROM jobs j",
+            ),
+            (
+                "SELECT 'public.x', '= ANY (y)'",
+                "SELECT 'public.x', '= ANY (y)'",
+            ),
         ] {
             assert_eq!(translate(&tokens(theirs)), ours, "{theirs}");
         }
@@ -372,7 +468,15 @@ mod tests {
     fn arrays_are_read_with_their_quotes() {
         assert_eq!(array_items("{}"), Some(vec![]));
         let items = array_items("{a, \"b,\\\"c\",NULL,\"NULL\"}").unwrap();
-        assert_eq!(items, [Some("a".into()), Some("b,\"c".into()), None, Some("NULL".into())]);
+        assert_eq!(
+            items,
+            [
+                Some("a".into()),
+                Some("b,\"c".into()),
+                None,
+                Some("NULL".into())
+            ]
+        );
         assert_eq!(array_items("{{1},{2}}"), None);
         assert_eq!(array_items("x"), None);
     }

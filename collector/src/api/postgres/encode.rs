@@ -90,7 +90,10 @@ pub fn row(batch: &RecordBatch, at: usize, fields: &[FieldInfo]) -> DataRow {
             }
         });
     }
-    DataRow::new(out.as_slice().into(), i16::try_from(fields.len()).unwrap_or(i16::MAX))
+    DataRow::new(
+        out.as_slice().into(),
+        i16::try_from(fields.len()).unwrap_or(i16::MAX),
+    )
 }
 
 /// Writes a value behind its length; one that `write` says is NULL has length -1.
@@ -113,14 +116,20 @@ fn text(value: &Cell<'_>, kind: &Type) -> String {
         Cell::Float(x) => float(f64::from(*x), format!("{x}"), format!("{x:e}")),
         Cell::Double(x) => float(*x, format!("{x}"), format!("{x:e}")),
         Cell::Text(text) => (*text).to_owned(),
-        Cell::Bytes(bytes) => bytes.iter().fold("\\x".to_owned(), |text, byte| format!("{text}{byte:02x}")),
+        Cell::Bytes(bytes) => bytes
+            .iter()
+            .fold("\\x".to_owned(), |text, byte| format!("{text}{byte:02x}")),
         Cell::Timestamp(n) => match *kind {
             Type::TIMESTAMPTZ => format!("{}+00", instant(*n)),
             _ => instant(*n),
         },
         Cell::Date(days) => date(*days),
         Cell::Time(n) => clock(*n),
-        Cell::Interval { months, days, microseconds } => span(*months, *days, *microseconds),
+        Cell::Interval {
+            months,
+            days,
+            microseconds,
+        } => span(*months, *days, *microseconds),
         Cell::List(items) if *kind != Type::JSON => list(items.as_ref()),
         other => json(other.clone()).to_string(),
     }
@@ -136,7 +145,9 @@ fn float(x: f64, plain: String, scientific: String) -> String {
     } else {
         // 1e20 is 1e+20, and 1e-5 is 1e-05.
         let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-        let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+        let (sign, digits) = exponent
+            .strip_prefix('-')
+            .map_or(('+', exponent), |digits| ('-', digits));
         format!("{mantissa}e{sign}{digits:0>2}")
     }
 }
@@ -147,13 +158,21 @@ fn instant(microseconds: i64) -> String {
             let at = at.to_zoned(jiff::tz::TimeZone::UTC).datetime();
             at.to_string().replacen('T', " ", 1)
         }
-        Err(_) => if microseconds > 0 { "infinity" } else { "-infinity" }.to_owned(),
+        Err(_) => if microseconds > 0 {
+            "infinity"
+        } else {
+            "-infinity"
+        }
+        .to_owned(),
     }
 }
 
 fn date(days: i32) -> String {
     let day = jiff::civil::Date::constant(1970, 1, 1).checked_add(jiff::Span::new().days(days));
-    day.map_or_else(|_| if days > 0 { "infinity" } else { "-infinity" }.to_owned(), |day| day.to_string())
+    day.map_or_else(
+        |_| if days > 0 { "infinity" } else { "-infinity" }.to_owned(),
+        |day| day.to_string(),
+    )
 }
 
 /// `{1,NULL,"a b"}`.
@@ -166,7 +185,11 @@ fn list(items: &dyn Array) -> String {
             let bare = !text.is_empty()
                 && !text.eq_ignore_ascii_case("null")
                 && !text.contains(|c: char| c.is_whitespace() || "{}\",\\".contains(c));
-            if bare { text } else { format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")) }
+            if bare {
+                text
+            } else {
+                format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+            }
         }
     });
     format!("{{{}}}", items.collect::<Vec<_>>().join(","))
@@ -184,10 +207,21 @@ fn binary(value: &Cell<'_>, kind: &Type, out: &mut Vec<u8>) {
         (Cell::Float(x), _) => out.extend_from_slice(&x.to_be_bytes()),
         (Cell::Double(x), _) => out.extend_from_slice(&x.to_be_bytes()),
         (Cell::Bytes(bytes), _) => out.extend_from_slice(bytes),
-        (Cell::Timestamp(n), _) => out.extend_from_slice(&n.saturating_sub(EPOCH_MICROSECONDS).to_be_bytes()),
-        (Cell::Date(days), _) => out.extend_from_slice(&days.saturating_sub(EPOCH_DAYS).to_be_bytes()),
+        (Cell::Timestamp(n), _) => {
+            out.extend_from_slice(&n.saturating_sub(EPOCH_MICROSECONDS).to_be_bytes())
+        }
+        (Cell::Date(days), _) => {
+            out.extend_from_slice(&days.saturating_sub(EPOCH_DAYS).to_be_bytes())
+        }
         (Cell::Time(n), _) => out.extend_from_slice(&n.to_be_bytes()),
-        (Cell::Interval { months, days, microseconds }, _) => {
+        (
+            Cell::Interval {
+                months,
+                days,
+                microseconds,
+            },
+            _,
+        ) => {
             out.extend_from_slice(&microseconds.to_be_bytes());
             out.extend_from_slice(&days.to_be_bytes());
             out.extend_from_slice(&months.to_be_bytes());
@@ -224,7 +258,10 @@ fn binary_list(items: &dyn Array, out: &mut Vec<u8>) {
 
 /// Digits to the base of 10,000, the weight of the first, the sign, the decimal places.
 fn numeric(n: i128, places: usize, out: &mut Vec<u8>) {
-    let text = decimal(n.unsigned_abs().min(i128::MAX as u128) as i128, i8::try_from(places).unwrap_or(0));
+    let text = decimal(
+        n.unsigned_abs().min(i128::MAX as u128) as i128,
+        i8::try_from(places).unwrap_or(0),
+    );
     let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
     let padded = format!(
         "{:0>whole_width$}{:0<part_width$}",
@@ -236,14 +273,25 @@ fn numeric(n: i128, places: usize, out: &mut Vec<u8>) {
     let groups: Vec<i16> = padded
         .as_bytes()
         .chunks(4)
-        .map(|group| group.iter().fold(0, |n, digit| n * 10 + i16::from(digit - b'0')))
+        .map(|group| {
+            group
+                .iter()
+                .fold(0, |n, digit| n * 10 + i16::from(digit - b'0'))
+        })
         .collect();
     let leading = groups.iter().take_while(|&&group| group == 0).count();
     let used = groups.len() - groups.iter().rev().take_while(|&&group| group == 0).count();
     let digits = groups.get(leading..used).unwrap_or_default();
-    let weight = if digits.is_empty() { 0 } else { whole.len().div_ceil(4) as i16 - 1 - leading as i16 };
+    let weight = if digits.is_empty() {
+        0
+    } else {
+        whole.len().div_ceil(4) as i16 - 1 - leading as i16
+    };
     let sign = if n < 0 { 0x4000_u16 as i16 } else { 0 };
-    for n in [digits.len() as i16, weight, sign, places as i16].iter().chain(digits) {
+    for n in [digits.len() as i16, weight, sign, places as i16]
+        .iter()
+        .chain(digits)
+    {
         out.extend_from_slice(&n.to_be_bytes());
     }
 }
@@ -270,11 +318,24 @@ mod tests {
 
     #[test]
     fn instants_are_printed_in_utc() {
-        assert_eq!(text(&Cell::Timestamp(1_500_000), &Type::TIMESTAMP), "1970-01-01 00:00:01.5");
-        assert_eq!(text(&Cell::Timestamp(0), &Type::TIMESTAMPTZ), "1970-01-01 00:00:00+00");
-        assert_eq!(text(&Cell::Timestamp(i64::MAX), &Type::TIMESTAMP), "infinity");
+        assert_eq!(
+            text(&Cell::Timestamp(1_500_000), &Type::TIMESTAMP),
+            "1970-01-01 00:00:01.5"
+        );
+        assert_eq!(
+            text(&Cell::Timestamp(0), &Type::TIMESTAMPTZ),
+            "1970-01-01 00:00:00+00"
+        );
+        assert_eq!(
+            text(&Cell::Timestamp(i64::MAX), &Type::TIMESTAMP),
+            "infinity"
+        );
         assert_eq!(text(&Cell::Date(-1), &Type::DATE), "1969-12-31");
-        let span = Cell::Interval { months: 14, days: 1, microseconds: 61_000_000 };
+        let span = Cell::Interval {
+            months: 14,
+            days: 1,
+            microseconds: 61_000_000,
+        };
         assert_eq!(text(&span, &Type::INTERVAL), "1 year 2 mons 1 day 00:01:01");
     }
 
@@ -283,7 +344,9 @@ mod tests {
         let sent = |n, places| {
             let mut out = Vec::new();
             numeric(n, places, &mut out);
-            out.chunks(2).map(|pair| i16::from_be_bytes([pair[0], pair[1]])).collect::<Vec<_>>()
+            out.chunks(2)
+                .map(|pair| i16::from_be_bytes([pair[0], pair[1]]))
+                .collect::<Vec<_>>()
         };
         assert_eq!(sent(0, 0), [0, 0, 0, 0]);
         assert_eq!(sent(12_345, 0), [2, 1, 0, 0, 1, 2345]);

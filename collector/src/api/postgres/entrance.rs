@@ -27,13 +27,24 @@ impl Entrance {
     ///
     /// # Errors
     /// Password, certificate and key files that cannot be used.
-    pub fn open(config: &SqlConfig, manager: Arc<ConnectionManager>) -> Result<Self, SqlConfigError> {
+    pub fn open(
+        config: &SqlConfig,
+        manager: Arc<ConnectionManager>,
+    ) -> Result<Self, SqlConfigError> {
         let stamps = stamps(config);
         let certificate = config.certificate()?;
-        let pem = certificate.as_ref().map(|certificate| certificate.pem.as_slice());
+        let pem = certificate
+            .as_ref()
+            .map(|certificate| certificate.pem.as_slice());
         let door = Arc::new(Door::new(config.passwords()?, pem, Arc::clone(&manager)));
         let tls = certificate.map(|certificate| TlsAcceptor::from(certificate.tls));
-        Ok(Self { config: config.clone(), manager, stamps, door, tls })
+        Ok(Self {
+            config: config.clone(),
+            manager,
+            stamps,
+            door,
+            tls,
+        })
     }
 
     /// The door for the next client. Where a changed file cannot be used, which is logged once, what was read before
@@ -58,11 +69,25 @@ impl Entrance {
 }
 
 fn stamps(config: &SqlConfig) -> Vec<Stamp> {
-    let files = [&config.password_file, &config.tls_cert_file, &config.tls_key_file];
-    files.into_iter().flatten().map(|path| stamp(path)).collect()
+    let files = [
+        &config.password_file,
+        &config.tls_cert_file,
+        &config.tls_key_file,
+    ];
+    files
+        .into_iter()
+        .flatten()
+        .map(|path| stamp(path))
+        .collect()
 }
 
 fn stamp(path: &Path) -> Stamp {
     let file = std::fs::metadata(path).ok()?;
-    Some((file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
+    Some((
+        file.dev(),
+        file.ino(),
+        file.len(),
+        file.mtime(),
+        file.mtime_nsec(),
+    ))
 }

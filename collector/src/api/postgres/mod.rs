@@ -77,7 +77,11 @@ impl SqlServer {
             // One client too many is told so, and may still cancel a statement of an earlier one.
             let permit = Arc::clone(&self.connections).try_acquire_owned().ok();
             let (door, tls) = self.entrance.current();
-            let door = if permit.is_some() { door } else { Arc::new(Door::Closed) };
+            let door = if permit.is_some() {
+                door
+            } else {
+                Arc::new(Door::Closed)
+            };
             let served = self.client(socket, door, tls);
             clients.spawn(async move {
                 let _permit = permit;
@@ -100,8 +104,15 @@ impl SqlServer {
             let socket = socket.into_std()?;
             let peer = Arc::new(TcpStream::from_std(socket.try_clone()?)?);
             let socket = TcpStream::from_std(socket)?;
-            let sessions =
-                Sessions { database, limits, door, manager, peer, session: Arc::default(), settings: Arc::default() };
+            let sessions = Sessions {
+                database,
+                limits,
+                door,
+                manager,
+                peer,
+                session: Arc::default(),
+                settings: Arc::default(),
+            };
             process_socket(socket, tls, sessions).await
         }
     }

@@ -46,8 +46,13 @@ pub struct Parameter<'a> {
 
 /// The highest parameter that a statement names.
 pub fn count(statement: &[Token<'_>]) -> usize {
-    let numbers = statement.iter().filter(|token| token.kind == Kind::Parameter);
-    numbers.filter_map(|token| token.text[1..].parse().ok()).max().unwrap_or(0)
+    let numbers = statement
+        .iter()
+        .filter(|token| token.kind == Kind::Parameter);
+    numbers
+        .filter_map(|token| token.text[1..].parse().ok())
+        .max()
+        .unwrap_or(0)
 }
 
 /// A literal for each parameter.
@@ -55,23 +60,43 @@ pub fn count(statement: &[Token<'_>]) -> usize {
 /// # Errors
 /// [`ParameterError`].
 pub fn literals(parameters: &[Parameter<'_>]) -> Result<Vec<String>, ParameterError> {
-    let literals = parameters.iter().enumerate().map(|(at, parameter)| literal(at + 1, *parameter));
+    let literals = parameters
+        .iter()
+        .enumerate()
+        .map(|(at, parameter)| literal(at + 1, *parameter));
     // `1 -$1` must not become a comment.
-    literals.map(|text| text.map(|text| if text.starts_with('-') { format!("({text})") } else { text })).collect()
+    literals
+        .map(|text| {
+            text.map(|text| {
+                if text.starts_with('-') {
+                    format!("({text})")
+                } else {
+                    text
+                }
+            })
+        })
+        .collect()
 }
 
 /// The statement with its parameters put in. The literals live as long as the tokens shall.
 ///
 /// # Errors
 /// A parameter that there is no literal for.
-pub fn bind<'a>(statement: &[Token<'a>], literals: &'a [String]) -> Result<Vec<Token<'a>>, ParameterError> {
+pub fn bind<'a>(
+    statement: &[Token<'a>],
+    literals: &'a [String],
+) -> Result<Vec<Token<'a>>, ParameterError> {
     let bound = statement.iter().map(|token| match token.kind {
         Kind::Parameter => {
             let number: usize = token.text[1..].parse().unwrap_or(0);
             let literal = number.checked_sub(1).and_then(|at| literals.get(at));
             let text = literal.ok_or(ParameterError::Missing(number))?;
             // Only an untyped text can be translated further (`$1::regclass`); the rest stays whole.
-            let kind = if text.starts_with('\'') && text.ends_with('\'') { Kind::Text } else { Kind::Number };
+            let kind = if text.starts_with('\'') && text.ends_with('\'') {
+                Kind::Text
+            } else {
+                Kind::Number
+            };
             Ok(Token { kind, text })
         }
         _ => Ok(*token),
@@ -81,15 +106,26 @@ pub fn bind<'a>(statement: &[Token<'a>], literals: &'a [String]) -> Result<Vec<T
 
 fn literal(at: usize, parameter: Parameter<'_>) -> Result<String, ParameterError> {
     let kind = parameter.kind.unwrap_or(&Type::UNKNOWN);
-    let wrong = || ParameterError::Value { at, kind: kind.name().to_owned() };
-    let Some(bytes) = parameter.bytes else { return Ok(null(kind)) };
+    let wrong = || ParameterError::Value {
+        at,
+        kind: kind.name().to_owned(),
+    };
+    let Some(bytes) = parameter.bytes else {
+        return Ok(null(kind));
+    };
     if parameter.binary {
         return from_binary(bytes, kind).ok_or_else(|| match is_known(kind) {
             true => wrong(),
-            false => ParameterError::Binary { at, kind: kind.name().to_owned() },
+            false => ParameterError::Binary {
+                at,
+                kind: kind.name().to_owned(),
+            },
         });
     }
-    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0')).ok_or_else(wrong)?;
+    let text = std::str::from_utf8(bytes)
+        .ok()
+        .filter(|text| !text.contains('\0'))
+        .ok_or_else(wrong)?;
     from_text(text, kind).ok_or_else(wrong)
 }
 
@@ -151,12 +187,17 @@ fn is_known(kind: &Type) -> bool {
 }
 
 fn is_text(kind: &Type) -> bool {
-    matches!(*kind, Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN | Type::JSON)
+    matches!(
+        *kind,
+        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN | Type::JSON
+    )
 }
 
 fn from_text(text: &str, kind: &Type) -> Option<String> {
     Some(match *kind {
-        Type::INT2 | Type::INT4 | Type::INT8 | Type::OID => text.trim().parse::<i64>().ok()?.to_string(),
+        Type::INT2 | Type::INT4 | Type::INT8 | Type::OID => {
+            text.trim().parse::<i64>().ok()?.to_string()
+        }
         Type::FLOAT4 | Type::FLOAT8 => double(parse_double(text)?),
         Type::NUMERIC => match text.trim() {
             digits if digits.parse::<f64>().is_ok_and(f64::is_finite) => digits.to_owned(),
@@ -169,15 +210,19 @@ fn from_text(text: &str, kind: &Type) -> Option<String> {
         },
         Type::BYTEA => {
             let digits = text.strip_prefix("\\x")?;
-            let bytes = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok());
+            let bytes = (0..digits.len())
+                .step_by(2)
+                .map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok());
             blob(&bytes.collect::<Option<Vec<u8>>>()?)
         }
         // With its offset, which DuckDB would leave out of account.
         Type::TIMESTAMPTZ => timestamp(parse_instant(text)?.as_microsecond()),
         ref kind if kind.name().starts_with('_') => {
             let items = array_items(text)?;
-            let items: Vec<String> =
-                items.into_iter().map(|item| item.map_or_else(|| "NULL".to_owned(), |item| quoted(&item))).collect();
+            let items: Vec<String> = items
+                .into_iter()
+                .map(|item| item.map_or_else(|| "NULL".to_owned(), |item| quoted(&item)))
+                .collect();
             let list = format!("[{}]", items.join(", "));
             name(kind).map_or_else(|| list.clone(), |name| format!("{list}::{name}"))
         }
@@ -196,27 +241,45 @@ fn from_binary(bytes: &[u8], kind: &Type) -> Option<String> {
         Type::OID => u32::from_be_bytes(bytes.try_into().ok()?).to_string(),
         Type::FLOAT4 => double(f32::from_be_bytes(bytes.try_into().ok()?).into()),
         Type::FLOAT8 => double(f64::from_be_bytes(bytes.try_into().ok()?)),
-        Type::BOOL => if *bytes.first()? == 0 { "FALSE" } else { "TRUE" }.to_owned(),
-        Type::TIMESTAMP | Type::TIMESTAMPTZ => {
-            timestamp(i64::from_be_bytes(bytes.try_into().ok()?).checked_add(super::encode::EPOCH_MICROSECONDS)?)
+        Type::BOOL => if *bytes.first()? == 0 {
+            "FALSE"
+        } else {
+            "TRUE"
         }
+        .to_owned(),
+        Type::TIMESTAMP | Type::TIMESTAMPTZ => timestamp(
+            i64::from_be_bytes(bytes.try_into().ok()?)
+                .checked_add(super::encode::EPOCH_MICROSECONDS)?,
+        ),
         Type::DATE => {
-            let days = i32::from_be_bytes(bytes.try_into().ok()?).checked_add(super::encode::EPOCH_DAYS)?;
+            let days = i32::from_be_bytes(bytes.try_into().ok()?)
+                .checked_add(super::encode::EPOCH_DAYS)?;
             format!("(DATE '1970-01-01' + {days})")
         }
-        Type::TIME => format!("(TIME '00:00:00' + to_microseconds({}))", i64::from_be_bytes(bytes.try_into().ok()?)),
+        Type::TIME => format!(
+            "(TIME '00:00:00' + to_microseconds({}))",
+            i64::from_be_bytes(bytes.try_into().ok()?)
+        ),
         Type::UUID => {
-            let digits: String = <[u8; 16]>::try_from(bytes).ok()?.iter().map(|byte| format!("{byte:02x}")).collect();
+            let digits: String = <[u8; 16]>::try_from(bytes)
+                .ok()?
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
             format!("'{digits}'::UUID")
         }
         Type::BYTEA => blob(bytes),
         Type::NUMERIC => numeric(bytes)?,
-        ref kind if is_text(kind) => quoted(std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))?),
+        ref kind if is_text(kind) => quoted(
+            std::str::from_utf8(bytes)
+                .ok()
+                .filter(|text| !text.contains('\0'))?,
+        ),
         ref kind if kind.name().starts_with('_') => {
             let (items, of) = binary_items(bytes)?;
-            let items = items
-                .into_iter()
-                .map(|item| item.map_or_else(|| Some("NULL".to_owned()), |item| from_binary(item, &of)));
+            let items = items.into_iter().map(|item| {
+                item.map_or_else(|| Some("NULL".to_owned()), |item| from_binary(item, &of))
+            });
             let list = format!("[{}]", items.collect::<Option<Vec<_>>>()?.join(", "));
             name(kind).map_or_else(|| list.clone(), |name| format!("{list}::{name}"))
         }
@@ -251,23 +314,45 @@ fn binary_items(bytes: &[u8]) -> Option<(Vec<Option<&[u8]>>, Type)> {
 
 /// Digits to the base of 10,000; `encode` writes the same.
 fn numeric(bytes: &[u8]) -> Option<String> {
-    let words: Vec<i16> = bytes.chunks_exact(2).map(|pair| i16::from_be_bytes([pair[0], pair[1]])).collect();
-    let [count, weight, sign, places, digits @ ..] = words.as_slice() else { return None };
-    let (count, places) = (usize::try_from(*count).ok()?, usize::try_from(*places).ok()?);
+    let words: Vec<i16> = bytes
+        .chunks_exact(2)
+        .map(|pair| i16::from_be_bytes([pair[0], pair[1]]))
+        .collect();
+    let [count, weight, sign, places, digits @ ..] = words.as_slice() else {
+        return None;
+    };
+    let (count, places) = (
+        usize::try_from(*count).ok()?,
+        usize::try_from(*places).ok()?,
+    );
     let digit = |power: i32| -> i16 {
         let at = i32::from(*weight) - power;
-        usize::try_from(at).ok().filter(|at| *at < count).and_then(|at| digits.get(at)).copied().unwrap_or(0)
+        usize::try_from(at)
+            .ok()
+            .filter(|at| *at < count)
+            .and_then(|at| digits.get(at))
+            .copied()
+            .unwrap_or(0)
     };
     let sign = match *sign as u16 {
         0 => "",
         0x4000 => "-",
         _ => return Some("'NaN'::DOUBLE".to_owned()),
     };
-    let whole: String = (0..=i32::from(*weight).max(0)).rev().map(|power| format!("{:04}", digit(power))).collect();
-    let part: String = (1..=places.div_ceil(4) as i32).map(|power| format!("{:04}", digit(-power))).collect();
+    let whole: String = (0..=i32::from(*weight).max(0))
+        .rev()
+        .map(|power| format!("{:04}", digit(power)))
+        .collect();
+    let part: String = (1..=places.div_ceil(4) as i32)
+        .map(|power| format!("{:04}", digit(-power)))
+        .collect();
     let whole = whole.trim_start_matches('0');
     let part = part.get(..places)?;
-    Some(format!("{sign}{}{}{part}", if whole.is_empty() { "0" } else { whole }, if places > 0 { "." } else { "" }))
+    Some(format!(
+        "{sign}{}{}{part}",
+        if whole.is_empty() { "0" } else { whole },
+        if places > 0 { "." } else { "" }
+    ))
 }
 
 fn parse_double(text: &str) -> Option<f64> {
@@ -308,7 +393,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn text(text: &str, kind: Type) -> Result<String, String> {
-        let parameter = Parameter { bytes: Some(text.as_bytes()), binary: false, kind: Some(&kind) };
+        let parameter = Parameter {
+            bytes: Some(text.as_bytes()),
+            binary: false,
+            kind: Some(&kind),
+        };
         literal(1, parameter).map_err(|error| error.to_string())
     }
 
@@ -320,31 +409,73 @@ mod tests {
             ("1.50", Type::NUMERIC, "1.50"),
             ("NaN", Type::FLOAT8, "'NaN'::DOUBLE"),
             ("t", Type::BOOL, "TRUE"),
-            ("2026-10-01 00:00:00", Type::TIMESTAMP, "'2026-10-01 00:00:00'::TIMESTAMP"),
-            ("1970-01-01 02:00:00+02:00", Type::TIMESTAMPTZ, "make_timestamp(0)"),
-            ("1970-01-01 00:00:00.5+00", Type::TIMESTAMPTZ, "make_timestamp(500000)"),
+            (
+                "2026-10-01 00:00:00",
+                Type::TIMESTAMP,
+                "'2026-10-01 00:00:00'::TIMESTAMP",
+            ),
+            (
+                "1970-01-01 02:00:00+02:00",
+                Type::TIMESTAMPTZ,
+                "make_timestamp(0)",
+            ),
+            (
+                "1970-01-01 00:00:00.5+00",
+                Type::TIMESTAMPTZ,
+                "make_timestamp(500000)",
+            ),
             ("\\x00ff", Type::BYTEA, "'\\x00\\xFF'::BLOB"),
             ("{1,NULL}", Type::INT4_ARRAY, "['1', NULL]::INTEGER[]"),
         ] {
-            assert_eq!(text(given, kind.clone()).unwrap(), expected, "{given} {kind}");
+            assert_eq!(
+                text(given, kind.clone()).unwrap(),
+                expected,
+                "{given} {kind}"
+            );
         }
-        assert_eq!(text("x", Type::INT4).unwrap_err(), "the parameter $1 is not a value of type int4");
-        assert_eq!(text("a\0b", Type::TEXT).unwrap_err(), "the parameter $1 is not a value of type text");
+        assert_eq!(
+            text("x", Type::INT4).unwrap_err(),
+            "the parameter $1 is not a value of type int4"
+        );
+        assert_eq!(
+            text("a\0b", Type::TEXT).unwrap_err(),
+            "the parameter $1 is not a value of type text"
+        );
     }
 
     #[test]
     fn binary_says_the_same() {
         let binary = |bytes: &[u8], kind: Type| {
-            let parameter = Parameter { bytes: Some(bytes), binary: true, kind: Some(&kind) };
+            let parameter = Parameter {
+                bytes: Some(bytes),
+                binary: true,
+                kind: Some(&kind),
+            };
             literal(1, parameter).map_err(|error| error.to_string())
         };
         assert_eq!(binary(&(-7_i64).to_be_bytes(), Type::INT8).unwrap(), "-7");
-        assert_eq!(binary(&0_i64.to_be_bytes(), Type::TIMESTAMPTZ).unwrap(), "make_timestamp(946684800000000)");
-        assert_eq!(binary(&[0, 2, 0, 0, 0x40, 0, 0, 4, 0, 12, 1, 244], Type::NUMERIC).unwrap(), "-12.0500");
-        assert_eq!(binary(&[1], Type::INT8).unwrap_err(), "the parameter $1 is not a value of type int8");
-        assert!(binary(&[1], Type::POINT).unwrap_err().contains("send it as text"));
-        let array =
-            [&[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 23, 0, 0, 0, 1, 0, 0, 0, 1][..], &[0, 0, 0, 4, 0, 0, 0, 9]].concat();
+        assert_eq!(
+            binary(&0_i64.to_be_bytes(), Type::TIMESTAMPTZ).unwrap(),
+            "make_timestamp(946684800000000)"
+        );
+        assert_eq!(
+            binary(&[0, 2, 0, 0, 0x40, 0, 0, 4, 0, 12, 1, 244], Type::NUMERIC).unwrap(),
+            "-12.0500"
+        );
+        assert_eq!(
+            binary(&[1], Type::INT8).unwrap_err(),
+            "the parameter $1 is not a value of type int8"
+        );
+        assert!(
+            binary(&[1], Type::POINT)
+                .unwrap_err()
+                .contains("send it as text")
+        );
+        let array = [
+            &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 23, 0, 0, 0, 1, 0, 0, 0, 1][..],
+            &[0, 0, 0, 4, 0, 0, 0, 9],
+        ]
+        .concat();
         assert_eq!(binary(&array, Type::INT4_ARRAY).unwrap(), "[9]::INTEGER[]");
     }
 
@@ -353,9 +484,15 @@ mod tests {
         let statement = tokens("SELECT $1, '$1', $2");
         let literals = [text("'; DROP", Type::TEXT).unwrap(), "2".to_owned()];
         let bound = bind(&statement, &literals).unwrap();
-        assert_eq!(bound.iter().map(|token| token.text).collect::<String>(), "SELECT '''; DROP', '$1', 2");
+        assert_eq!(
+            bound.iter().map(|token| token.text).collect::<String>(),
+            "SELECT '''; DROP', '$1', 2"
+        );
         assert_eq!(count(&statement), 2);
-        assert_eq!(bind(&statement, &literals[..1]).unwrap_err().to_string(), "there is no parameter $2");
+        assert_eq!(
+            bind(&statement, &literals[..1]).unwrap_err().to_string(),
+            "there is no parameter $2"
+        );
     }
 
     proptest! {

@@ -13,13 +13,14 @@ use futures_util::{Sink, stream};
 use pgwire::api::portal::{Format, Portal};
 use pgwire::api::query::{ExtendedQueryHandler, SimpleQueryHandler};
 use pgwire::api::results::{
-    DescribePortalResponse, DescribeStatementResponse, FieldFormat, FieldInfo, QueryResponse, Response, Tag,
+    DescribePortalResponse, DescribeStatementResponse, FieldFormat, FieldInfo, QueryResponse,
+    Response, Tag,
 };
 use pgwire::api::stmt::{QueryParser, StoredStatement};
 use pgwire::api::store::PortalStore;
 use pgwire::api::{
-    ClientInfo, ClientPortalStore, ConnectionHandle, ConnectionManager, METADATA_USER, PgWireServerHandlers, Type,
-    cancel::DefaultCancelHandler,
+    ClientInfo, ClientPortalStore, ConnectionHandle, ConnectionManager, METADATA_USER,
+    PgWireServerHandlers, Type, cancel::DefaultCancelHandler,
 };
 use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
@@ -96,13 +97,17 @@ impl Drop for CancelOnDrop {
 }
 
 impl Sessions {
-    async fn run<C: ClientInfo>(&self, client: &C, statement: &[Token<'_>]) -> PgWireResult<Outcome> {
+    async fn run<C: ClientInfo>(
+        &self,
+        client: &C,
+        statement: &[Token<'_>],
+    ) -> PgWireResult<Outcome> {
         let asked = command(statement);
         if client.transaction_status() == TransactionStatus::Error {
             return match asked {
-                Command::Rollback | Command::Commit => {
-                    Ok(Outcome::Done(Response::TransactionEnd(Tag::new("ROLLBACK"))))
-                }
+                Command::Rollback | Command::Commit => Ok(Outcome::Done(Response::TransactionEnd(
+                    Tag::new("ROLLBACK"),
+                ))),
                 _ => Err(error(
                     "25P02",
                     "current transaction is aborted, commands ignored until end of transaction block",
@@ -124,40 +129,61 @@ impl Sessions {
                 Outcome::Done(Response::Execution(Tag::new("SET")))
             }
             Command::Show(name) => {
-                let value = self
-                    .setting(&name)
-                    .ok_or_else(|| error("42704", &format!("unrecognized configuration parameter \"{name}\"")))?;
+                let value = self.setting(&name).ok_or_else(|| {
+                    error(
+                        "42704",
+                        &format!("unrecognized configuration parameter \"{name}\""),
+                    )
+                })?;
                 Outcome::Text(name, value)
             }
             Command::Refused(what) => {
-                return Err(error("25006", &format!("refused: {what}; only SELECT statements are answered")));
+                return Err(error(
+                    "25006",
+                    &format!("refused: {what}; only SELECT statements are answered"),
+                ));
             }
         })
     }
 
     fn setting(&self, name: &str) -> Option<String> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        let default = DEFAULTS.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let default = DEFAULTS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| (*value).to_owned());
         settings.get(name).cloned().or(default)
     }
 
     /// The limits, with a shorter time where the client asked for that.
     fn limits(&self) -> Limits {
-        let asked = self.setting("statement_timeout").and_then(|text| milliseconds(&text));
-        let timeout = asked.map_or(self.limits.timeout, |n| Duration::from_millis(n).min(self.limits.timeout));
-        Limits { timeout, ..self.limits }
+        let asked = self
+            .setting("statement_timeout")
+            .and_then(|text| milliseconds(&text));
+        let timeout = asked.map_or(self.limits.timeout, |n| {
+            Duration::from_millis(n).min(self.limits.timeout)
+        });
+        Limits {
+            timeout,
+            ..self.limits
+        }
     }
 
     /// DuckDB blocks, so it is asked on a thread of its own; it is interrupted when the client goes away.
     async fn select<C: ClientInfo>(&self, client: &C, sql: String) -> PgWireResult<Answer> {
         let (limits, cancel) = (self.limits(), Cancel::default());
         let _guard = CancelOnDrop(cancel.clone());
-        let running = self.ask(client, move |session, database| session.select(database, &sql, limits, &cancel));
+        let running = self.ask(client, move |session, database| {
+            session.select(database, &sql, limits, &cancel)
+        });
         let answer = running.await?.map_err(|failure| sql_error(&failure))?;
         match answer.truncated() {
             true => Err(error(
                 "54000",
-                &format!("the answer has more than {} rows (sql.max_rows); LIMIT or aggregate it", limits.max_rows),
+                &format!(
+                    "the answer has more than {} rows (sql.max_rows); LIMIT or aggregate it",
+                    limits.max_rows
+                ),
             )),
             false => Ok(answer),
         }
@@ -169,7 +195,11 @@ impl Sessions {
         client: &C,
         question: impl FnOnce(&Session, &Database) -> Result<T, SqlError> + Send + 'static,
     ) -> PgWireResult<Result<T, SqlError>> {
-        let user = client.metadata().get(METADATA_USER).cloned().unwrap_or_default();
+        let user = client
+            .metadata()
+            .get(METADATA_USER)
+            .cloned()
+            .unwrap_or_default();
         let (database, session) = (Arc::clone(&self.database), Arc::clone(&self.session));
         let running = tokio::task::spawn_blocking(move || {
             let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,11 +229,15 @@ impl Sessions {
             true => HashMap::new(),
             false => {
                 let sql = translate(statement);
-                self.ask(client, move |session, _| session.parameter_types(&sql)).await?.unwrap_or_default()
+                self.ask(client, move |session, _| session.parameter_types(&sql))
+                    .await?
+                    .unwrap_or_default()
             }
         };
         let found = |at: usize| told(found.get(&(at + 1)).map(String::as_str));
-        Ok((0..count).map(|at| named(at).unwrap_or_else(|| found(at))).collect())
+        Ok((0..count)
+            .map(|at| named(at).unwrap_or_else(|| found(at)))
+            .collect())
     }
 
     /// Returns once the client has closed its end.
@@ -217,7 +251,11 @@ impl Sessions {
     }
 
     /// A statement that was prepared, with its parameters.
-    async fn run_prepared<C: ClientInfo>(&self, client: &C, portal: &Portal<Prepared>) -> PgWireResult<Outcome> {
+    async fn run_prepared<C: ClientInfo>(
+        &self,
+        client: &C,
+        portal: &Portal<Prepared>,
+    ) -> PgWireResult<Outcome> {
         let Prepared { text, told } = &portal.statement.statement;
         let parameters: Vec<Parameter<'_>> = portal
             .parameters
@@ -225,17 +263,27 @@ impl Sessions {
             .enumerate()
             .map(|(at, bytes)| {
                 let binary = format_of(&portal.parameter_format, at) == FieldFormat::Binary;
-                let named = portal.statement.parameter_types.get(at).and_then(Option::as_ref);
+                let named = portal
+                    .statement
+                    .parameter_types
+                    .get(at)
+                    .and_then(Option::as_ref);
                 // A text without a type is an untyped literal, which fits better than a type we guessed.
                 let told = told.get().filter(|_| binary).and_then(|told| told.get(at));
-                Parameter { bytes: bytes.as_deref(), binary, kind: named.or(told) }
+                Parameter {
+                    bytes: bytes.as_deref(),
+                    binary,
+                    kind: named.or(told),
+                }
             })
             .collect();
-        let literals = literals(&parameters).map_err(|problem| error("22P02", &problem.to_string()))?;
+        let literals =
+            literals(&parameters).map_err(|problem| error("22P02", &problem.to_string()))?;
         let Some(statement) = statements(text).pop() else {
             return Ok(Outcome::Done(Response::EmptyQuery));
         };
-        let bound = bind(&statement, &literals).map_err(|problem| error("08P01", &problem.to_string()))?;
+        let bound =
+            bind(&statement, &literals).map_err(|problem| error("08P01", &problem.to_string()))?;
         self.run(client, &bound).await
     }
 }
@@ -245,7 +293,9 @@ fn format_of(format: &Format, at: usize) -> FieldFormat {
     match format {
         Format::UnifiedText => FieldFormat::Text,
         Format::UnifiedBinary => FieldFormat::Binary,
-        Format::Individual(codes) => codes.get(at).map_or(FieldFormat::Text, |&code| FieldFormat::from(code)),
+        Format::Individual(codes) => codes
+            .get(at)
+            .map_or(FieldFormat::Text, |&code| FieldFormat::from(code)),
     }
 }
 
@@ -272,7 +322,11 @@ fn response(outcome: Outcome, format: &Format) -> Response {
 }
 
 fn error(code: &str, message: &str) -> PgWireError {
-    PgWireError::UserError(Box::new(ErrorInfo::new("ERROR".to_owned(), code.to_owned(), message.to_owned())))
+    PgWireError::UserError(Box::new(ErrorInfo::new(
+        "ERROR".to_owned(),
+        code.to_owned(),
+        message.to_owned(),
+    )))
 }
 
 /// PostgreSQL's code for what went wrong; clients decide by it whether to ask again.
@@ -336,19 +390,32 @@ pub struct AsItIs;
 impl QueryParser for AsItIs {
     type Statement = Prepared;
 
-    async fn parse_sql<C>(&self, _: &C, sql: &str, _: &[Option<Type>]) -> PgWireResult<Option<Prepared>>
+    async fn parse_sql<C>(
+        &self,
+        _: &C,
+        sql: &str,
+        _: &[Option<Type>],
+    ) -> PgWireResult<Option<Prepared>>
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
         match statements(sql).len() {
             0 => Ok(None),
-            1 => Ok(Some(Prepared { text: sql.into(), told: Arc::default() })),
-            _ => Err(error("42601", "cannot insert multiple commands into a prepared statement")),
+            1 => Ok(Some(Prepared {
+                text: sql.into(),
+                told: Arc::default(),
+            })),
+            _ => Err(error(
+                "42601",
+                "cannot insert multiple commands into a prepared statement",
+            )),
         }
     }
 
     fn get_parameter_types(&self, statement: &Prepared) -> PgWireResult<Vec<Type>> {
-        let names = statements(&statement.text).first().map_or(0, |tokens| count(tokens));
+        let names = statements(&statement.text)
+            .first()
+            .map_or(0, |tokens| count(tokens));
         Ok(vec![Type::TEXT; names])
     }
 
@@ -394,20 +461,35 @@ impl ExtendedQueryHandler for Sessions {
         let Some(statement) = statements(&target.statement.text).pop() else {
             return Ok(DescribeStatementResponse::new(Vec::new(), Vec::new()));
         };
-        let told = self.parameter_types(client, &statement, &target.parameter_types).await?;
+        let told = self
+            .parameter_types(client, &statement, &target.parameter_types)
+            .await?;
         let told = target.statement.told.get_or_init(|| told).clone();
         if command(&statement) != Command::Select {
             let rows = match self.run(client, &statement).await? {
-                Outcome::Text(name, _) => vec![FieldInfo::new(name, None, None, Type::TEXT, FieldFormat::Text)],
+                Outcome::Text(name, _) => vec![FieldInfo::new(
+                    name,
+                    None,
+                    None,
+                    Type::TEXT,
+                    FieldFormat::Text,
+                )],
                 _ => Vec::new(),
             };
             return Ok(DescribeStatementResponse::new(told, rows));
         }
         // With NULL for each parameter, and no rows, it has the columns that it will have.
         let described = |text: &str| -> PgWireResult<String> {
-            let null = |kind: &Type| if *kind == Type::TEXT { text.to_owned() } else { null(kind) };
+            let null = |kind: &Type| {
+                if *kind == Type::TEXT {
+                    text.to_owned()
+                } else {
+                    null(kind)
+                }
+            };
             let nulls: Vec<String> = told.iter().map(null).collect();
-            let bound = bind(&statement, &nulls).map_err(|problem| error("08P01", &problem.to_string()))?;
+            let bound =
+                bind(&statement, &nulls).map_err(|problem| error("08P01", &problem.to_string()))?;
             Ok(format!("SELECT * FROM ({}\n) LIMIT 0", translate(&bound)))
         };
         let answer = match self.select(client, described("NULL::VARCHAR")?).await {
@@ -415,7 +497,10 @@ impl ExtendedQueryHandler for Sessions {
             Err(_) if told.contains(&Type::TEXT) => self.select(client, described("NULL")?).await?,
             answer => answer?,
         };
-        Ok(DescribeStatementResponse::new(told, fields(answer.schema(), |_| FieldFormat::Text)))
+        Ok(DescribeStatementResponse::new(
+            told,
+            fields(answer.schema(), |_| FieldFormat::Text),
+        ))
     }
 
     /// Asks DuckDB already: only then are the columns known. The rows wait for `Execute`.
@@ -430,7 +515,9 @@ impl ExtendedQueryHandler for Sessions {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        let statement = statements(&target.statement.statement.text).pop().unwrap_or_default();
+        let statement = statements(&target.statement.statement.text)
+            .pop()
+            .unwrap_or_default();
         if !matches!(command(&statement), Command::Select | Command::Show(_)) {
             return Ok(DescribePortalResponse::new(Vec::new()));
         }
@@ -455,13 +542,21 @@ impl ExtendedQueryHandler for Sessions {
         }
     }
 
-    async fn do_query<C>(&self, client: &mut C, portal: &Portal<Prepared>, _: usize) -> PgWireResult<Response>
+    async fn do_query<C>(
+        &self,
+        client: &mut C,
+        portal: &Portal<Prepared>,
+        _: usize,
+    ) -> PgWireResult<Response>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
         C::PortalStore: PortalStore<Statement = Self::Statement>,
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        Ok(response(self.run_prepared(client, portal).await?, &portal.result_column_format))
+        Ok(response(
+            self.run_prepared(client, portal).await?,
+            &portal.result_column_format,
+        ))
     }
 }

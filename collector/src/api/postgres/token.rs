@@ -61,14 +61,21 @@ fn next(text: &str, first: char) -> (Kind, usize) {
     let run = |accepts: fn(char) -> bool| text.find(|c| !accepts(c)).unwrap_or(text.len());
     match first {
         c if c.is_whitespace() => (Kind::Space, run(char::is_whitespace)),
-        '-' if text.starts_with("--") => (Kind::Space, text.find('\n').map_or(text.len(), |at| at + 1)),
+        '-' if text.starts_with("--") => {
+            (Kind::Space, text.find('\n').map_or(text.len(), |at| at + 1))
+        }
         '/' if text.starts_with("/*") => (Kind::Space, block_comment(text)),
-        'e' | 'E' if text[1..].starts_with('\'') => (Kind::Text, 1 + quoted(&text[1..], '\'', true)),
+        'e' | 'E' if text[1..].starts_with('\'') => {
+            (Kind::Text, 1 + quoted(&text[1..], '\'', true))
+        }
         '\'' => (Kind::Text, quoted(text, '\'', false)),
         '"' => (Kind::Quoted, quoted(text, '"', false)),
         '$' => dollar(text),
         c if c.is_ascii_digit() => (Kind::Number, number(text)),
-        c if c.is_alphabetic() || c == '_' => (Kind::Word, run(|c| c.is_alphanumeric() || c == '_' || c == '$')),
+        c if c.is_alphabetic() || c == '_' => (
+            Kind::Word,
+            run(|c| c.is_alphanumeric() || c == '_' || c == '$'),
+        ),
         ':' if text.starts_with("::") => (Kind::Symbol, 2),
         c => (Kind::Symbol, c.len_utf8()),
     }
@@ -111,25 +118,35 @@ fn quoted(text: &str, quote: char, backslashes: bool) -> usize {
 
 /// `$1`, or `$tag$ text $tag$`.
 fn dollar(text: &str) -> (Kind, usize) {
-    let digits = text[1..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |at| at + 1);
+    let digits = text[1..]
+        .find(|c: char| !c.is_ascii_digit())
+        .map_or(text.len(), |at| at + 1);
     if digits > 1 {
         return (Kind::Parameter, digits);
     }
-    let tag = text[1..].find(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(text.len(), |at| at + 1);
+    let tag = text[1..]
+        .find(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .map_or(text.len(), |at| at + 1);
     if !text[tag..].starts_with('$') {
         return (Kind::Symbol, 1);
     }
     let mark = &text[..=tag];
-    let end = text[mark.len()..].find(mark).map_or(text.len(), |at| mark.len() + at + mark.len());
+    let end = text[mark.len()..]
+        .find(mark)
+        .map_or(text.len(), |at| mark.len() + at + mark.len());
     (Kind::Text, end)
 }
 
 fn number(text: &str) -> usize {
-    let mut end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
+    let mut end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
+        .unwrap_or(text.len());
     if text[end..].starts_with(['e', 'E']) {
         let exponent = &text[end + 1..];
         let sign = usize::from(exponent.starts_with(['+', '-']));
-        let digits = exponent[sign..].find(|c: char| !c.is_ascii_digit()).unwrap_or(exponent.len() - sign);
+        let digits = exponent[sign..]
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(exponent.len() - sign);
         if digits > 0 {
             end += 1 + sign + digits;
         }
@@ -154,8 +171,10 @@ mod tests {
     #[test]
     fn a_semicolon_inside_of_something_ends_no_statement() {
         let text = "SELECT ';', \"a;b\", $$;$$, $x$;$$;$x$, E'\\';' -- ;\n, /* ; /* ; */ ; */ 1; ; SELECT $1, 1.5e-3::int -- end";
-        let found: Vec<String> =
-            statements(text).iter().map(|tokens| tokens.iter().map(|token| token.text).collect()).collect();
+        let found: Vec<String> = statements(text)
+            .iter()
+            .map(|tokens| tokens.iter().map(|token| token.text).collect())
+            .collect();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].ends_with("*/ 1"));
         assert!(statements("-- ping").is_empty() && statements(" ;; /* */").is_empty());
@@ -163,10 +182,29 @@ mod tests {
 
     #[test]
     fn kinds_are_told_apart() {
-        let kinds = |text| tokens(text).into_iter().map(|token| (token.kind, token.text)).collect::<Vec<_>>();
-        assert_eq!(kinds("$12::\"A b\""), [(Kind::Parameter, "$12"), (Kind::Symbol, "::"), (Kind::Quoted, "\"A b\"")]);
+        let kinds = |text| {
+            tokens(text)
+                .into_iter()
+                .map(|token| (token.kind, token.text))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            kinds("$12::\"A b\""),
+            [
+                (Kind::Parameter, "$12"),
+                (Kind::Symbol, "::"),
+                (Kind::Quoted, "\"A b\"")
+            ]
+        );
         assert_eq!(kinds("1e5e"), [(Kind::Number, "1e5"), (Kind::Word, "e")]);
-        assert_eq!(kinds("a$b 'it''s'"), [(Kind::Word, "a$b"), (Kind::Space, " "), (Kind::Text, "'it''s'")]);
+        assert_eq!(
+            kinds("a$b 'it''s'"),
+            [
+                (Kind::Word, "a$b"),
+                (Kind::Space, " "),
+                (Kind::Text, "'it''s'")
+            ]
+        );
     }
 
     proptest! {

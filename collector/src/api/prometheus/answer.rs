@@ -26,12 +26,18 @@ pub(super) struct ApiError {
 impl Answer {
     /// An answer that serde can write.
     pub fn of<T: Serialize + ?Sized>(data: &T) -> Result<Self, ApiError> {
-        serde_json::to_vec(data).map(Self::json).map_err(|error| ApiError::internal(&error))
+        serde_json::to_vec(data)
+            .map(Self::json)
+            .map_err(|error| ApiError::internal(&error))
     }
 
     /// An answer that is JSON already.
     pub fn json(data: Vec<u8>) -> Self {
-        Self { data, warnings: Vec::new(), infos: Vec::new() }
+        Self {
+            data,
+            warnings: Vec::new(),
+            infos: Vec::new(),
+        }
     }
 
     /// With the remarks of an evaluation.
@@ -44,7 +50,8 @@ impl Answer {
 
     /// With a word on what was left out, if something was.
     pub fn truncated(mut self, truncated: bool) -> Self {
-        self.warnings.extend(truncated.then(|| "results truncated due to limit".to_owned()));
+        self.warnings
+            .extend(truncated.then(|| "results truncated due to limit".to_owned()));
         self
     }
 
@@ -64,7 +71,11 @@ impl Answer {
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
-        ([(header::CONTENT_TYPE, "application/json")], self.into_body()).into_response()
+        (
+            [(header::CONTENT_TYPE, "application/json")],
+            self.into_body(),
+        )
+            .into_response()
     }
 }
 
@@ -76,12 +87,18 @@ impl ApiError {
 
     /// A question that makes no sense.
     pub fn bad_data(error: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::BadData, error: error.into() }
+        Self {
+            kind: ErrorKind::BadData,
+            error: error.into(),
+        }
     }
 
     /// We failed.
     pub fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
-        Self { kind: ErrorKind::Internal, error: error_chain(error) }
+        Self {
+            kind: ErrorKind::Internal,
+            error: error_chain(error),
+        }
     }
 
     /// The same for a command.
@@ -91,7 +108,10 @@ impl ApiError {
             ErrorKind::Execution => ProblemKind::Input,
             ErrorKind::Timeout | ErrorKind::Canceled | ErrorKind::Internal => ProblemKind::Failed,
         };
-        Problem { kind, error: self.error }
+        Problem {
+            kind,
+            error: self.error,
+        }
     }
 }
 
@@ -100,7 +120,10 @@ impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error.kind() {
             ErrorKind::BadData => Self::parameter("query", error),
-            kind => Self { kind, error: error_chain(&error) },
+            kind => Self {
+                kind,
+                error: error_chain(&error),
+            },
         }
     }
 }

@@ -24,26 +24,48 @@ pub(super) async fn federate(State(api): State<Api>, params: Params) -> Result<R
             for matchers in &selectors {
                 let series = app.store.instant(matchers, now, lookback);
                 let series = series.map_err(|error| ApiError::internal(&error))?;
-                found.extend(series.into_iter().map(|series| (series.labels.clone(), series)));
+                found.extend(
+                    series
+                        .into_iter()
+                        .map(|series| (series.labels.clone(), series)),
+                );
             }
             Ok(page(found.into_values()))
         })
         .await?;
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response())
+    Ok((
+        [(
+            header::CONTENT_TYPE,
+            "text/plain; version=0.0.4; charset=utf-8",
+        )],
+        page,
+    )
+        .into_response())
 }
 
 /// In order of the metrics' names; the types are not known here (`web/federate.go` says untyped as well).
 fn page(series: impl Iterator<Item = SeriesData>) -> String {
     let mut by_metric = BTreeMap::<String, Vec<SeriesData>>::new();
     for one in series {
-        by_metric.entry(one.labels.metric().to_owned()).or_default().push(one);
+        by_metric
+            .entry(one.labels.metric().to_owned())
+            .or_default()
+            .push(one);
     }
     let mut out = String::new();
     for (metric, series) in by_metric {
         let _ = writeln!(out, "# TYPE {metric} untyped");
         for one in &series {
-            let Some(sample) = one.samples.last() else { continue };
-            let _ = writeln!(out, "{metric}{} {} {}", labels(&one.labels), format_g(sample.value), sample.at.0);
+            let Some(sample) = one.samples.last() else {
+                continue;
+            };
+            let _ = writeln!(
+                out,
+                "{metric}{} {} {}",
+                labels(&one.labels),
+                format_g(sample.value),
+                sample.at.0
+            );
         }
     }
     out
@@ -56,8 +78,16 @@ fn labels(labels: &Labels) -> String {
     if labels.get("instance").is_none() {
         pairs.push(("instance", ""));
     }
-    let escaped = |value: &str| value.replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\"");
-    let pairs: Vec<String> = pairs.into_iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+    let escaped = |value: &str| {
+        value
+            .replace('\\', "\\\\")
+            .replace('\n', "\\n")
+            .replace('"', "\\\"")
+    };
+    let pairs: Vec<String> = pairs
+        .into_iter()
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+        .collect();
     format!("{{{}}}", pairs.join(","))
 }
 
@@ -71,7 +101,10 @@ mod tests {
         let series = |pairs: &[(&str, &str)], value| SeriesData {
             id: SeriesId(0),
             labels: pairs.iter().copied().collect(),
-            samples: vec![Sample { at: Timestamp(1500), value }],
+            samples: vec![Sample {
+                at: Timestamp(1500),
+                value,
+            }],
         };
         let all = [
             series(&[(METRIC_NAME, "up"), ("instance", "b:1")], f64::INFINITY),

@@ -22,7 +22,8 @@ pub(super) async fn series(State(api): State<Api>, params: Params) -> Reply {
             let series = app.store.series(Listed { matchers, from, to });
             found.extend(series.map_err(|error| ApiError::internal(&error))?);
         }
-        let mut found: Vec<BTreeMap<&str, &str>> = found.iter().map(|labels| labels.iter().collect()).collect();
+        let mut found: Vec<BTreeMap<&str, &str>> =
+            found.iter().map(|labels| labels.iter().collect()).collect();
         let truncated = cut(&mut found, limit);
         Ok(Answer::of(&found)?.truncated(truncated))
     })
@@ -35,12 +36,19 @@ pub(super) async fn names(State(api): State<Api>, params: Params) -> Reply {
 }
 
 /// The values that a label has on these series.
-pub(super) async fn values(State(api): State<Api>, Path(name): Path<String>, params: Params) -> Reply {
+pub(super) async fn values(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    params: Params,
+) -> Reply {
     let name = unescape(&name);
     if name.is_empty() {
         return Err(ApiError::bad_data(format!("invalid label name: {name:?}")));
     }
-    listing(&api, &params, move |store, listed| store.label_values(&name, listed)).await
+    listing(&api, &params, move |store, listed| {
+        store.label_values(&name, listed)
+    })
+    .await
 }
 
 async fn listing(
@@ -70,7 +78,9 @@ async fn listing(
 /// A name that would not fit into an address comes as `U__`, with `_` written `__` and other characters as `_hex_`
 /// (`model.UnescapeName`). What is not such a name is meant as it stands.
 fn unescape(name: &str) -> String {
-    name.strip_prefix("U__").and_then(unescaped).unwrap_or_else(|| name.to_owned())
+    name.strip_prefix("U__")
+        .and_then(unescaped)
+        .unwrap_or_else(|| name.to_owned())
 }
 
 fn unescaped(mut rest: &str) -> Option<String> {
@@ -84,7 +94,12 @@ fn unescaped(mut rest: &str) -> Option<String> {
             }
             None => {
                 let (hex, after) = after.split_once('_')?;
-                out.push(u32::from_str_radix(hex, 16).ok().filter(|_| hex.len() <= 6).and_then(char::from_u32)?);
+                out.push(
+                    u32::from_str_radix(hex, 16)
+                        .ok()
+                        .filter(|_| hex.len() <= 6)
+                        .and_then(char::from_u32)?,
+                );
                 after
             }
         };

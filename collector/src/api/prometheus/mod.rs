@@ -80,7 +80,9 @@ impl Api {
         ask: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let app = self.app.clone();
-        tokio::task::spawn_blocking(move || ask(&app)).await.map_err(|error| ApiError::internal(&error))?
+        tokio::task::spawn_blocking(move || ask(&app))
+            .await
+            .map_err(|error| ApiError::internal(&error))?
     }
 }
 

@@ -63,13 +63,30 @@ pub struct QueryData {
 impl QueryQuestion {
     /// Where a server is asked it.
     pub fn path(&self) -> &'static str {
-        if self.start.is_some() { QUERY_RANGE } else { QUERY }
+        if self.start.is_some() {
+            QUERY_RANGE
+        } else {
+            QUERY
+        }
     }
 
     fn params(&self) -> Params {
-        let QueryQuestion { query, time, start, end, step } = self;
-        let optional = [("time", time), ("start", start), ("end", end), ("step", step)];
-        let given = optional.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let QueryQuestion {
+            query,
+            time,
+            start,
+            end,
+            step,
+        } = self;
+        let optional = [
+            ("time", time),
+            ("start", start),
+            ("end", end),
+            ("step", step),
+        ];
+        let given = optional
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)));
         given.chain([("query", query.as_str())]).collect()
     }
 }
@@ -84,7 +101,9 @@ pub fn query(store: &Store, question: &QueryQuestion) -> Result<QueryAnswer, Pro
         Some(_) => Evaluation::range(&params, &config),
         None => Evaluation::instant(&params, &config),
     };
-    let answer = evaluation.and_then(|evaluation| evaluation.run(store)).map_err(ApiError::into_problem)?;
+    let answer = evaluation
+        .and_then(|evaluation| evaluation.run(store))
+        .map_err(ApiError::into_problem)?;
     serde_json::from_slice(&answer.into_body()).map_err(Problem::failed)
 }
 
@@ -126,8 +145,11 @@ impl Drop for CancelWhenDropped {
 
 async fn evaluate(api: &Api, evaluation: Evaluation) -> Reply {
     let _canceled = CancelWhenDropped(Arc::clone(&evaluation.options.limits.canceled));
-    let permit = tokio::time::timeout(evaluation.timeout, Arc::clone(&api.queries).acquire_owned()).await;
-    let permit = permit.map_err(|_| Error::Timeout)?.map_err(|error| ApiError::internal(&error))?;
+    let permit =
+        tokio::time::timeout(evaluation.timeout, Arc::clone(&api.queries).acquire_owned()).await;
+    let permit = permit
+        .map_err(|_| Error::Timeout)?
+        .map_err(|error| ApiError::internal(&error))?;
     api.blocking(move |app| {
         // An evaluation that was given up still works until it looks up; its turn ends only then.
         let _permit = permit;
@@ -158,8 +180,14 @@ enum Stats {
 }
 
 enum When {
-    Instant { at_ms: i64 },
-    Range { start_ms: i64, end_ms: i64, step_ms: i64 },
+    Instant {
+        at_ms: i64,
+    },
+    Range {
+        start_ms: i64,
+        end_ms: i64,
+        step_ms: i64,
+    },
 }
 
 impl Evaluation {
@@ -173,7 +201,10 @@ impl Evaluation {
         let limit = params.limit()?;
         let (start_ms, end_ms) = (params.needed_time("start")?, params.needed_time("end")?);
         if end_ms < start_ms {
-            return Err(ApiError::parameter("end", "end timestamp must not be before start time"));
+            return Err(ApiError::parameter(
+                "end",
+                "end timestamp must not be before start time",
+            ));
         }
         let step_ms = params.needed_duration("step")?;
         if step_ms <= 0 {
@@ -185,27 +216,57 @@ impl Evaluation {
                          resolution (?step=XX)";
             return Err(ApiError::bad_data(error));
         }
-        Self::new(params, config, limit, When::Range { start_ms, end_ms, step_ms })
+        Self::new(
+            params,
+            config,
+            limit,
+            When::Range {
+                start_ms,
+                end_ms,
+                step_ms,
+            },
+        )
     }
 
-    fn new(params: &Params, config: &QueryConfig, limit: usize, when: When) -> Result<Self, ApiError> {
+    fn new(
+        params: &Params,
+        config: &QueryConfig,
+        limit: usize,
+        when: When,
+    ) -> Result<Self, ApiError> {
         let timeout = params.timeout(config.timeout())?;
         let mut options = config.options(timeout);
         if let Some(lookback_ms) = params.duration("lookback_delta")?.filter(|&ms| ms > 0) {
             options.lookback_ms = lookback_ms;
         }
-        let stats = params.get("stats").map(|asked| if asked == "all" { Stats::All } else { Stats::Sums });
+        let stats = params.get("stats").map(|asked| {
+            if asked == "all" {
+                Stats::All
+            } else {
+                Stats::Sums
+            }
+        });
         let query = params.text("query").to_owned();
-        Ok(Self { query, when, options, timeout, limit, stats, since: Instant::now() })
+        Ok(Self {
+            query,
+            when,
+            options,
+            timeout,
+            limit,
+            stats,
+            since: Instant::now(),
+        })
     }
 
     fn run(&self, store: &Store) -> Result<Answer, ApiError> {
         let began = Instant::now();
         let mut answer = match self.when {
             When::Instant { at_ms } => promql::instant(store, &self.query, at_ms, &self.options)?,
-            When::Range { start_ms, end_ms, step_ms } => {
-                promql::range(store, &self.query, start_ms, end_ms, step_ms, &self.options)?
-            }
+            When::Range {
+                start_ms,
+                end_ms,
+                step_ms,
+            } => promql::range(store, &self.query, start_ms, end_ms, step_ms, &self.options)?,
         };
         let truncated = truncate(&mut answer.value, self.limit);
         let mut data = Vec::new();
@@ -213,24 +274,44 @@ impl Evaluation {
         if let Some(stats) = self.stats {
             self.write_stats(&mut data, &answer, stats, began);
         }
-        Ok(Answer::json(data).annotated(answer.annotations).truncated(truncated))
+        Ok(Answer::json(data)
+            .annotated(answer.annotations)
+            .truncated(truncated))
     }
 }
 
 impl Evaluation {
     /// Puts `stats` into the data, in Prometheus' form (`util/stats/query_stats.go`).
-    fn write_stats(&self, data: &mut Vec<u8>, answer: &promql::Answer, stats: Stats, began: Instant) {
-        let (total, queued) = (self.since.elapsed().as_secs_f64(), began.duration_since(self.since).as_secs_f64());
+    fn write_stats(
+        &self,
+        data: &mut Vec<u8>,
+        answer: &promql::Answer,
+        stats: Stats,
+        began: Instant,
+    ) {
+        let (total, queued) = (
+            self.since.elapsed().as_secs_f64(),
+            began.duration_since(self.since).as_secs_f64(),
+        );
         let evaluated = began.elapsed().as_secs_f64();
         let read: u64 = answer.samples_per_step.iter().sum();
-        let mut samples = json!({ "totalQueryableSamples": read, "peakSamples": answer.peak_samples });
+        let mut samples =
+            json!({ "totalQueryableSamples": read, "peakSamples": answer.peak_samples });
         if stats == Stats::All {
             let (start_ms, step_ms) = match self.when {
                 When::Instant { at_ms } => (at_ms, 1),
-                When::Range { start_ms, step_ms, .. } => (start_ms, step_ms),
+                When::Range {
+                    start_ms, step_ms, ..
+                } => (start_ms, step_ms),
             };
-            let at = |step: usize| start_ms.saturating_add(step_ms.saturating_mul(step as i64)) as f64 / 1e3;
-            let steps = answer.samples_per_step.iter().enumerate().map(|(step, count)| json!([at(step), count]));
+            let at = |step: usize| {
+                start_ms.saturating_add(step_ms.saturating_mul(step as i64)) as f64 / 1e3
+            };
+            let steps = answer
+                .samples_per_step
+                .iter()
+                .enumerate()
+                .map(|(step, count)| json!([at(step), count]));
             samples["totalQueryableSamplesPerStep"] = steps.collect();
         }
         let timings = json!({
@@ -243,7 +324,13 @@ impl Evaluation {
         });
         // The data end with the brace of their object.
         data.pop();
-        data.extend(format!(r#","stats":{}}}"#, json!({ "timings": timings, "samples": samples })).into_bytes());
+        data.extend(
+            format!(
+                r#","stats":{}}}"#,
+                json!({ "timings": timings, "samples": samples })
+            )
+            .into_bytes(),
+        );
     }
 }
 
@@ -293,7 +380,12 @@ mod tests {
 
     fn api(root: &std::path::Path, queries: usize) -> Api {
         let mut registry = Registry::default();
-        let store = Store::open(DataDir::claim(root).unwrap(), &StoreConfig::default(), &mut registry).unwrap();
+        let store = Store::open(
+            DataDir::claim(root).unwrap(),
+            &StoreConfig::default(),
+            &mut registry,
+        )
+        .unwrap();
         let app = App {
             store: Arc::new(store),
             limits: sql::Limits::default(),
@@ -303,7 +395,10 @@ mod tests {
             accounting: Arc::default(),
             started: jiff::Timestamp::now(),
         };
-        Api { app, queries: Arc::new(Semaphore::new(queries)) }
+        Api {
+            app,
+            queries: Arc::new(Semaphore::new(queries)),
+        }
     }
 
     #[tokio::test]
@@ -311,7 +406,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         // No evaluation has its turn, so this one would wait for two minutes.
         let api = api(root.path(), 0);
-        let evaluation = || Evaluation::instant(&[("query", "up")].into_iter().collect(), &api.app.query).unwrap();
+        let evaluation = || {
+            Evaluation::instant(&[("query", "up")].into_iter().collect(), &api.app.query).unwrap()
+        };
         let asked = evaluation();
         let canceled = Arc::clone(&asked.options.limits.canceled);
         let waited = tokio::time::timeout(Duration::from_millis(10), evaluate(&api, asked)).await;
@@ -320,7 +417,10 @@ mod tests {
 
         let late = evaluation();
         late.options.limits.canceled.store(true, Ordering::Relaxed);
-        assert_eq!(late.run(&api.app.store).unwrap_err(), ApiError::from(Error::Canceled));
+        assert_eq!(
+            late.run(&api.app.store).unwrap_err(),
+            ApiError::from(Error::Canceled)
+        );
     }
 
     #[tokio::test]
@@ -328,7 +428,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let api = api(root.path(), 0);
         let params: Params = [("query", "1"), ("timeout", "10ms")].into_iter().collect();
-        let refused = evaluate(&api, Evaluation::instant(&params, &api.app.query).unwrap()).await.unwrap_err();
+        let refused = evaluate(&api, Evaluation::instant(&params, &api.app.query).unwrap())
+            .await
+            .unwrap_err();
         assert_eq!(refused, ApiError::from(Error::Timeout));
     }
 
@@ -338,8 +440,14 @@ mod tests {
         let api = api(root.path(), 1);
         let ask = |limit| {
             let question = "label_replace(vector(1), \"a\", \"b\", \"\", \"\") or vector(2)";
-            let params: Params = [("query", question), ("limit", limit), ("time", "1")].into_iter().collect();
-            let body = Evaluation::instant(&params, &api.app.query).unwrap().run(&api.app.store).unwrap().into_body();
+            let params: Params = [("query", question), ("limit", limit), ("time", "1")]
+                .into_iter()
+                .collect();
+            let body = Evaluation::instant(&params, &api.app.query)
+                .unwrap()
+                .run(&api.app.store)
+                .unwrap()
+                .into_body();
             serde_json::from_slice::<QueryAnswer>(&body).unwrap()
         };
         assert_eq!(ask("1").data.result.as_array().unwrap().len(), 1);

@@ -61,14 +61,28 @@ pub(super) async fn config(State(api): State<Api>) -> Reply {
         let text = |text: &str| Value::from(text).to_string();
         if pool != Some(job(target)) {
             pool = Some(job(target));
-            let (interval, timeout) = (seconds(target.interval_seconds), seconds(target.timeout_seconds));
-            let begin = if yaml.is_empty() { "scrape_configs:\n" } else { "" };
-            writeln!(yaml, "{begin}- job_name: {}", text(job(target))).map_err(|error| ApiError::internal(&error))?;
-            yaml.push_str(&format!("  scrape_interval: {interval}\n  scrape_timeout: {timeout}\n  static_configs:\n"));
+            let (interval, timeout) = (
+                seconds(target.interval_seconds),
+                seconds(target.timeout_seconds),
+            );
+            let begin = if yaml.is_empty() {
+                "scrape_configs:\n"
+            } else {
+                ""
+            };
+            writeln!(yaml, "{begin}- job_name: {}", text(job(target)))
+                .map_err(|error| ApiError::internal(&error))?;
+            yaml.push_str(&format!(
+                "  scrape_interval: {interval}\n  scrape_timeout: {timeout}\n  static_configs:\n"
+            ));
         }
         let instance = target.labels.get("instance").unwrap_or_default();
         yaml.push_str(&format!("  - targets: [{}]\n    labels:\n", text(instance)));
-        for (name, value) in target.labels.iter().filter(|(name, _)| !["job", "instance"].contains(name)) {
+        for (name, value) in target
+            .labels
+            .iter()
+            .filter(|(name, _)| !["job", "instance"].contains(name))
+        {
             yaml.push_str(&format!("      {name}: {}\n", text(value)));
         }
     }
@@ -137,5 +151,9 @@ pub(super) async fn tsdb(State(api): State<Api>, params: Params) -> Reply {
 fn top(counts: impl IntoIterator<Item = (String, usize)>, limit: usize) -> Vec<Value> {
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    counts.into_iter().take(limit).map(|(name, value)| json!({"name": name, "value": value})).collect()
+    counts
+        .into_iter()
+        .take(limit)
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect()
 }

@@ -42,7 +42,11 @@ impl Scraping for ScrapeManager {
 pub(super) async fn metadata(State(api): State<Api>, params: Params) -> Reply {
     let limit = number(&params, "limit")?;
     // We keep one description a metric.
-    let per_metric = if number(&params, "limit_per_metric")? == Some(0) { 0 } else { 1 };
+    let per_metric = if number(&params, "limit_per_metric")? == Some(0) {
+        0
+    } else {
+        1
+    };
     let mut known = api.app.scraping.metadata();
     if let Some(metric) = params.get("metric") {
         known.retain(|name, _| name == metric);
@@ -58,23 +62,41 @@ pub(super) async fn metadata(State(api): State<Api>, params: Params) -> Reply {
 pub(super) async fn of_targets(State(api): State<Api>, params: Params) -> Reply {
     let limit = number(&params, "limit")?.unwrap_or(usize::MAX);
     let selector = params.get("match_target").map(promql::selector).transpose();
-    let matchers = selector.map_err(|error| ApiError::parameter("match_target", error))?.unwrap_or_default();
+    let matchers = selector
+        .map_err(|error| ApiError::parameter("match_target", error))?
+        .unwrap_or_default();
     let metric = params.get("metric").map(str::to_owned);
     api.blocking(move |app| {
         let mut known = app.scraping.metadata();
         known.retain(|name, _| metric.as_ref().is_none_or(|metric| metric == name));
         let mut told = Vec::new();
-        let meant = |target: &TargetStatus| matchers.iter().all(|matcher| matcher.accepts_labels(&target.labels));
+        let meant = |target: &TargetStatus| {
+            matchers
+                .iter()
+                .all(|matcher| matcher.accepts_labels(&target.labels))
+        };
         for target in app.scraping.targets().into_iter().filter(meant) {
             // As in Prometheus, a target is told of whole.
             if told.len() >= limit {
                 break;
             }
-            let of_target: Vec<Matcher> =
-                target.labels.iter().map(|(name, value)| Matcher::equal(name, value)).collect();
-            let names = app.store.label_values(METRIC_NAME, Listed::ever(&of_target));
-            let names: BTreeSet<String> = names.map_err(|error| ApiError::internal(&error))?.into_iter().collect();
-            let has_series = |name: &str| PARTS.iter().any(|part| names.contains(&format!("{name}{part}")));
+            let of_target: Vec<Matcher> = target
+                .labels
+                .iter()
+                .map(|(name, value)| Matcher::equal(name, value))
+                .collect();
+            let names = app
+                .store
+                .label_values(METRIC_NAME, Listed::ever(&of_target));
+            let names: BTreeSet<String> = names
+                .map_err(|error| ApiError::internal(&error))?
+                .into_iter()
+                .collect();
+            let has_series = |name: &str| {
+                PARTS
+                    .iter()
+                    .any(|part| names.contains(&format!("{name}{part}")))
+            };
             for (name, about) in known.iter().filter(|(name, _)| has_series(name)) {
                 let mut entry = described(about);
                 entry["target"] = json!(map(&target.labels));
@@ -93,7 +115,11 @@ pub(super) async fn of_targets(State(api): State<Api>, params: Params) -> Reply 
 const PARTS: [&str; 6] = ["", "_total", "_bucket", "_count", "_sum", "_info"];
 
 fn described(about: &MetricMetadata) -> Value {
-    let kind = if about.kind.is_empty() { "unknown" } else { about.kind };
+    let kind = if about.kind.is_empty() {
+        "unknown"
+    } else {
+        about.kind
+    };
     json!({"type": kind, "help": about.help, "unit": about.unit})
 }
 
@@ -107,10 +133,21 @@ fn number(params: &Params, name: &str) -> Result<Option<usize>, ApiError> {
 /// Every target and how its last scrape went.
 pub(super) async fn targets(State(api): State<Api>, params: Params) -> Reply {
     let state = params.text("state").to_lowercase();
-    let active = if state == "dropped" { Vec::new() } else { api.app.scraping.targets() };
-    let dropped = if state == "active" { Vec::new() } else { api.app.scraping.dropped() };
+    let active = if state == "dropped" {
+        Vec::new()
+    } else {
+        api.app.scraping.targets()
+    };
+    let dropped = if state == "active" {
+        Vec::new()
+    } else {
+        api.app.scraping.dropped()
+    };
     let pool = params.get("scrapePool");
-    let active = active.iter().filter(|target| pool.is_none_or(|pool| target.pool == pool)).map(shown);
+    let active = active
+        .iter()
+        .filter(|target| pool.is_none_or(|pool| target.pool == pool))
+        .map(shown);
     Answer::of(&json!({
         "activeTargets": active.collect::<Vec<_>>(),
         "droppedTargets": dropped.iter().map(|found| json!({ "discoveredLabels": map(found) })).collect::<Vec<_>>(),
@@ -132,7 +169,11 @@ pub(super) fn job(target: &TargetStatus) -> &str {
 
 fn shown(target: &TargetStatus) -> Value {
     let never = || "0001-01-01T00:00:00Z".to_owned();
-    let at = |at: takt_model::Timestamp| jiff::Timestamp::from_millisecond(at.0).ok().map(|at| at.to_string());
+    let at = |at: takt_model::Timestamp| {
+        jiff::Timestamp::from_millisecond(at.0)
+            .ok()
+            .map(|at| at.to_string())
+    };
     json!({
         "discoveredLabels": map(&target.discovered),
         "labels": map(&target.labels),
@@ -155,10 +196,18 @@ fn map(labels: &Labels) -> BTreeMap<&str, &str> {
 /// A duration as Prometheus writes it, in the greatest unit that divides it.
 pub(super) fn seconds(seconds: f64) -> String {
     let ms = (seconds * 1e3).round() as u64;
-    [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")]
-        .into_iter()
-        .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit))
-        .map_or_else(|| format!("{ms}ms"), |(unit, name)| format!("{}{name}", ms / unit))
+    [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1000, "s"),
+    ]
+    .into_iter()
+    .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit))
+    .map_or_else(
+        || format!("{ms}ms"),
+        |(unit, name)| format!("{}{name}", ms / unit),
+    )
 }
 
 #[cfg(test)]
@@ -167,6 +216,9 @@ mod tests {
 
     #[test]
     fn durations_in_the_greatest_unit() {
-        assert_eq!([15.0, 60.0, 90.0, 0.5, 0.0].map(seconds), ["15s", "1m", "90s", "500ms", "0ms"]);
+        assert_eq!(
+            [15.0, 60.0, 90.0, 0.5, 0.0].map(seconds),
+            ["15s", "1m", "90s", "500ms", "0ms"]
+        );
     }
 }

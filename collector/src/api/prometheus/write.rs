@@ -31,7 +31,9 @@ pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
         Value::Matrix(series) => write_list(out, series, |out, series| {
             write_metric(out, &series.labels);
             out.extend(br#","values":"#);
-            write_list(out, &series.points, |out, point| write_point(out, point, short));
+            write_list(out, &series.points, |out, point| {
+                write_point(out, point, short)
+            });
             out.push(b'}');
         }),
     }
@@ -52,7 +54,9 @@ fn write_list<T>(out: &mut Vec<u8>, all: &[T], each: impl Fn(&mut Vec<u8>, &T)) 
 fn write_metric(out: &mut Vec<u8>, labels: &Labels) {
     use serde::Serializer;
     out.extend(br#"{"metric":"#);
-    serde_json::Serializer::new(out).collect_map(labels.iter()).expect(NO_FAILURE);
+    serde_json::Serializer::new(out)
+        .collect_map(labels.iter())
+        .expect(NO_FAILURE);
 }
 
 fn write_point(out: &mut Vec<u8>, point: &Point, number: fn(&mut Vec<u8>, f64)) {
@@ -103,29 +107,59 @@ mod tests {
     #[test]
     fn values_are_texts_and_instants_seconds() {
         let point = |at_ms, value| Point { at_ms, value };
-        assert_eq!(json(&Value::Scalar(point(1_500, 2.0))), r#"{"resultType":"scalar","result":[1.500,"2"]}"#);
-        let labels: Labels = [("__name__", "up"), ("node", "g\"01")].into_iter().collect();
         assert_eq!(
-            json(&Value::Vector(vec![Sample { labels: labels.clone(), point: point(1000, f64::NEG_INFINITY) }])),
+            json(&Value::Scalar(point(1_500, 2.0))),
+            r#"{"resultType":"scalar","result":[1.500,"2"]}"#
+        );
+        let labels: Labels = [("__name__", "up"), ("node", "g\"01")]
+            .into_iter()
+            .collect();
+        assert_eq!(
+            json(&Value::Vector(vec![Sample {
+                labels: labels.clone(),
+                point: point(1000, f64::NEG_INFINITY)
+            }])),
             r#"{"resultType":"vector","result":[{"metric":{"__name__":"up","node":"g\"01"},"value":[1,"-Inf"]}]}"#
         );
-        let points = vec![point(-1, 1e20), point(1001, -0.0), point(2000, f64::NAN), point(3000, 0.1 + 0.2)];
+        let points = vec![
+            point(-1, 1e20),
+            point(1001, -0.0),
+            point(2000, f64::NAN),
+            point(3000, 0.1 + 0.2),
+        ];
         assert_eq!(
-            json(&Value::Matrix(vec![Series { labels: Labels::new(), points }])),
+            json(&Value::Matrix(vec![Series {
+                labels: Labels::new(),
+                points
+            }])),
             r#"{"resultType":"matrix","result":[{"metric":{},"values":[[-0.001,"100000000000000000000"],[1.001,"-0"],[2,"NaN"],[3,"0.30000000000000004"]]}]}"#
         );
         // What Prometheus 2.42 answers to `vector(1e-7)` and so on, and to `1e21`.
-        let samples = [1e-6, 1e-7, 5e-324, -1e-9, 1e21, 1.5e300].map(|value| point(0, value)).to_vec();
+        let samples = [1e-6, 1e-7, 5e-324, -1e-9, 1e21, 1.5e300]
+            .map(|value| point(0, value))
+            .to_vec();
         assert_eq!(
-            json(&Value::Matrix(vec![Series { labels: Labels::new(), points: samples }])),
+            json(&Value::Matrix(vec![Series {
+                labels: Labels::new(),
+                points: samples
+            }])),
             r#"{"resultType":"matrix","result":[{"metric":{},"values":[[0,"0.000001"],[0,"1e-07"],[0,"5e-324"],[0,"-1e-09"],[0,"1e+21"],[0,"1.5e+300"]]}]}"#
         );
         assert_eq!(
             json(&Value::Scalar(point(0, 1e21))),
             r#"{"resultType":"scalar","result":[0,"1000000000000000000000"]}"#
         );
-        let text = Value::String { at_ms: 0, text: "a\nb".to_owned() };
-        assert_eq!(json(&text), r#"{"resultType":"string","result":[0,"a\nb"]}"#);
-        assert_eq!(json(&Value::Vector(Vec::new())), r#"{"resultType":"vector","result":[]}"#);
+        let text = Value::String {
+            at_ms: 0,
+            text: "a\nb".to_owned(),
+        };
+        assert_eq!(
+            json(&text),
+            r#"{"resultType":"string","result":[0,"a\nb"]}"#
+        );
+        assert_eq!(
+            json(&Value::Vector(Vec::new())),
+            r#"{"resultType":"vector","result":[]}"#
+        );
     }
 }

@@ -49,18 +49,54 @@ pub(crate) fn aggregate(
         budget.hold(steps)?;
         let members = &group.members;
         let values = match op {
-            Sum => fold(members, steps, |v| Kahan { sum: v, compensation: 0.0 }, Kahan::add, |k| k.total()),
+            Sum => fold(
+                members,
+                steps,
+                |v| Kahan {
+                    sum: v,
+                    compensation: 0.0,
+                },
+                Kahan::add,
+                |k| k.total(),
+            ),
             Avg => fold(members, steps, Mean::of, Mean::add, |mean| mean.value()),
-            Min => fold(members, steps, |v| v, |min, v| replace_if(min, v, v < *min), |min| min),
-            Max => fold(members, steps, |v| v, |max, v| replace_if(max, v, v > *max), |max| max),
-            Count => fold(members, steps, |_| 1.0, |count, _| *count += 1.0, |count| count),
+            Min => fold(
+                members,
+                steps,
+                |v| v,
+                |min, v| replace_if(min, v, v < *min),
+                |min| min,
+            ),
+            Max => fold(
+                members,
+                steps,
+                |v| v,
+                |max, v| replace_if(max, v, v > *max),
+                |max| max,
+            ),
+            Count => fold(
+                members,
+                steps,
+                |_| 1.0,
+                |count, _| *count += 1.0,
+                |count| count,
+            ),
             Group => fold(members, steps, |_| 1.0, |_, _| {}, |one| one),
             Stdvar => fold(members, steps, Variance::of, Variance::add, Variance::value),
-            Stddev => fold(members, steps, Variance::of, Variance::add, |variance| variance.value().sqrt()),
+            Stddev => fold(members, steps, Variance::of, Variance::add, |variance| {
+                variance.value().sqrt()
+            }),
             _ => quantiles(members, scalar),
         };
         let nameless = members.iter().any(|member| member.nameless);
-        result.extend(Column { labels: group.labels.clone(), values, nameless }.unless_empty());
+        result.extend(
+            Column {
+                labels: group.labels.clone(),
+                values,
+                nameless,
+            }
+            .unless_empty(),
+        );
     }
     Ok(result)
 }
@@ -78,7 +114,10 @@ fn groups(columns: Vec<Column>, grouping: &Grouping) -> Vec<Group> {
     for column in columns {
         let place = places.place(&column.labels);
         if place == groups.len() {
-            groups.push(Group { labels: grouping.labels(&column.labels), members: Vec::new() });
+            groups.push(Group {
+                labels: grouping.labels(&column.labels),
+                members: Vec::new(),
+            });
         }
         groups[place].members.push(column);
     }
@@ -103,7 +142,10 @@ fn fold<A: Copy>(
             }
         }
     }
-    folded.into_iter().map(|folded| folded.map(&value)).collect()
+    folded
+        .into_iter()
+        .map(|folded| folded.map(&value))
+        .collect()
 }
 
 /// `min` and `max` pass over NaN while there is anything else.
@@ -123,7 +165,11 @@ struct Variance {
 
 impl Variance {
     fn of(first: f64) -> Self {
-        Self { mean: first, squares: if first.is_finite() { 0.0 } else { f64::NAN }, count: 1.0 }
+        Self {
+            mean: first,
+            squares: if first.is_finite() { 0.0 } else { f64::NAN },
+            count: 1.0,
+        }
     }
 
     fn add(&mut self, value: f64) {
@@ -143,7 +189,11 @@ fn quantiles(members: &[Column], phi: &[f64]) -> Vec<Option<f64>> {
     let quantile = |(step, phi): (usize, &f64)| {
         present.clear();
         present.extend(members.iter().filter_map(|member| member.values[step]));
-        if present.is_empty() { None } else { Some(numbers::quantile(*phi, &mut present)) }
+        if present.is_empty() {
+            None
+        } else {
+            Some(numbers::quantile(*phi, &mut present))
+        }
     };
     phi.iter().enumerate().map(quantile).collect()
 }
@@ -174,7 +224,9 @@ fn count_values(
         return Err(Error::Execution(format!("invalid label name {label:?}")));
     }
     let grouping = match grouping {
-        Grouping::By(names) => Grouping::By(names.iter().cloned().chain([label.to_owned()]).collect()),
+        Grouping::By(names) => {
+            Grouping::By(names.iter().cloned().chain([label.to_owned()]).collect())
+        }
         without => without.clone(),
     };
     let mut places: HashMap<Labels, usize> = HashMap::new();
@@ -182,7 +234,12 @@ fn count_values(
     for column in columns {
         // A column's values repeat; the labels of each are made once.
         let mut known: HashMap<u64, usize> = HashMap::new();
-        for (step, value) in column.values.iter().enumerate().filter_map(|(step, value)| Some((step, (*value)?))) {
+        for (step, value) in column
+            .values
+            .iter()
+            .enumerate()
+            .filter_map(|(step, value)| Some((step, (*value)?)))
+        {
             let place = match known.get(&value.to_bits()) {
                 Some(place) => *place,
                 None => {
@@ -192,7 +249,11 @@ fn count_values(
                     let place = *places.entry(labels.clone()).or_insert(result.len());
                     if place == result.len() {
                         budget.hold(steps)?;
-                        result.push(Column { labels, values: vec![None; steps], nameless: column.nameless });
+                        result.push(Column {
+                            labels,
+                            values: vec![None; steps],
+                            nameless: column.nameless,
+                        });
                     }
                     known.insert(value.to_bits(), place);
                     place

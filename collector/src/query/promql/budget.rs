@@ -20,7 +20,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_samples: 50_000_000, max_series: 1_000_000, deadline: None, canceled: Arc::default() }
+        Self {
+            max_samples: 50_000_000,
+            max_series: 1_000_000,
+            deadline: None,
+            canceled: Arc::default(),
+        }
     }
 }
 
@@ -35,7 +40,11 @@ pub struct Budget {
 impl Budget {
     /// A fresh account.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, held: AtomicU64::new(0), peak: AtomicU64::new(0) }
+        Self {
+            limits,
+            held: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+        }
     }
 
     /// Fails once the deadline has passed or the query was canceled. Costs a clock reading: ask once a series, not once
@@ -52,7 +61,10 @@ impl Budget {
 
     /// Accounts for samples or points about to be held, then does what [`check`](Self::check) does.
     pub fn hold(&self, samples: usize) -> Result<(), Error> {
-        let held = self.held.fetch_add(samples as u64, Ordering::Relaxed).saturating_add(samples as u64);
+        let held = self
+            .held
+            .fetch_add(samples as u64, Ordering::Relaxed)
+            .saturating_add(samples as u64);
         self.peak.fetch_max(held, Ordering::Relaxed);
         if held > self.limits.max_samples {
             return Err(Error::TooManySamples);
@@ -62,7 +74,11 @@ impl Budget {
 
     /// Fails where a selector yields too many series.
     pub fn series(&self, count: usize) -> Result<(), Error> {
-        if count > self.limits.max_series { Err(Error::TooManySeries(self.limits.max_series)) } else { Ok(()) }
+        if count > self.limits.max_series {
+            Err(Error::TooManySeries(self.limits.max_series))
+        } else {
+            Ok(())
+        }
     }
 
     /// Most samples and points held at one time.

@@ -18,7 +18,12 @@ pub(crate) struct Column {
 impl Column {
     /// A column, unless it has no value at all.
     pub fn new(labels: Labels, values: Vec<Option<f64>>) -> Option<Self> {
-        Self { labels, values, nameless: false }.unless_empty()
+        Self {
+            labels,
+            values,
+            nameless: false,
+        }
+        .unless_empty()
     }
 
     /// Itself, unless it has no value any more.

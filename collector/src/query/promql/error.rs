@@ -58,18 +58,26 @@ pub enum ErrorKind {
 impl Error {
     /// A text that is not PromQL, wherever that is.
     pub(crate) fn parse(text: impl Into<String>) -> Self {
-        Error::Parse { place: None, text: text.into() }
+        Error::Parse {
+            place: None,
+            text: text.into(),
+        }
     }
 
     pub(crate) fn fault(query: &str, Fault { at, text }: Fault) -> Self {
-        Error::Parse { place: Some(Place::of(query, at)), text }
+        Error::Parse {
+            place: Some(Place::of(query, at)),
+            text,
+        }
     }
 
     /// The class that the HTTP API reports.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Parse { .. } | Error::Unsupported(_) | Error::Invalid(_) => ErrorKind::BadData,
-            Error::Execution(_) | Error::TooManySamples | Error::TooManySeries(_) => ErrorKind::Execution,
+            Error::Execution(_) | Error::TooManySamples | Error::TooManySeries(_) => {
+                ErrorKind::Execution
+            }
             Error::Timeout => ErrorKind::Timeout,
             Error::Canceled => ErrorKind::Canceled,
             Error::Source(_) => ErrorKind::Internal,

@@ -10,7 +10,9 @@ impl Grouping {
     pub fn counts(&self, name: &str) -> bool {
         match self {
             Grouping::By(names) => names.iter().any(|known| known == name),
-            Grouping::Without(names) => name != METRIC_NAME && !names.iter().any(|known| known == name),
+            Grouping::Without(names) => {
+                name != METRIC_NAME && !names.iter().any(|known| known == name)
+            }
         }
     }
 
@@ -35,7 +37,12 @@ pub(crate) struct Groups<'a> {
 
 impl<'a> Groups<'a> {
     pub fn new(grouping: &'a Grouping) -> Self {
-        Self { grouping, first: Vec::new(), table: HashTable::new(), hasher: DefaultHashBuilder::default() }
+        Self {
+            grouping,
+            first: Vec::new(),
+            table: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+        }
     }
 
     /// How many groups there are.
@@ -45,7 +52,12 @@ impl<'a> Groups<'a> {
 
     /// The group of an element, if one is known.
     pub fn find(&self, labels: &Labels) -> Option<usize> {
-        let Self { grouping, first, table, .. } = self;
+        let Self {
+            grouping,
+            first,
+            table,
+            ..
+        } = self;
         let is_same = |&group: &usize| grouping.pairs(&first[group]).eq(grouping.pairs(labels));
         table.find(self.hash(labels), is_same).copied()
     }
@@ -57,9 +69,16 @@ impl<'a> Groups<'a> {
         }
         let hash = self.hash(labels);
         self.first.push(labels.clone());
-        let Self { grouping, first, table, hasher } = self;
+        let Self {
+            grouping,
+            first,
+            table,
+            hasher,
+        } = self;
         let group = first.len() - 1;
-        table.insert_unique(hash, group, |&group| hash_of(hasher, grouping, &first[group]));
+        table.insert_unique(hash, group, |&group| {
+            hash_of(hasher, grouping, &first[group])
+        });
         group
     }
 
@@ -70,7 +89,9 @@ impl<'a> Groups<'a> {
 
 fn hash_of(hasher: &DefaultHashBuilder, grouping: &Grouping, labels: &Labels) -> u64 {
     let mut state = hasher.build_hasher();
-    grouping.pairs(labels).for_each(|pair| pair.hash(&mut state));
+    grouping
+        .pairs(labels)
+        .for_each(|pair| pair.hash(&mut state));
     state.finish()
 }
 
@@ -89,10 +110,18 @@ mod tests {
         let by = |grouping: Grouping| {
             let mut groups = Groups::new(&grouping);
             let places = all.each_ref().map(|labels| groups.place(labels));
-            assert_eq!(all.each_ref().map(|labels| groups.find(labels)), places.map(Some));
+            assert_eq!(
+                all.each_ref().map(|labels| groups.find(labels)),
+                places.map(Some)
+            );
             places
         };
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let names = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(by(Grouping::By(names(&["a"]))), [0, 0, 1]);
         assert_eq!(by(Grouping::By(names(&[METRIC_NAME]))), [0, 1, 0]);
         assert_eq!(by(Grouping::By(Vec::new())), [0, 0, 0]);

@@ -25,18 +25,34 @@ pub(crate) fn vectors(
             let rest = filtered(rhs, &lhs, &matching.grouping, steps, false);
             merge(lhs.into_iter().chain(rest).collect())
         }
-        _ => Pairing { op, matching, return_bool, steps, budget }.run(lhs, rhs),
+        _ => Pairing {
+            op,
+            matching,
+            return_bool,
+            steps,
+            budget,
+        }
+        .run(lhs, rhs),
     }
 }
 
 /// The elements that have a counterpart of the same group at that step (`present`), or those that have none.
-fn filtered(columns: Vec<Column>, others: &[Column], grouping: &Grouping, steps: usize, present: bool) -> Vec<Column> {
+fn filtered(
+    columns: Vec<Column>,
+    others: &[Column],
+    grouping: &Grouping,
+    steps: usize,
+    present: bool,
+) -> Vec<Column> {
     let mut groups = Groups::new(grouping);
     let mut presence: Vec<Vec<bool>> = Vec::new();
     for other in others {
         let group = groups.place(&other.labels);
         presence.resize_with(groups.len(), || vec![false; steps]);
-        presence[group].iter_mut().zip(&other.values).for_each(|(seen, value)| *seen |= value.is_some());
+        presence[group]
+            .iter_mut()
+            .zip(&other.values)
+            .for_each(|(seen, value)| *seen |= value.is_some());
     }
     let keep = |mut column: Column| {
         let seen = groups.find(&column.labels).map(|group| &presence[group]);
@@ -68,16 +84,23 @@ struct Group {
 
 impl Pairing<'_> {
     fn run(&self, lhs: Vec<Column>, rhs: Vec<Column>) -> Result<Vec<Column>, Error> {
-        let (many, one) = if self.matching.side == Side::Right { (rhs, lhs) } else { (lhs, rhs) };
+        let (many, one) = if self.matching.side == Side::Right {
+            (rhs, lhs)
+        } else {
+            (lhs, rhs)
+        };
         // A step at which either side is empty is not looked at at all, so not for duplicates either.
-        let both: Vec<bool> = (0..self.steps).map(|step| has_any(&many, step) && has_any(&one, step)).collect();
+        let both: Vec<bool> = (0..self.steps)
+            .map(|step| has_any(&many, step) && has_any(&one, step))
+            .collect();
         let groups = self.groups(many, one);
         for group in groups.iter().filter(|group| group.one.len() > 1) {
             self.refuse_duplicates(&group.one, &both)?;
         }
         let mut result = Vec::new();
         for group in groups {
-            self.budget.hold(group.many.len().saturating_mul(self.steps))?;
+            self.budget
+                .hold(group.many.len().saturating_mul(self.steps))?;
             result.extend(self.pair(group)?);
         }
         merge(result)
@@ -104,7 +127,11 @@ impl Pairing<'_> {
         for step in (0..self.steps).filter(|step| both[*step]) {
             let mut present = one.iter().filter(|column| column.values[step].is_some());
             if let (Some(first), Some(second)) = (present.next(), present.next()) {
-                let side = if self.matching.side == Side::Right { "left" } else { "right" };
+                let side = if self.matching.side == Side::Right {
+                    "left"
+                } else {
+                    "right"
+                };
                 let group = self.matching.grouping.labels(&first.labels);
                 return Err(Error::Execution(format!(
                     "found duplicate series for the match group {group} on the {side} hand-side of the operation: \
@@ -121,17 +148,32 @@ impl Pairing<'_> {
         for many in &group.many {
             for one in &group.one {
                 let values = many.values.iter().zip(&one.values).map(|(many, one)| {
-                    let (lhs, rhs) = if self.matching.side == Side::Right { (one, many) } else { (many, one) };
+                    let (lhs, rhs) = if self.matching.side == Side::Right {
+                        (one, many)
+                    } else {
+                        (many, one)
+                    };
                     elements(self.op, (*lhs)?, (*rhs)?, self.return_bool)
                 });
-                let (labels, values) = (self.result_labels(&many.labels, &one.labels), values.collect());
+                let (labels, values) = (
+                    self.result_labels(&many.labels, &one.labels),
+                    values.collect(),
+                );
                 let nameless = self.op.compares() && (many.nameless || self.return_bool);
-                pairs.extend(Column { labels, values, nameless }.unless_empty());
+                pairs.extend(
+                    Column {
+                        labels,
+                        values,
+                        nameless,
+                    }
+                    .unless_empty(),
+                );
             }
         }
         if self.matching.side != Side::None {
             return merge_or(pairs, || {
-                let text = "multiple matches for labels: grouping labels must ensure unique matches";
+                let text =
+                    "multiple matches for labels: grouping labels must ensure unique matches";
                 Error::Execution(text.to_owned())
             });
         }

@@ -61,10 +61,15 @@ mod tests {
         assert_eq!(of("heat > 90"), some(r#"heat{node="g01"}"#));
         assert_eq!(of("90 < heat"), some(r#"heat{node="g01"}"#));
         assert_eq!(
-            of("(rate(errors[5m]) / rate(packets[5m]) > 0.01) and up == 1 unless on (node) boot < 600"),
+            of(
+                "(rate(errors[5m]) / rate(packets[5m]) > 0.01) and up == 1 unless on (node) boot < 600"
+            ),
             some(r#"rate(errors{node="g01"}[5m]) / rate(packets{node="g01"}[5m])"#)
         );
-        assert_eq!(measured("max by (node) (up{a=\"b\"}) == 0", None), some(r#"max by (node) (up{a="b"})"#));
+        assert_eq!(
+            measured("max by (node) (up{a=\"b\"}) == 0", None),
+            some(r#"max by (node) (up{a="b"})"#)
+        );
         assert_eq!(of("heat"), None);
         assert_eq!(of("vector(1)"), None);
         assert_eq!(of("a > bool 1"), None);

@@ -37,7 +37,14 @@ pub(crate) struct Mean {
 
 impl Mean {
     pub fn of(first: f64) -> Self {
-        Self { kahan: Kahan { sum: first, compensation: 0.0 }, count: 1.0, incremental: false }
+        Self {
+            kahan: Kahan {
+                sum: first,
+                compensation: 0.0,
+            },
+            count: 1.0,
+            incremental: false,
+        }
     }
 
     pub fn add(&mut self, value: f64) {
@@ -104,7 +111,8 @@ pub(crate) fn quantile(phi: f64, values: &mut [f64]) -> f64 {
 
 /// Ascending, NaN before all numbers.
 pub(crate) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
-    a.partial_cmp(b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
+    a.partial_cmp(b)
+        .unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
 }
 
 /// Whether two floats differ by less than rounding explains (`util/almost`, `Equal`).
@@ -132,13 +140,19 @@ pub(crate) fn format_g(value: f64) -> String {
 pub(crate) fn exponential(value: f64) -> String {
     let scientific = format!("{value:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+    let (sign, digits) = exponent
+        .strip_prefix('-')
+        .map_or(('+', exponent), |digits| ('-', digits));
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
 /// A float as `count_values` writes it into a label: shortest digits, never an exponent.
 pub(crate) fn format_f(value: f64) -> String {
-    if value.is_finite() { format!("{value}") } else { non_finite(value).to_owned() }
+    if value.is_finite() {
+        format!("{value}")
+    } else {
+        non_finite(value).to_owned()
+    }
 }
 
 fn non_finite(value: f64) -> &'static str {
@@ -156,7 +170,9 @@ mod tests {
     #[test]
     fn kahan_keeps_what_a_plain_sum_loses() {
         let mut kahan = Kahan::default();
-        [1.0, 1e100, 1.0, -1e100].into_iter().for_each(|value| kahan.add(value));
+        [1.0, 1e100, 1.0, -1e100]
+            .into_iter()
+            .for_each(|value| kahan.add(value));
         assert_eq!(kahan.total(), 2.0);
     }
 
@@ -171,7 +187,19 @@ mod tests {
     #[test]
     fn prints_as_go_does() {
         let texts = [2.0, -0.5, 1e21, 1e20, 1e-5, 0.0001, f64::NAN, f64::INFINITY].map(format_g);
-        assert_eq!(texts, ["2", "-0.5", "1e+21", "100000000000000000000", "1e-05", "0.0001", "NaN", "+Inf"]);
+        assert_eq!(
+            texts,
+            [
+                "2",
+                "-0.5",
+                "1e+21",
+                "100000000000000000000",
+                "1e-05",
+                "0.0001",
+                "NaN",
+                "+Inf"
+            ]
+        );
         assert_eq!(format_f(1e21), "1000000000000000000000");
     }
 
@@ -179,7 +207,10 @@ mod tests {
     fn min_and_max_let_nan_through() {
         assert!(go_max(f64::NAN, 1.0).is_nan() && go_min(1.0, f64::NAN).is_nan());
         assert_eq!(
-            (go_max(f64::NAN, f64::INFINITY), go_min(f64::NAN, f64::NEG_INFINITY)),
+            (
+                go_max(f64::NAN, f64::INFINITY),
+                go_min(f64::NAN, f64::NEG_INFINITY)
+            ),
             (f64::INFINITY, f64::NEG_INFINITY)
         );
     }

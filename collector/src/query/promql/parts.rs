@@ -19,7 +19,9 @@ where
     R: Send,
     E: Send,
 {
-    let threads = available_parallelism().map_or(1, NonZero::get).min(work / WORTH_A_THREAD + 1);
+    let threads = available_parallelism()
+        .map_or(1, NonZero::get)
+        .min(work / WORTH_A_THREAD + 1);
     let each = items.len().div_ceil(threads).max(1);
     let mut parts = Vec::new();
     while items.len() > each {
@@ -31,9 +33,14 @@ where
     }
     scope(|scope| {
         let body = &body;
-        let running: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || body(part))).collect();
+        let running: Vec<_> = parts
+            .into_iter()
+            .map(|part| scope.spawn(move || body(part)))
+            .collect();
         let last = body(items);
-        let results = running.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let results = running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         let mut results = results.collect::<Result<Vec<_>, E>>()?;
         results.push(last?);
         Ok(results)
@@ -50,6 +57,9 @@ mod tests {
             let parts = in_parts((0..count).collect(), work, Ok::<Vec<i32>, ()>).unwrap();
             assert_eq!(parts.concat(), (0..count).collect::<Vec<_>>());
         }
-        assert_eq!(in_parts(vec![1, 2, 3], usize::MAX, |_| Err::<(), _>("no")), Err("no"));
+        assert_eq!(
+            in_parts(vec![1, 2, 3], usize::MAX, |_| Err::<(), _>("no")),
+            Err("no")
+        );
     }
 }

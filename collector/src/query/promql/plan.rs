@@ -5,7 +5,9 @@ use crate::query::promql::functions::{self, Function};
 use crate::store::{MatchOp, Matcher};
 use promql_parser::label::MatchOp as Parsed;
 use promql_parser::parser::token::*;
-use promql_parser::parser::{self as ast, AtModifier, Expr, LabelModifier, Offset, VectorMatchCardinality};
+use promql_parser::parser::{
+    self as ast, AtModifier, Expr, LabelModifier, Offset, VectorMatchCardinality,
+};
 use std::cell::Cell;
 use std::time::{Duration, SystemTime};
 use takt_model::METRIC_NAME;
@@ -134,7 +136,10 @@ pub(crate) enum Operator {
 impl Operator {
     pub fn compares(self) -> bool {
         use Operator::*;
-        matches!(self, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual)
+        matches!(
+            self,
+            Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual
+        )
     }
 }
 
@@ -195,7 +200,11 @@ impl Node {
             Node::Window(_) => Type::Matrix,
             Node::Call { function, .. } => function.returns,
             Node::Negate(of) => of.kind(),
-            Node::Binary { lhs, rhs, .. } if lhs.kind() == Type::Scalar && rhs.kind() == Type::Scalar => Type::Scalar,
+            Node::Binary { lhs, rhs, .. }
+                if lhs.kind() == Type::Scalar && rhs.kind() == Type::Scalar =>
+            {
+                Type::Scalar
+            }
             Node::Binary { .. } => Type::Vector,
         }
     }
@@ -205,12 +214,24 @@ impl Node {
         match self {
             Node::Number(_) | Node::Text(_) => {}
             Node::Selector(selector) => found.push(selector),
-            Node::Window(Window { of: Windowed::Series(selector), .. }) => found.push(selector),
-            Node::Window(Window { of: Windowed::Subquery { of, .. }, .. }) | Node::Negate(of) => of.selectors(found),
+            Node::Window(Window {
+                of: Windowed::Series(selector),
+                ..
+            }) => found.push(selector),
+            Node::Window(Window {
+                of: Windowed::Subquery { of, .. },
+                ..
+            })
+            | Node::Negate(of) => of.selectors(found),
             Node::Call { args, .. } => args.iter().for_each(|arg| arg.selectors(found)),
-            Node::Binary { lhs, rhs, .. } => [lhs, rhs].into_iter().for_each(|side| side.selectors(found)),
+            Node::Binary { lhs, rhs, .. } => [lhs, rhs]
+                .into_iter()
+                .for_each(|side| side.selectors(found)),
             Node::Aggregate { of, param, .. } => {
-                [Some(of), param.as_ref()].into_iter().flatten().for_each(|node| node.selectors(found));
+                [Some(of), param.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .for_each(|node| node.selectors(found));
             }
         }
     }
@@ -258,7 +279,10 @@ impl Context {
     }
 
     fn selector(&self, selector: &ast::VectorSelector) -> Result<Selector, Error> {
-        Ok(Selector { matchers: matchers(selector)?, shift: self.shift(&selector.at, &selector.offset)? })
+        Ok(Selector {
+            matchers: matchers(selector)?,
+            shift: self.shift(&selector.at, &selector.offset)?,
+        })
     }
 
     fn shift(&self, at: &Option<AtModifier>, offset: &Option<Offset>) -> Result<Shift, Error> {
@@ -282,11 +306,17 @@ impl Context {
     fn subquery(&self, subquery: &ast::SubqueryExpr) -> Result<Node, Error> {
         let of = Box::new(self.plan(&subquery.expr)?);
         if of.kind() != Type::Vector {
-            return Err(Error::parse(format!("subquery is only allowed on instant vector, got {} instead", of.kind())));
+            return Err(Error::parse(format!(
+                "subquery is only allowed on instant vector, got {} instead",
+                of.kind()
+            )));
         }
         let shift = self.shift(&subquery.at, &subquery.offset)?;
         let step_ms = subquery.step.map(range).transpose()?;
-        Ok(Node::Window(Window { range_ms: range(subquery.range)?, of: Windowed::Subquery { of, step_ms, shift } }))
+        Ok(Node::Window(Window {
+            range_ms: range(subquery.range)?,
+            of: Windowed::Subquery { of, step_ms, shift },
+        }))
     }
 
     fn count(&self) -> usize {
@@ -295,17 +325,34 @@ impl Context {
 
     fn call(&self, call: &ast::Call) -> Result<Node, Error> {
         let name = call.func.name;
-        let function = functions::find(name).ok_or_else(|| Error::Unsupported(format!("function {name}()")))?;
+        let function = functions::find(name)
+            .ok_or_else(|| Error::Unsupported(format!("function {name}()")))?;
         if function.experimental && !self.experimental {
-            return Err(Error::Unsupported(format!("experimental function {name}()")));
+            return Err(Error::Unsupported(format!(
+                "experimental function {name}()"
+            )));
         }
         let nth = self.count();
-        let args = call.args.args.iter().map(|arg| self.plan(arg)).collect::<Result<Vec<_>, _>>()?;
+        let args = call
+            .args
+            .args
+            .iter()
+            .map(|arg| self.plan(arg))
+            .collect::<Result<Vec<_>, _>>()?;
         for (at, arg) in args.iter().enumerate() {
-            let wanted = function.args.get(at).or(function.args.last()).copied().unwrap_or(Type::Vector);
+            let wanted = function
+                .args
+                .get(at)
+                .or(function.args.last())
+                .copied()
+                .unwrap_or(Type::Vector);
             expect(arg.kind(), wanted, &format!("call to function {name:?}"))?;
         }
-        Ok(Node::Call { function, args, nth })
+        Ok(Node::Call {
+            function,
+            args,
+            nth,
+        })
     }
 
     fn aggregate(&self, aggregate: &ast::AggregateExpr) -> Result<Node, Error> {
@@ -328,17 +375,30 @@ impl Context {
             _ => return Err(Error::Unsupported(format!("aggregation {}", aggregate.op))),
         };
         if experimental && !self.experimental {
-            return Err(Error::Unsupported(format!("experimental aggregation {}", aggregate.op)));
+            return Err(Error::Unsupported(format!(
+                "experimental aggregation {}",
+                aggregate.op
+            )));
         }
         let nth = self.count();
-        let param = aggregate.param.as_ref().map(|param| self.plan(param)).transpose()?;
+        let param = aggregate
+            .param
+            .as_ref()
+            .map(|param| self.plan(param))
+            .transpose()?;
         let of = Box::new(self.plan(&aggregate.expr)?);
         expect(of.kind(), Type::Vector, "aggregation expression")?;
         if let (Some(param), Some(wanted)) = (&param, param_type) {
             expect(param.kind(), wanted, "aggregation parameter")?;
         }
         let grouping = grouping(&aggregate.modifier).unwrap_or(Grouping::By(Vec::new()));
-        Ok(Node::Aggregate { op, grouping, param: param.map(Box::new), of, nth })
+        Ok(Node::Aggregate {
+            op,
+            grouping,
+            param: param.map(Box::new),
+            of,
+            nth,
+        })
     }
 
     fn binary(&self, binary: &ast::BinaryExpr) -> Result<Node, Error> {
@@ -361,7 +421,10 @@ impl Context {
             T_LUNLESS => Operator::Unless,
             _ => return Err(Error::Unsupported(format!("operator {}", binary.op))),
         };
-        let (lhs, rhs) = (Box::new(self.plan(&binary.lhs)?), Box::new(self.plan(&binary.rhs)?));
+        let (lhs, rhs) = (
+            Box::new(self.plan(&binary.lhs)?),
+            Box::new(self.plan(&binary.rhs)?),
+        );
         for side in [&lhs, &rhs] {
             if !matches!(side.kind(), Type::Scalar | Type::Vector) {
                 let text = "binary expression must contain only scalar and instant vector types";
@@ -375,11 +438,23 @@ impl Context {
         let (side, include) = match modifier.card {
             VectorMatchCardinality::ManyToOne(labels) => (Side::Left, labels.labels),
             VectorMatchCardinality::OneToMany(labels) => (Side::Right, labels.labels),
-            VectorMatchCardinality::OneToOne | VectorMatchCardinality::ManyToMany => (Side::None, Vec::new()),
+            VectorMatchCardinality::OneToOne | VectorMatchCardinality::ManyToMany => {
+                (Side::None, Vec::new())
+            }
         };
         let grouping = grouping(&modifier.matching).unwrap_or(Grouping::Without(Vec::new()));
-        let matching = Matching { grouping, side, include };
-        Ok(Node::Binary { op, lhs, rhs, matching, return_bool: modifier.return_bool })
+        let matching = Matching {
+            grouping,
+            side,
+            include,
+        };
+        Ok(Node::Binary {
+            op,
+            lhs,
+            rhs,
+            matching,
+            return_bool: modifier.return_bool,
+        })
     }
 }
 
@@ -393,17 +468,25 @@ fn grouping(modifier: &Option<LabelModifier>) -> Option<Grouping> {
 fn expect(got: Type, wanted: Type, context: &str) -> Result<(), Error> {
     match got == wanted {
         true => Ok(()),
-        false => Err(Error::parse(format!("expected type {wanted} in {context}, got {got}"))),
+        false => Err(Error::parse(format!(
+            "expected type {wanted} in {context}, got {got}"
+        ))),
     }
 }
 
 /// A selector's conditions, the metric's name first.
 pub(crate) fn matchers(selector: &ast::VectorSelector) -> Result<Vec<Matcher>, Error> {
     if !selector.matchers.or_matchers.is_empty() {
-        return Err(Error::Unsupported("\"or\" between label matchers".to_owned()));
+        return Err(Error::Unsupported(
+            "\"or\" between label matchers".to_owned(),
+        ));
     }
-    let name = selector.name.iter().map(|name| Ok(Matcher::equal(METRIC_NAME, name)));
-    name.chain(selector.matchers.matchers.iter().map(matcher)).collect()
+    let name = selector
+        .name
+        .iter()
+        .map(|name| Ok(Matcher::equal(METRIC_NAME, name)));
+    name.chain(selector.matchers.matchers.iter().map(matcher))
+        .collect()
 }
 
 fn matcher(parsed: &promql_parser::label::Matcher) -> Result<Matcher, Error> {

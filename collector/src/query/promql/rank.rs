@@ -84,9 +84,10 @@ fn pick(op: Aggregation, param: &[f64], mut members: Vec<Column>, steps: usize) 
     for (step, k) in param.iter().enumerate() {
         let k = if *k < 1.0 { 0 } else { *k as usize };
         let chosen = match op {
-            Aggregation::Limitk => {
-                (0..members.len()).filter(|at| members[*at].values[step].is_some()).take(k).collect()
-            }
+            Aggregation::Limitk => (0..members.len())
+                .filter(|at| members[*at].values[step].is_some())
+                .take(k)
+                .collect(),
             _ => best(&members, step, k, op == Aggregation::Topk),
         };
         chosen.iter().for_each(|at| picked[*at][step] = true);
@@ -98,7 +99,10 @@ fn pick(op: Aggregation, param: &[f64], mut members: Vec<Column>, steps: usize) 
         keep(member, |step| picked[step]);
     }
     let mut members: Vec<Option<Column>> = members.into_iter().map(Some).collect();
-    order.into_iter().filter_map(|at| members[at].take().and_then(Column::unless_empty)).collect()
+    order
+        .into_iter()
+        .filter_map(|at| members[at].take().and_then(Column::unless_empty))
+        .collect()
 }
 
 /// The `k` largest or smallest, best first. NaN is worst both ways. Which of equals stays depends on a heap's layout,
@@ -110,7 +114,11 @@ fn best(members: &[Column], step: usize, k: usize, largest: bool) -> Vec<usize> 
     // The worst of those kept is on top.
     let worse = |a: f64, b: f64| a.is_nan() || if largest { a < b } else { a > b };
     let mut heap: Vec<(usize, f64)> = Vec::new();
-    for (at, value) in members.iter().enumerate().filter_map(|(at, member)| Some((at, member.values[step]?))) {
+    for (at, value) in members
+        .iter()
+        .enumerate()
+        .filter_map(|(at, member)| Some((at, member.values[step]?)))
+    {
         if heap.len() < k {
             heap.push((at, value));
             sift_up(&mut heap, worse);
@@ -120,7 +128,9 @@ fn best(members: &[Column], step: usize, k: usize, largest: bool) -> Vec<usize> 
         }
     }
     heap.sort_by(|(_, a), (_, b)| {
-        let order = a.partial_cmp(b).map(|order| if largest { order.reverse() } else { order });
+        let order = a
+            .partial_cmp(b)
+            .map(|order| if largest { order.reverse() } else { order });
         order.unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
     });
     heap.into_iter().map(|(at, _)| at).collect()
@@ -159,7 +169,12 @@ fn sift_down(heap: &mut [(usize, f64)], worse: impl Fn(f64, f64) -> bool) {
 }
 
 fn keep(column: &mut Column, wanted: impl Fn(usize) -> bool) {
-    for (_, value) in column.values.iter_mut().enumerate().filter(|(step, _)| !wanted(*step)) {
+    for (_, value) in column
+        .values
+        .iter_mut()
+        .enumerate()
+        .filter(|(step, _)| !wanted(*step))
+    {
         *value = None;
     }
 }
@@ -184,5 +199,9 @@ fn sampling_place(labels: &Labels) -> f64 {
 /// A negative ratio picks exactly what its complement leaves.
 fn in_ratio(ratio: f64, place: f64) -> bool {
     let ratio = ratio.clamp(-1.0, 1.0);
-    if ratio >= 0.0 { place < ratio } else { place >= 1.0 + ratio }
+    if ratio >= 0.0 {
+        place < ratio
+    } else {
+        place >= 1.0 + ratio
+    }
 }

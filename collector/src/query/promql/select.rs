@@ -26,23 +26,43 @@ type WindowFn = fn(&Slice<'_>) -> Option<f64>;
 
 impl Evaluator<'_> {
     /// The newest sample at each step, no older than the look-back and not ended by staleness.
-    pub fn instant_values(&mut self, selector: &Selector, grid: &Grid) -> Result<Vec<Column>, Error> {
+    pub fn instant_values(
+        &mut self,
+        selector: &Selector,
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
         self.instants(selector, grid, |point| point.value)
     }
 
     /// As [`instant_values`](Self::instant_values), with the samples' own instants in seconds (`timestamp`).
-    pub fn instant_times(&mut self, selector: &Selector, grid: &Grid) -> Result<Vec<Column>, Error> {
+    pub fn instant_times(
+        &mut self,
+        selector: &Selector,
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
         let columns = self.instants(selector, grid, |point| point.at_ms as f64 / 1e3)?;
         self.unnamed(columns)
     }
 
-    fn instants(&mut self, selector: &Selector, grid: &Grid, pick: fn(&Point) -> f64) -> Result<Vec<Column>, Error> {
+    fn instants(
+        &mut self,
+        selector: &Selector,
+        grid: &Grid,
+        pick: fn(&Point) -> f64,
+    ) -> Result<Vec<Column>, Error> {
         let lookback_ms = self.options.lookback_ms;
-        let first = selector.shift.apply(grid.start_ms).saturating_sub(lookback_ms).saturating_add(1);
+        let first = selector
+            .shift
+            .apply(grid.start_ms)
+            .saturating_sub(lookback_ms)
+            .saturating_add(1);
         let last = selector.shift.apply(grid.last_ms());
         let series = self.select(selector, first, last, grid, 0, "")?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
-        let work = series.iter().map(|series| series.points.len() + grid.steps).sum();
+        let work = series
+            .iter()
+            .map(|series| series.points.len() + grid.steps)
+            .sum();
         let parts = in_parts(series, work, |part: Vec<SeriesData>| {
             let mut columns = Vec::with_capacity(part.len());
             let mut looked_at = vec![0; grid.steps];
@@ -78,13 +98,19 @@ impl Evaluator<'_> {
             "rate" | "increase" => {
                 for column in &columns {
                     let name = column.labels.metric();
-                    if !name.is_empty() && !COUNTER_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
+                    if !name.is_empty()
+                        && !COUNTER_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+                    {
                         about.possible_non_counter(name);
                     }
                 }
             }
             "quantile_over_time" => {
-                for (step, scalars) in scalars.iter().enumerate().filter(|(_, phi)| !(0.0..=1.0).contains(&phi[0])) {
+                for (step, scalars) in scalars
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, phi)| !(0.0..=1.0).contains(&phi[0]))
+                {
                     if columns.iter().any(|column| column.values[step].is_some()) {
                         about.invalid_quantile(scalars[0]);
                     }
@@ -92,7 +118,12 @@ impl Evaluator<'_> {
             }
             "double_exponential_smoothing" => {
                 let used = |step: usize| columns.iter().any(|column| column.values[step].is_some());
-                for scalars in scalars.iter().enumerate().filter(|(step, _)| used(*step)).map(|(_, scalars)| scalars) {
+                for scalars in scalars
+                    .iter()
+                    .enumerate()
+                    .filter(|(step, _)| used(*step))
+                    .map(|(_, scalars)| scalars)
+                {
                     factor("smoothing", "sf", scalars[0])?;
                     factor("trend", "tf", scalars[1])?;
                 }
@@ -117,11 +148,21 @@ impl Evaluator<'_> {
         let series = self.windowed(window, grid, name)?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
         let work = window_work(&series, window, grid);
-        let walk = Walk { body, window, scalars, grid, budget: self.budget };
+        let walk = Walk {
+            body,
+            window,
+            scalars,
+            grid,
+            budget: self.budget,
+        };
         let parts = in_parts(series, work, |part| {
             let mut looked_at = vec![0; grid.steps];
-            let columns = part.into_iter().map(|series| walk.run(series, &mut looked_at));
-            let columns = columns.filter_map(Result::transpose).collect::<Result<Vec<_>, Error>>()?;
+            let columns = part
+                .into_iter()
+                .map(|series| walk.run(series, &mut looked_at));
+            let columns = columns
+                .filter_map(Result::transpose)
+                .collect::<Result<Vec<_>, Error>>()?;
             Ok::<_, Error>((columns, looked_at))
         })?;
         Ok(self.joined(parts, grid))
@@ -141,19 +182,38 @@ impl Evaluator<'_> {
     pub fn window_points(&mut self, window: &Window, grid: &Grid) -> Result<Vec<Series>, Error> {
         let end_ms = window.shift().apply(grid.start_ms);
         let start_ms = end_ms.saturating_sub(window.range_ms);
-        let series = self.windowed(window, grid, "")?.into_iter().map(|Windowful { mut labels, points, nameless }| {
-            if nameless {
-                drop_name(&mut labels);
-            }
-            Series { labels, points: Bounds::default().move_to(&points, start_ms, end_ms).to_vec() }
-        });
+        let series = self.windowed(window, grid, "")?.into_iter().map(
+            |Windowful {
+                 mut labels,
+                 points,
+                 nameless,
+             }| {
+                if nameless {
+                    drop_name(&mut labels);
+                }
+                Series {
+                    labels,
+                    points: Bounds::default()
+                        .move_to(&points, start_ms, end_ms)
+                        .to_vec(),
+                }
+            },
+        );
         let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
-        self.samples.add(grid, &[series.iter().map(|series| series.points.len() as u64).sum()]);
+        self.samples.add(
+            grid,
+            &[series.iter().map(|series| series.points.len() as u64).sum()],
+        );
         Ok(series)
     }
 
     /// All samples that the windows of all steps may need.
-    fn windowed(&mut self, window: &Window, grid: &Grid, function: &str) -> Result<Vec<Windowful>, Error> {
+    fn windowed(
+        &mut self,
+        window: &Window,
+        grid: &Grid,
+        function: &str,
+    ) -> Result<Vec<Windowful>, Error> {
         let shift = window.shift();
         let after = shift.apply(grid.start_ms).saturating_sub(window.range_ms);
         let last = shift.apply(grid.last_ms());
@@ -161,21 +221,39 @@ impl Evaluator<'_> {
             Windowed::Series(selector) => {
                 let first = after.saturating_add(1);
                 let series = self.select(selector, first, last, grid, window.range_ms, function)?;
-                let plain = |SeriesData { labels, points, .. }| Windowful { labels, points, nameless: false };
+                let plain = |SeriesData { labels, points, .. }| Windowful {
+                    labels,
+                    points,
+                    nameless: false,
+                };
                 Ok(series.into_iter().map(plain).collect())
             }
             Windowed::Subquery { of, step_ms, .. } => {
                 let step_ms = step_ms.unwrap_or(self.options.subquery_step_ms);
                 // The steps of a subquery lie on multiples of its step, the first one inside the window.
-                let first = after.div_euclid(step_ms).saturating_add(1).saturating_mul(step_ms);
+                let first = after
+                    .div_euclid(step_ms)
+                    .saturating_add(1)
+                    .saturating_mul(step_ms);
                 let inner = Grid::new(first, last, step_ms);
                 self.budget.hold(inner.steps)?;
                 let columns = self.vector(of, &inner)?;
-                let series = columns.into_iter().map(|Column { labels, values, nameless }| {
-                    let points = inner.times().zip(values);
-                    let points = points.filter_map(|(at_ms, value)| value.map(|value| Point { at_ms, value }));
-                    Windowful { labels, points: points.collect(), nameless }
-                });
+                let series = columns.into_iter().map(
+                    |Column {
+                         labels,
+                         values,
+                         nameless,
+                     }| {
+                        let points = inner.times().zip(values);
+                        let points = points
+                            .filter_map(|(at_ms, value)| value.map(|value| Point { at_ms, value }));
+                        Windowful {
+                            labels,
+                            points: points.collect(),
+                            nameless,
+                        }
+                    },
+                );
                 Ok(series.collect())
             }
         }
@@ -192,7 +270,14 @@ impl Evaluator<'_> {
         function: &str,
     ) -> Result<Vec<SeriesData>, Error> {
         let step_ms = if grid.steps > 1 { grid.step_ms } else { 0 };
-        let selection = Selection { matchers: &selector.matchers, from_ms, to_ms, step_ms, range_ms, function };
+        let selection = Selection {
+            matchers: &selector.matchers,
+            from_ms,
+            to_ms,
+            step_ms,
+            range_ms,
+            function,
+        };
         let series = self.source.select(&selection, self.budget)?;
         self.budget.series(series.len())?;
         Ok(series)
@@ -210,7 +295,11 @@ struct Windowful {
 fn window_work(series: &[Windowful], window: &Window, grid: &Grid) -> usize {
     let points: usize = series.iter().map(|series| series.points.len()).sum();
     let overlap = window.range_ms / grid.step_ms.max(1) + 1;
-    points.saturating_mul(usize::try_from(overlap).unwrap_or(usize::MAX).min(grid.steps))
+    points.saturating_mul(
+        usize::try_from(overlap)
+            .unwrap_or(usize::MAX)
+            .min(grid.steps),
+    )
 }
 
 /// A window that moves forwards over series.
@@ -225,7 +314,13 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// What the function says at each step, if it says anything.
     fn run(&self, series: Windowful, looked_at: &mut [u64]) -> Result<Option<Column>, Error> {
-        let Self { body, window, scalars, grid, budget } = *self;
+        let Self {
+            body,
+            window,
+            scalars,
+            grid,
+            budget,
+        } = *self;
         let shift = window.shift();
         budget.check()?;
         let mut bounds = Bounds::default();
@@ -244,16 +339,33 @@ impl Walk<'_> {
                 unchecked = 0;
             }
             let scalars = scalars.get(step).map_or(&[][..], Vec::as_slice);
-            let slice = Slice { points, start_ms, end_ms, now_ms, scalars };
-            values.push(if points.is_empty() { None } else { body(&slice) });
+            let slice = Slice {
+                points,
+                start_ms,
+                end_ms,
+                now_ms,
+                scalars,
+            };
+            values.push(if points.is_empty() {
+                None
+            } else {
+                body(&slice)
+            });
         }
-        Ok(Column { labels: series.labels, values, nameless: series.nameless }.unless_empty())
+        Ok(Column {
+            labels: series.labels,
+            values,
+            nameless: series.nameless,
+        }
+        .unless_empty())
     }
 }
 
 fn factor(name: &str, short: &str, value: f64) -> Result<(), Error> {
     match value <= 0.0 || value >= 1.0 {
-        true => Err(Error::Execution(format!("invalid {name} factor. Expected: 0 < {short} < 1, got: {value:.6}"))),
+        true => Err(Error::Execution(format!(
+            "invalid {name} factor. Expected: 0 < {short} < 1, got: {value:.6}"
+        ))),
         false => Ok(()),
     }
 }
@@ -269,16 +381,25 @@ struct Latest<'a> {
 
 impl<'a> Latest<'a> {
     fn new(series: &'a SeriesData, lookback_ms: i64) -> Self {
-        Self { series, lookback_ms, points: 0, stale: 0 }
+        Self {
+            series,
+            lookback_ms,
+            points: 0,
+            stale: 0,
+        }
     }
 
     /// Instants may not go back.
     fn at(&mut self, at_ms: i64) -> Option<&'a Point> {
-        let SeriesData { points, stale_ms, .. } = self.series;
+        let SeriesData {
+            points, stale_ms, ..
+        } = self.series;
         self.points = advance(points, self.points, |point| point.at_ms <= at_ms);
         self.stale = advance(stale_ms, self.stale, |stale| *stale <= at_ms);
         let point = points[..self.points].last()?;
-        let ended = stale_ms[..self.stale].last().is_some_and(|stale| *stale > point.at_ms);
+        let ended = stale_ms[..self.stale]
+            .last()
+            .is_some_and(|stale| *stale > point.at_ms);
         (!ended && point.at_ms > at_ms.saturating_sub(self.lookback_ms)).then_some(point)
     }
 }
@@ -332,6 +453,9 @@ mod tests {
         let series = SeriesData::new(Default::default(), samples);
         let mut latest = Latest::new(&series, 15);
         let seen = [0, 9, 10, 19, 20, 34, 35].map(|at| latest.at(at).map(|point| point.value));
-        assert_eq!(seen, [Some(1.0), Some(1.0), None, None, Some(2.0), Some(2.0), None]);
+        assert_eq!(
+            seen,
+            [Some(1.0), Some(1.0), None, None, Some(2.0), Some(2.0), None]
+        );
     }
 }

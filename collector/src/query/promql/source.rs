@@ -74,7 +74,11 @@ impl SeriesData {
                 None => stale_ms.push(at_ms),
             }
         }
-        Self { labels, points, stale_ms }
+        Self {
+            labels,
+            points,
+            stale_ms,
+        }
     }
 }
 
@@ -93,12 +97,19 @@ impl Memory {
     /// Adds samples, in any order; a later one at the same instant wins. `None` is a staleness marker.
     pub fn add(&mut self, labels: Labels, samples: impl IntoIterator<Item = (i64, Option<f64>)>) {
         // In the order of labels, as results of tests are compared with a Prometheus'.
-        let place = self.series.binary_search_by(|series| series.labels.cmp(&labels));
+        let place = self
+            .series
+            .binary_search_by(|series| series.labels.cmp(&labels));
         let mut all: std::collections::BTreeMap<i64, Option<f64>> = match place {
             Ok(at) => {
                 let old = self.series.remove(at);
-                let points = old.points.iter().map(|point| (point.at_ms, Some(point.value)));
-                points.chain(old.stale_ms.iter().map(|at| (*at, None))).collect()
+                let points = old
+                    .points
+                    .iter()
+                    .map(|point| (point.at_ms, Some(point.value)));
+                points
+                    .chain(old.stale_ms.iter().map(|at| (*at, None)))
+                    .collect()
             }
             Err(_) => Default::default(),
         };
@@ -121,13 +132,32 @@ impl Memory {
 impl Source for Memory {
     fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error> {
         let wanted = |at: i64| selection.from_ms <= at && at <= selection.to_ms;
-        let fitting = self.series.iter().filter(|s| selection.matchers.iter().all(|m| m.accepts_labels(&s.labels)));
+        let fitting = self.series.iter().filter(|s| {
+            selection
+                .matchers
+                .iter()
+                .all(|m| m.accepts_labels(&s.labels))
+        });
         fitting
             .map(|series| {
-                let points: Vec<Point> = series.points.iter().filter(|p| wanted(p.at_ms)).copied().collect();
+                let points: Vec<Point> = series
+                    .points
+                    .iter()
+                    .filter(|p| wanted(p.at_ms))
+                    .copied()
+                    .collect();
                 budget.hold(points.len())?;
-                let stale_ms = series.stale_ms.iter().filter(|at| wanted(**at)).copied().collect();
-                Ok(SeriesData { labels: series.labels.clone(), points, stale_ms })
+                let stale_ms = series
+                    .stale_ms
+                    .iter()
+                    .filter(|at| wanted(**at))
+                    .copied()
+                    .collect();
+                Ok(SeriesData {
+                    labels: series.labels.clone(),
+                    points,
+                    stale_ms,
+                })
             })
             .collect()
     }

@@ -31,7 +31,9 @@ pub(crate) fn parse_somewhere(query: &str) -> Result<Expr, Error> {
 
 /// An error with its place; `refusal` is what is wrong with a part of the query alone.
 pub(crate) fn placed(query: &str, error: Error, refusal: impl Fn(&str) -> Option<Error>) -> Error {
-    let Error::Parse { place: None, text } = &error else { return error };
+    let Error::Parse { place: None, text } = &error else {
+        return error;
+    };
     let outline = match outline::read(query) {
         Ok(outline) => outline,
         Err(fault) => return Error::fault(query, fault),
@@ -43,7 +45,13 @@ pub(crate) fn placed(query: &str, error: Error, refusal: impl Fn(&str) -> Option
     }
     let is_refused = |part: &str| matches!(refusal(part), Some(Error::Parse { text: other, .. }) if other == *text);
     match outline.blame(query, &is_refused) {
-        Some(at) => Error::fault(query, outline::Fault { at, text: text.clone() }),
+        Some(at) => Error::fault(
+            query,
+            outline::Fault {
+                at,
+                text: text.clone(),
+            },
+        ),
         None => error,
     }
 }
@@ -54,7 +62,9 @@ pub fn selector(text: &str) -> Result<Vec<Matcher>, Error> {
         Expr::VectorSelector(selector) if selector.offset.is_none() && selector.at.is_none() => {
             plan::matchers(&selector)
         }
-        _ => Err(Error::parse(format!("expected a series selector, got {text}"))),
+        _ => Err(Error::parse(format!(
+            "expected a series selector, got {text}"
+        ))),
     }
 }
 
@@ -62,7 +72,10 @@ pub fn selector(text: &str) -> Result<Vec<Matcher>, Error> {
 fn explain(query: &str, message: &str) -> Error {
     let lower = query.to_lowercase();
     let words = || lower.split(|c: char| !c.is_alphanumeric() && c != '_');
-    if let Some(word) = ["smoothed", "anchored"].into_iter().find(|word| words().any(|w| w == *word)) {
+    if let Some(word) = ["smoothed", "anchored"]
+        .into_iter()
+        .find(|word| words().any(|w| w == *word))
+    {
         return Error::Unsupported(format!("the modifier {word}"));
     }
     let unexpected = message.strip_prefix("unexpected character inside brackets: ");
@@ -72,8 +85,14 @@ fn explain(query: &str, message: &str) -> Error {
     if lower.contains("</") || lower.contains(">/") {
         return Error::Unsupported("trimming native histograms (</ and >/)".to_owned());
     }
-    let types = [("type vector", "type instant vector"), ("type matrix", "type range vector")];
-    let got = [("got vector", "got instant vector"), ("got matrix", "got range vector")];
+    let types = [
+        ("type vector", "type instant vector"),
+        ("type matrix", "type range vector"),
+    ];
+    let got = [
+        ("got vector", "got instant vector"),
+        ("got matrix", "got range vector"),
+    ];
     let mut text = message.to_owned();
     for (ours, theirs) in types.into_iter().chain(got) {
         text = text.replace(ours, theirs);
@@ -115,12 +134,22 @@ impl<'a> Rewriter<'a> {
     fn new(query: &'a str) -> Self {
         let out = String::with_capacity(query.len());
         let levels = vec![Level::default()];
-        Self { query, rest: query, out, levels, in_braces: false, in_brackets: false, duration_follows: false }
+        Self {
+            query,
+            rest: query,
+            out,
+            levels,
+            in_braces: false,
+            in_brackets: false,
+            duration_follows: false,
+        }
     }
 
     fn run(mut self) -> Result<String, Error> {
         if self.rest.len() > MAX_LENGTH {
-            return Err(Error::parse(format!("query is longer than {MAX_LENGTH} bytes")));
+            return Err(Error::parse(format!(
+                "query is longer than {MAX_LENGTH} bytes"
+            )));
         }
         while let Some(c) = self.rest.chars().next() {
             match c {
@@ -176,7 +205,10 @@ impl<'a> Rewriter<'a> {
 
     fn next_argument(&mut self) {
         let level = self.level();
-        *level = Level { earlier: level.height(), ..Level::default() };
+        *level = Level {
+            earlier: level.height(),
+            ..Level::default()
+        };
     }
 
     fn operator(&mut self) -> Result<(), Error> {
@@ -186,12 +218,16 @@ impl<'a> Rewriter<'a> {
     }
 
     fn level(&mut self) -> &mut Level {
-        self.levels.last_mut().expect("the outermost level is never popped")
+        self.levels
+            .last_mut()
+            .expect("the outermost level is never popped")
     }
 
     fn bounded(&self, height: usize) -> Result<(), Error> {
         match height > MAX_DEPTH {
-            true => Err(Error::parse(format!("query is nested deeper than {MAX_DEPTH} operators and parentheses"))),
+            true => Err(Error::parse(format!(
+                "query is nested deeper than {MAX_DEPTH} operators and parentheses"
+            ))),
             false => Ok(()),
         }
     }
@@ -206,7 +242,13 @@ impl<'a> Rewriter<'a> {
     /// The duration of so many bytes that was just read.
     fn too_long(&self, length: usize) -> Error {
         let at = self.query.len() - self.rest.len() - length;
-        Error::fault(self.query, outline::Fault { at, text: "duration out of range".to_owned() })
+        Error::fault(
+            self.query,
+            outline::Fault {
+                at,
+                text: "duration out of range".to_owned(),
+            },
+        )
     }
 
     /// Copies a string; a raw one becomes a quoted one, since the parser takes its backslashes for escapes.
@@ -239,8 +281,12 @@ impl<'a> Rewriter<'a> {
     }
 
     fn word(&mut self) -> Result<(), Error> {
-        let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
-        let word = self.take(end.unwrap_or(self.rest.len())).to_ascii_lowercase();
+        let end = self
+            .rest
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
+        let word = self
+            .take(end.unwrap_or(self.rest.len()))
+            .to_ascii_lowercase();
         if self.duration_follows && matches!(word.as_str(), "inf" | "nan") {
             return Err(self.too_long(word.len()));
         }
@@ -253,8 +299,9 @@ impl<'a> Rewriter<'a> {
 
     /// Copies a number or a duration, without its digit separators.
     fn number(&mut self) -> Result<(), Error> {
-        let hex =
-            self.rest.len() > 1 && self.rest.as_bytes()[0] == b'0' && matches!(self.rest.as_bytes()[1], b'x' | b'X');
+        let hex = self.rest.len() > 1
+            && self.rest.as_bytes()[0] == b'0'
+            && matches!(self.rest.as_bytes()[1], b'x' | b'X');
         let mut last = ' ';
         let end = self.rest.find(|c: char| {
             let belongs = c.is_ascii_alphanumeric()
@@ -268,8 +315,8 @@ impl<'a> Rewriter<'a> {
         self.rest = &self.rest[token.len()..];
         let is_duration = !hex && token.ends_with(['s', 'm', 'h', 'd', 'w', 'y']);
         if is_duration {
-            let ms =
-                duration_ms(token).ok_or_else(|| Error::parse(format!("not a valid duration string: {token:?}")))?;
+            let ms = duration_ms(token)
+                .ok_or_else(|| Error::parse(format!("not a valid duration string: {token:?}")))?;
             if ms > MAX_DURATION_MS {
                 return Err(self.too_long(token.len()));
             }
@@ -279,7 +326,11 @@ impl<'a> Rewriter<'a> {
             }
         } else {
             let digits: String = token.chars().filter(|c| *c != '_').collect();
-            if self.duration_follows && digits.parse::<f64>().is_ok_and(|seconds| seconds * 1e3 > MAX_DURATION_MS) {
+            if self.duration_follows
+                && digits
+                    .parse::<f64>()
+                    .is_ok_and(|seconds| seconds * 1e3 > MAX_DURATION_MS)
+            {
                 return Err(self.too_long(token.len()));
             }
             self.out.push_str(&digits);
@@ -297,7 +348,9 @@ pub(crate) fn duration_ms(text: &str) -> Option<f64> {
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let count: f64 = rest[..digits].parse().ok()?;
         rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let unit = rest
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let ms = match &rest[..unit] {
             "ms" => 1.0,
             "s" => 1e3,
@@ -331,22 +384,39 @@ mod tests {
         assert_eq!(rewritten(r#"a{b=~`\d+"`} # why"#), r#"a{b=~"\\d+\""} "#);
         assert_eq!(rewritten("1_000 + 0x_ff"), "1000 + 0xff");
         assert_eq!(rewritten("a offset 0s"), "a offset 0");
-        assert_eq!(rewritten(r#"a{b="1_000 \" #"}[5m:30s] @ 1e+3"#), r#"a{b="1_000 \" #"}[5m:30s] @ 1e+3"#);
+        assert_eq!(
+            rewritten(r#"a{b="1_000 \" #"}[5m:30s] @ 1e+3"#),
+            r#"a{b="1_000 \" #"}[5m:30s] @ 1e+3"#
+        );
     }
 
     #[test]
     fn refuses_what_would_make_the_parser_panic() {
-        for query in ["a[1e300]", "a offset Inf", "a offset -NaN", "a[5m:1e300]", "a[99999999999ms]", "a offset 300y"] {
+        for query in [
+            "a[1e300]",
+            "a offset Inf",
+            "a offset -NaN",
+            "a[5m:1e300]",
+            "a[99999999999ms]",
+            "a offset 300y",
+        ] {
             assert!(matches!(parse(query), Err(Error::Parse { .. })), "{query}");
         }
     }
 
     #[test]
     fn depth_is_bounded_but_width_is_not() {
-        let deep = format!("{}1{}", "(".repeat(MAX_DEPTH + 1), ")".repeat(MAX_DEPTH + 1));
+        let deep = format!(
+            "{}1{}",
+            "(".repeat(MAX_DEPTH + 1),
+            ")".repeat(MAX_DEPTH + 1)
+        );
         assert!(matches!(parse(&deep), Err(Error::Parse { .. })));
         assert!(parse(&"-".repeat(MAX_DEPTH + 1)).is_err());
-        let wide = format!("label_join(a, \"b\", \"c\", {})", vec!["\"d\""; 2 * MAX_DEPTH].join(","));
+        let wide = format!(
+            "label_join(a, \"b\", \"c\", {})",
+            vec!["\"d\""; 2 * MAX_DEPTH].join(",")
+        );
         assert!(parse(&wide).is_ok());
         assert!(parse(&vec!["a"; MAX_DEPTH].join(" or ")).is_ok());
         let staircase = format!("{}a{}", "(".repeat(50), "+a+a+a+a+a+a+a+a)".repeat(50));
@@ -359,6 +429,9 @@ mod tests {
             parse("rate(a[5m + step()])").unwrap_err().to_string(),
             "a computed duration (experimental) is not supported"
         );
-        assert_eq!(parse("rate(a[5m] smoothed)").unwrap_err().to_string(), "the modifier smoothed is not supported");
+        assert_eq!(
+            parse("rate(a[5m] smoothed)").unwrap_err().to_string(),
+            "the modifier smoothed is not supported"
+        );
     }
 }

@@ -2,10 +2,10 @@
 
 use duckdb::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StructArray};
 use duckdb::arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    IntervalMonthDayNanoType, IntervalUnit, Schema, SchemaRef, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type,
-    UInt16Type, UInt32Type, UInt64Type,
+    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, IntervalMonthDayNanoType, IntervalUnit, Schema, SchemaRef, Time64MicrosecondType,
+    Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
 /// What a statement found.
@@ -19,7 +19,12 @@ pub struct Answer {
 
 impl Answer {
     pub(super) fn new(schema: SchemaRef) -> Self {
-        Self { schema, batches: Vec::new(), rows: 0, truncated: false }
+        Self {
+            schema,
+            batches: Vec::new(),
+            rows: 0,
+            truncated: false,
+        }
     }
 
     /// Adds rows as long as there are at most `max_rows`; whether more are wanted.
@@ -135,8 +140,12 @@ pub fn cell(array: &dyn Array, row: usize) -> Cell<'_> {
         DataType::Binary => Cell::Bytes(array.as_binary::<i32>().value(row)),
         DataType::LargeBinary => Cell::Bytes(array.as_binary::<i64>().value(row)),
         DataType::Timestamp(TimeUnit::Second, _) => seconds(value!(TimestampSecondType), 1_000_000),
-        DataType::Timestamp(TimeUnit::Millisecond, _) => seconds(value!(TimestampMillisecondType), 1_000),
-        DataType::Timestamp(TimeUnit::Microsecond, _) => Cell::Timestamp(value!(TimestampMicrosecondType)),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => {
+            seconds(value!(TimestampMillisecondType), 1_000)
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            Cell::Timestamp(value!(TimestampMicrosecondType))
+        }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
             Cell::Timestamp(value!(TimestampNanosecondType).div_euclid(1_000))
         }
@@ -145,7 +154,11 @@ pub fn cell(array: &dyn Array, row: usize) -> Cell<'_> {
         DataType::Time64(TimeUnit::Nanosecond) => Cell::Time(value!(Time64NanosecondType) / 1_000),
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             let span = value!(IntervalMonthDayNanoType);
-            Cell::Interval { months: span.months, days: span.days, microseconds: span.nanoseconds / 1_000 }
+            Cell::Interval {
+                months: span.months,
+                days: span.days,
+                microseconds: span.nanoseconds / 1_000,
+            }
         }
         DataType::Dictionary(_, _) => {
             let dictionary = array.as_any_dictionary();
@@ -160,13 +173,29 @@ pub fn cell(array: &dyn Array, row: usize) -> Cell<'_> {
         DataType::Struct(fields) => {
             let columns = array.as_struct().columns();
             Cell::Struct(
-                fields.iter().zip(columns).map(|(field, column)| (field.name().as_str(), cell(column, row))).collect(),
+                fields
+                    .iter()
+                    .zip(columns)
+                    .map(|(field, column)| (field.name().as_str(), cell(column, row)))
+                    .collect(),
             )
         }
         DataType::Map(_, _) => {
             let map = array.as_map();
-            let (from, to) = (map.value_offsets()[row] as usize, map.value_offsets()[row + 1] as usize);
-            Cell::Map((from..to).map(|at| (cell(map.keys().as_ref(), at), cell(map.values().as_ref(), at))).collect())
+            let (from, to) = (
+                map.value_offsets()[row] as usize,
+                map.value_offsets()[row + 1] as usize,
+            );
+            Cell::Map(
+                (from..to)
+                    .map(|at| {
+                        (
+                            cell(map.keys().as_ref(), at),
+                            cell(map.values().as_ref(), at),
+                        )
+                    })
+                    .collect(),
+            )
         }
         other => Cell::Other(other),
     }

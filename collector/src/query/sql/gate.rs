@@ -31,8 +31,18 @@ const TABLE_FUNCTIONS: &[&str] = &[
 ];
 
 /// Where a table may be. DuckDB reads a table in any other schema, such as `"/etc/x".csv`, from a file of that name.
-const SCHEMAS: &[&str] =
-    &["", "memory", "main", "metrics", "pg", "information", "records", "hot", "information_schema", "pg_catalog"];
+const SCHEMAS: &[&str] = &[
+    "",
+    "memory",
+    "main",
+    "metrics",
+    "pg",
+    "information",
+    "records",
+    "hot",
+    "information_schema",
+    "pg_catalog",
+];
 
 /// Functions whose result is as large as an argument says, and which argument that is: DuckDB allocates the result at
 /// once and outside its memory limit.
@@ -58,19 +68,31 @@ const EFFECTS: &[&str] = &["getenv", "nextval", "setseed", "write_log"];
 /// Refuses whatever is not one `SELECT` over tables and harmless functions, or an `EXPLAIN` of one.
 pub(super) fn admit(db: &Connection, sql: &str) -> Result<(), SqlError> {
     let text: String = db
-        .query_row("SELECT json_serialize_sql(?::VARCHAR)", [explained(sql)], |row| row.get(0))
+        .query_row(
+            "SELECT json_serialize_sql(?::VARCHAR)",
+            [explained(sql)],
+            |row| row.get(0),
+        )
         .map_err(|error| SqlError::Statement(first_line(&error)))?;
-    let tree: Value = serde_json::from_str(&text).map_err(|error| SqlError::Statement(error.to_string()))?;
+    let tree: Value =
+        serde_json::from_str(&text).map_err(|error| SqlError::Statement(error.to_string()))?;
     if tree["error"] == true {
         let message = tree["error_message"].as_str().unwrap_or_default();
         return Err(match tree["error_type"].as_str() {
-            Some("not implemented") => SqlError::Refused("only SELECT statements are answered".into()),
-            _ => SqlError::Statement(format!("Parser Error: {}", message.lines().next().unwrap_or_default())),
+            Some("not implemented") => {
+                SqlError::Refused("only SELECT statements are answered".into())
+            }
+            _ => SqlError::Statement(format!(
+                "Parser Error: {}",
+                message.lines().next().unwrap_or_default()
+            )),
         });
     }
     match tree["statements"].as_array().map_or(0, Vec::len) {
         1 => admit_tree(&tree),
-        count => Err(SqlError::Refused(format!("expected one statement, found {count}"))),
+        count => Err(SqlError::Refused(format!(
+            "expected one statement, found {count}"
+        ))),
     }
 }
 
@@ -82,7 +104,9 @@ fn explained(sql: &str) -> &str {
         let is_word = text.get(start..end)?.eq_ignore_ascii_case(word);
         (is_word && text[end..].starts_with(char::is_whitespace)).then_some(end)
     };
-    let Some(at) = after(sql, "explain") else { return sql };
+    let Some(at) = after(sql, "explain") else {
+        return sql;
+    };
     let rest = &sql[at..];
     after(rest, "analyze").map_or(rest, |at| &rest[at..])
 }
@@ -93,7 +117,9 @@ fn admit_tree(node: &Value) -> Result<(), SqlError> {
         Value::Object(fields) => {
             admit_node(fields)?;
             // A table function's call is a FUNCTION node of its own; its size is a stream, not an allocation.
-            let of_table = fields.get("type").is_some_and(|kind| kind == "TABLE_FUNCTION");
+            let of_table = fields
+                .get("type")
+                .is_some_and(|kind| kind == "TABLE_FUNCTION");
             let call = of_table.then(|| fields.get("function")).flatten();
             fields.iter().try_for_each(|(name, value)| match call {
                 Some(call) if name == "function" => admit_tree(&call["children"]),
@@ -108,22 +134,39 @@ fn admit_node(fields: &Map<String, Value>) -> Result<(), SqlError> {
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
     match text("type") {
         "TABLE_FUNCTION" => {
-            let name = fields["function"]["function_name"].as_str().unwrap_or_default().to_lowercase();
+            let name = fields["function"]["function_name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_lowercase();
             match TABLE_FUNCTIONS.contains(&name.as_str()) {
                 true => Ok(()),
-                false => Err(SqlError::Refused(format!("the function {name} is not available here"))),
+                false => Err(SqlError::Refused(format!(
+                    "the function {name} is not available here"
+                ))),
             }
         }
         // DuckDB reads a table that is named like a file from that file.
         "BASE_TABLE" => {
-            let (catalog, schema, table) = (text("catalog_name"), text("schema_name"), text("table_name"));
+            let (catalog, schema, table) = (
+                text("catalog_name"),
+                text("schema_name"),
+                text("table_name"),
+            );
             let known = |name: &str| SCHEMAS.contains(&name.to_lowercase().as_str());
             if !known(catalog) || !known(schema) {
-                let name = [catalog, schema, table].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
-                return Err(SqlError::Refused(format!("there is no schema for {}", name.join("."))));
+                let name = [catalog, schema, table]
+                    .into_iter()
+                    .filter(|part| !part.is_empty())
+                    .collect::<Vec<_>>();
+                return Err(SqlError::Refused(format!(
+                    "there is no schema for {}",
+                    name.join(".")
+                )));
             }
             match table.contains(['/', '.', '*', '\\', ':']) {
-                true => Err(SqlError::Refused(format!("{table:?} names a file, not a table"))),
+                true => Err(SqlError::Refused(format!(
+                    "{table:?} names a file, not a table"
+                ))),
                 false => Ok(()),
             }
         }
@@ -134,16 +177,24 @@ fn admit_node(fields: &Map<String, Value>) -> Result<(), SqlError> {
 
 fn admit_call(name: &str, arguments: &Value) -> Result<(), SqlError> {
     if EFFECTS.contains(&name) {
-        return Err(SqlError::Refused(format!("the function {name} is not available here")));
+        return Err(SqlError::Refused(format!(
+            "the function {name} is not available here"
+        )));
     }
     let arguments = arguments.as_array().map_or(&[][..], Vec::as_slice);
     let too_large = match name {
         // The width stands in the text.
-        "printf" | "format" | "fmt" => arguments.first().is_some_and(|first| !is_small_format(first)),
-        _ => GROWING.iter().any(|(grows, at)| *grows == name && arguments.get(*at).is_some_and(|size| !is_small(size))),
+        "printf" | "format" | "fmt" => arguments
+            .first()
+            .is_some_and(|first| !is_small_format(first)),
+        _ => GROWING.iter().any(|(grows, at)| {
+            *grows == name && arguments.get(*at).is_some_and(|size| !is_small(size))
+        }),
     };
     match too_large {
-        true => Err(SqlError::Refused(format!("{name} is answered for constants up to {GROWTH_LIMIT} only"))),
+        true => Err(SqlError::Refused(format!(
+            "{name} is answered for constants up to {GROWTH_LIMIT} only"
+        ))),
         false => Ok(()),
     }
 }
@@ -164,8 +215,17 @@ fn is_small(argument: &Value) -> bool {
 
 /// Whether a format asks for widths of at most four digits, and none that an argument gives.
 fn is_small_format(argument: &Value) -> bool {
-    let Some(text) = argument["value"]["value"].as_str() else { return false };
-    let widest = text.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
-    let nested = text.split('{').skip(1).any(|spec| !spec.is_empty() && !spec.contains('}'));
+    let Some(text) = argument["value"]["value"].as_str() else {
+        return false;
+    };
+    let widest = text
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::len)
+        .max()
+        .unwrap_or(0);
+    let nested = text
+        .split('{')
+        .skip(1)
+        .any(|spec| !spec.is_empty() && !spec.contains('}'));
     widest <= 4 && !nested && !text.contains('*')
 }

@@ -9,11 +9,26 @@ use serde_json::Value;
 
 /// The rows of an answer.
 pub(super) fn rows(answer: &Answer) -> Rows {
-    let columns = answer.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let columns = answer
+        .schema()
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
     let rows = answer.batches().iter().flat_map(|batch| {
-        (0..batch.num_rows()).map(|row| batch.columns().iter().map(|column| json(cell(column, row))).collect())
+        (0..batch.num_rows()).map(|row| {
+            batch
+                .columns()
+                .iter()
+                .map(|column| json(cell(column, row)))
+                .collect()
+        })
     });
-    Rows { columns, rows: rows.collect(), truncated: answer.truncated() }
+    Rows {
+        columns,
+        rows: rows.collect(),
+        truncated: answer.truncated(),
+    }
 }
 
 /// A value as JSON. What JSON's numbers cannot hold exactly goes out as text.
@@ -33,17 +48,35 @@ pub(crate) fn json(value: Cell<'_>) -> Value {
         Cell::Float(x) => number(x.into()),
         Cell::Double(x) => number(x),
         Cell::Text(text) => text.into(),
-        Cell::Bytes(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
-        Cell::Timestamp(n) => Timestamp::from_microsecond(n).map_or_else(|_| n.into(), |at| at.to_string().into()),
+        Cell::Bytes(bytes) => bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+            .into(),
+        Cell::Timestamp(n) => {
+            Timestamp::from_microsecond(n).map_or_else(|_| n.into(), |at| at.to_string().into())
+        }
         Cell::Date(days) => {
             let day = Date::constant(1970, 1, 1).checked_add(jiff::Span::new().days(days));
             day.map_or_else(|_| days.into(), |day| day.to_string().into())
         }
         Cell::Time(n) => clock(n).into(),
-        Cell::Interval { months, days, microseconds } => span(months, days, microseconds).into(),
-        Cell::List(items) => (0..items.len()).map(|at| json(cell(items.as_ref(), at))).collect(),
-        Cell::Struct(fields) => fields.into_iter().map(|(name, value)| (name.to_owned(), json(value))).collect(),
-        Cell::Map(pairs) => pairs.into_iter().map(|(key, value)| (key_text(key), json(value))).collect(),
+        Cell::Interval {
+            months,
+            days,
+            microseconds,
+        } => span(months, days, microseconds).into(),
+        Cell::List(items) => (0..items.len())
+            .map(|at| json(cell(items.as_ref(), at)))
+            .collect(),
+        Cell::Struct(fields) => fields
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), json(value)))
+            .collect(),
+        Cell::Map(pairs) => pairs
+            .into_iter()
+            .map(|(key, value)| (key_text(key), json(value)))
+            .collect(),
         Cell::Other(kind) => format!("a value of type {kind}").into(),
     }
 }
@@ -70,15 +103,31 @@ pub(crate) fn decimal(n: i128, scale: i8) -> String {
     let digits = format!("{:0>width$}", n.unsigned_abs(), width = places + 1);
     let (whole, part) = digits.split_at(digits.len() - places);
     let sign = if n < 0 { "-" } else { "" };
-    if part.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part}") }
+    if part.is_empty() {
+        format!("{sign}{whole}")
+    } else {
+        format!("{sign}{whole}.{part}")
+    }
 }
 
 /// A time of the day, `09:05:00` or with its microseconds.
 pub(crate) fn clock(microseconds: i64) -> String {
     let sign = if microseconds < 0 { "-" } else { "" };
-    let (seconds, part) = (microseconds.unsigned_abs() / 1_000_000, microseconds.unsigned_abs() % 1_000_000);
-    let text = format!("{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if part == 0 { text } else { format!("{text}.{part:06}").trim_end_matches('0').to_owned() }
+    let (seconds, part) = (
+        microseconds.unsigned_abs() / 1_000_000,
+        microseconds.unsigned_abs() % 1_000_000,
+    );
+    let text = format!(
+        "{sign}{:02}:{:02}:{:02}",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60
+    );
+    if part == 0 {
+        text
+    } else {
+        format!("{text}.{part:06}").trim_end_matches('0').to_owned()
+    }
 }
 
 /// A span as PostgreSQL writes it: `1 mon 2 days 03:04:05`.

@@ -29,7 +29,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(30), max_rows: 100_000, memory_bytes: 2 << 30 }
+        Self {
+            timeout: Duration::from_secs(30),
+            max_rows: 100_000,
+            memory_bytes: 2 << 30,
+        }
     }
 }
 
@@ -80,7 +84,12 @@ pub fn run(database: &Database, sql: &str, limits: Limits) -> Result<Rows, SqlEr
 }
 
 fn first_line(error: &duckdb::Error) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_owned()
+    error
+        .to_string()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -91,8 +100,17 @@ mod tests {
 
     fn ask(sql: &str) -> Result<Rows, SqlError> {
         let root = tempfile::tempdir().unwrap();
-        let database = Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
-        run(&database, sql, Limits { timeout: Duration::from_millis(500), max_rows: 3, ..Limits::default() })
+        let database =
+            Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
+        run(
+            &database,
+            sql,
+            Limits {
+                timeout: Duration::from_millis(500),
+                max_rows: 3,
+                ..Limits::default()
+            },
+        )
     }
 
     #[test]
@@ -125,19 +143,52 @@ mod tests {
     #[test]
     fn only_selects_over_tables_are_answered() {
         for (sql, said) in [
-            ("DROP VIEW jobs", "refused: only SELECT statements are answered"),
-            ("INSERT INTO records.jobs SELECT * FROM jobs", "refused: only SELECT statements are answered"),
-            ("COPY jobs TO 'x'", "refused: only SELECT statements are answered"),
+            (
+                "DROP VIEW jobs",
+                "refused: only SELECT statements are answered",
+            ),
+            (
+                "INSERT INTO records.jobs SELECT * FROM jobs",
+                "refused: only SELECT statements are answered",
+            ),
+            (
+                "COPY jobs TO 'x'",
+                "refused: only SELECT statements are answered",
+            ),
             ("ATTACH 'x'", "refused: only SELECT statements are answered"),
-            ("SET threads = 1", "refused: only SELECT statements are answered"),
-            ("SELECT 1; DROP VIEW jobs", "refused: only SELECT statements are answered"),
-            ("SELECT 1; SELECT 2", "refused: expected one statement, found 2"),
+            (
+                "SET threads = 1",
+                "refused: only SELECT statements are answered",
+            ),
+            (
+                "SELECT 1; DROP VIEW jobs",
+                "refused: only SELECT statements are answered",
+            ),
+            (
+                "SELECT 1; SELECT 2",
+                "refused: expected one statement, found 2",
+            ),
             ("", "refused: expected one statement, found 0"),
-            ("SELECT * FROM read_text('takt.lock')", "refused: the function read_text is not available here"),
-            ("SELECT (SELECT count(*) FROM glob('*'))", "refused: the function glob is not available here"),
-            ("WITH t AS (FROM Read_CSV('x')) FROM t", "refused: the function read_csv is not available here"),
-            ("SELECT * FROM query('SELECT 1')", "refused: the function query is not available here"),
-            ("SELECT * FROM 'takt.parquet'", "refused: \"takt.parquet\" names a file, not a table"),
+            (
+                "SELECT * FROM read_text('takt.lock')",
+                "refused: the function read_text is not available here",
+            ),
+            (
+                "SELECT (SELECT count(*) FROM glob('*'))",
+                "refused: the function glob is not available here",
+            ),
+            (
+                "WITH t AS (FROM Read_CSV('x')) FROM t",
+                "refused: the function read_csv is not available here",
+            ),
+            (
+                "SELECT * FROM query('SELECT 1')",
+                "refused: the function query is not available here",
+            ),
+            (
+                "SELECT * FROM 'takt.parquet'",
+                "refused: \"takt.parquet\" names a file, not a table",
+            ),
         ] {
             assert_eq!(ask(sql).unwrap_err().to_string(), said, "{sql}");
         }
@@ -146,7 +197,10 @@ mod tests {
     #[test]
     fn a_mistake_is_told_in_one_line() {
         let said = ask("SELECT * FROM jbs").unwrap_err().to_string();
-        assert!(said.contains("jbs does not exist") && !said.contains('\n'), "{said}");
+        assert!(
+            said.contains("jbs does not exist") && !said.contains('\n'),
+            "{said}"
+        );
     }
 
     #[test]

@@ -69,13 +69,17 @@ impl Session {
         let session = Self::with_path(database, "memory.main,memory.metrics,memory.pg")?;
         let macros = ["current_user", "session_user", "current_role", "user"]
             .map(|name| format!("CREATE TEMP MACRO {name}() AS {};", quoted(user)));
-        session.db.execute_batch(&macros.concat()).map_err(StoreError::sql("open a session"))?;
+        session
+            .db
+            .execute_batch(&macros.concat())
+            .map_err(StoreError::sql("open a session"))?;
         Ok(session)
     }
 
     fn with_path(database: &Database, path: &str) -> Result<Self, StoreError> {
         let db = database.connect()?;
-        db.execute_batch(&format!("SET search_path = {}", quoted(path))).map_err(StoreError::sql("open a session"))?;
+        db.execute_batch(&format!("SET search_path = {}", quoted(path)))
+            .map_err(StoreError::sql("open a session"))?;
         Ok(Self { db })
     }
 
@@ -83,7 +87,13 @@ impl Session {
     ///
     /// # Errors
     /// [`SqlError`]; the statement has changed nothing.
-    pub fn select(&self, database: &Database, sql: &str, limits: Limits, cancel: &Cancel) -> Result<Answer, SqlError> {
+    pub fn select(
+        &self,
+        database: &Database,
+        sql: &str,
+        limits: Limits,
+        cancel: &Cancel,
+    ) -> Result<Answer, SqlError> {
         admit(&self.db, sql)?;
         self.set_clock(sql)?;
         let watch = Watch::start(self.db.interrupt_handle(), limits, cancel.clone());
@@ -108,9 +118,16 @@ impl Session {
     pub fn parameter_types(&self, sql: &str) -> Result<HashMap<usize, String>, SqlError> {
         admit(&self.db, sql)?;
         let failed = |error: duckdb::Error| SqlError::Statement(first_line(&error));
-        let question = format!("SELECT json_serialize_plan({}, skip_null := true, skip_empty := true)", quoted(sql));
-        let plan: String = self.db.query_row(&question, [], |row| row.get(0)).map_err(failed)?;
-        let plan = serde_json::from_str(&plan).map_err(|error| SqlError::Statement(error.to_string()))?;
+        let question = format!(
+            "SELECT json_serialize_plan({}, skip_null := true, skip_empty := true)",
+            quoted(sql)
+        );
+        let plan: String = self
+            .db
+            .query_row(&question, [], |row| row.get(0))
+            .map_err(failed)?;
+        let plan =
+            serde_json::from_str(&plan).map_err(|error| SqlError::Statement(error.to_string()))?;
         let mut found = HashMap::new();
         find_parameters(&plan, &mut found);
         Ok(found)
@@ -118,15 +135,29 @@ impl Session {
 
     fn set_clock(&self, sql: &str) -> Result<(), SqlError> {
         let sql = sql.to_ascii_lowercase();
-        if !["now", "current_", "localtimestamp", "today", "transaction_timestamp"].iter().any(|w| sql.contains(w)) {
+        if ![
+            "now",
+            "current_",
+            "localtimestamp",
+            "today",
+            "transaction_timestamp",
+        ]
+        .iter()
+        .any(|w| sql.contains(w))
+        {
             return Ok(());
         }
         let now = microseconds_now();
         let clock: String = CLOCK
             .iter()
-            .map(|(name, kind)| format!("CREATE OR REPLACE TEMP MACRO {name}() AS make_timestamp({now})::{kind};"))
+            .map(|(name, kind)| {
+                format!("CREATE OR REPLACE TEMP MACRO {name}() AS make_timestamp({now})::{kind};")
+            })
             .collect();
-        self.db.execute_batch(&clock).map_err(StoreError::sql("set a session's clock")).map_err(SqlError::from)
+        self.db
+            .execute_batch(&clock)
+            .map_err(StoreError::sql("set a session's clock"))
+            .map_err(SqlError::from)
     }
 
     fn fetch(&self, sql: &str, limits: Limits) -> Result<Answer, SqlError> {
@@ -152,14 +183,21 @@ impl Session {
 /// Reads the parameters out of DuckDB's plan of a statement.
 fn find_parameters(plan: &serde_json::Value, found: &mut HashMap<usize, String>) {
     if plan["expression_class"] == "BOUND_PARAMETER"
-        && let (Some(number), Some(kind)) = (plan["identifier"].as_str(), plan["return_type"]["id"].as_str())
+        && let (Some(number), Some(kind)) = (
+            plan["identifier"].as_str(),
+            plan["return_type"]["id"].as_str(),
+        )
         && let Ok(number) = number.parse()
     {
         found.insert(number, kind.to_owned());
     }
     match plan {
-        serde_json::Value::Array(items) => items.iter().for_each(|item| find_parameters(item, found)),
-        serde_json::Value::Object(items) => items.values().for_each(|item| find_parameters(item, found)),
+        serde_json::Value::Array(items) => {
+            items.iter().for_each(|item| find_parameters(item, found))
+        }
+        serde_json::Value::Object(items) => {
+            items.values().for_each(|item| find_parameters(item, found))
+        }
         _ => {}
     }
 }
@@ -183,8 +221,12 @@ impl Watch {
             while is_done.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 cause = cause.or_else(|| match () {
                     () if cancel.asked() => Some(SqlError::Cancelled),
-                    () if start.elapsed() >= limits.timeout => Some(SqlError::Timeout(limits.timeout)),
-                    () if resident_bytes().saturating_sub(memory) > limits.memory_bytes => Some(SqlError::Memory),
+                    () if start.elapsed() >= limits.timeout => {
+                        Some(SqlError::Timeout(limits.timeout))
+                    }
+                    () if resident_bytes().saturating_sub(memory) > limits.memory_bytes => {
+                        Some(SqlError::Memory)
+                    }
                     () => None,
                 });
                 // Again and again: an interrupt before the statement has begun would be lost.
@@ -208,6 +250,10 @@ impl Watch {
 /// What this process has in memory; 0 where that cannot be known.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    let pages: u64 = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or(0);
     pages * rustix::param::page_size() as u64
 }

@@ -30,7 +30,10 @@ pub struct FileSdConfig {
 
 impl Default for FileSdConfig {
     fn default() -> Self {
-        Self { files: Vec::new(), refresh_interval: PromDuration(Duration::from_secs(300)) }
+        Self {
+            files: Vec::new(),
+            refresh_interval: PromDuration(Duration::from_secs(300)),
+        }
     }
 }
 
@@ -51,13 +54,20 @@ enum FileSdError {
 impl FileSd {
     pub fn new(config: &FileSdConfig, key: &str) -> Result<Self, ConfigError> {
         if config.files.is_empty() {
-            return Err(ConfigError::new(format!("{key}.files"), "at least one path", "none"));
+            return Err(ConfigError::new(
+                format!("{key}.files"),
+                "at least one path",
+                "none",
+            ));
         }
         let patterns = config.files.iter().map(|path| {
             let expected = "a path that ends in .json, .yml or .yaml, with at most one * and that in its last part";
             Pattern::new(path).ok_or_else(|| ConfigError::new(format!("{key}.files"), expected, path.display()))
         });
-        Ok(Self { patterns: patterns.collect::<Result<_, _>>()?, every: config.refresh_interval.0.min(LOOK_EVERY) })
+        Ok(Self {
+            patterns: patterns.collect::<Result<_, _>>()?,
+            every: config.refresh_interval.0.min(LOOK_EVERY),
+        })
     }
 
     pub async fn run(self, to: Listener) {
@@ -65,11 +75,16 @@ impl FileSd {
         let mut is_first = true;
         loop {
             let patterns = self.patterns.clone();
-            let Ok(read) = tokio::task::spawn_blocking(move || read_all(&patterns)).await else { return };
+            let Ok(read) = tokio::task::spawn_blocking(move || read_all(&patterns)).await else {
+                return;
+            };
             let changed = take(&mut known, read, &to);
             if changed || is_first {
                 is_first = false;
-                let targets = known.values().flat_map(|file| file.targets.clone()).collect();
+                let targets = known
+                    .values()
+                    .flat_map(|file| file.targets.clone())
+                    .collect();
                 if to.send(targets).await.is_err() {
                     return;
                 }
@@ -87,7 +102,11 @@ struct Known {
 }
 
 /// Notes what the files have now, and says whether the targets changed.
-fn take(known: &mut BTreeMap<PathBuf, Known>, read: BTreeMap<PathBuf, io::Result<Vec<u8>>>, to: &Listener) -> bool {
+fn take(
+    known: &mut BTreeMap<PathBuf, Known>,
+    read: BTreeMap<PathBuf, io::Result<Vec<u8>>>,
+    to: &Listener,
+) -> bool {
     let before = known.len();
     known.retain(|path, _| read.contains_key(path));
     let mut changed = known.len() < before;
@@ -99,7 +118,10 @@ fn take(known: &mut BTreeMap<PathBuf, Known>, read: BTreeMap<PathBuf, io::Result
             continue;
         }
         file.content = Some(told);
-        let parsed = content.map_err(|source| FileSdError::Read { path: path.clone(), source });
+        let parsed = content.map_err(|source| FileSdError::Read {
+            path: path.clone(),
+            source,
+        });
         match parsed.and_then(|text| parse(&path, &text)) {
             Ok(targets) => {
                 changed |= targets != file.targets;
@@ -112,8 +134,13 @@ fn take(known: &mut BTreeMap<PathBuf, Known>, read: BTreeMap<PathBuf, io::Result
 }
 
 fn parse(path: &Path, text: &[u8]) -> Result<Vec<Labels>, FileSdError> {
-    let wrong = |what: String| FileSdError::Content { path: path.to_owned(), what };
-    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let wrong = |what: String| FileSdError::Content {
+        path: path.to_owned(),
+        what,
+    };
+    let is_json = path
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let groups: Vec<StaticConfig> = if is_json {
         serde_json::from_slice(text).map_err(|error| wrong(error.to_string()))?
     } else {
@@ -121,14 +148,21 @@ fn parse(path: &Path, text: &[u8]) -> Result<Vec<Labels>, FileSdError> {
         yaml::from_str(text).map_err(|error| wrong(error.to_string()))?
     };
     let place = path.to_string_lossy();
-    Ok(groups.iter().flat_map(|group| group.discovered(Some(("__meta_filepath", &place)))).collect())
+    Ok(groups
+        .iter()
+        .flat_map(|group| group.discovered(Some(("__meta_filepath", &place))))
+        .collect())
 }
 
 /// A path, or the paths in one folder that begin and end alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pattern {
     One(PathBuf),
-    Many { folder: PathBuf, begin: String, end: String },
+    Many {
+        folder: PathBuf,
+        begin: String,
+        end: String,
+    },
 }
 
 impl Pattern {
@@ -138,13 +172,21 @@ impl Pattern {
         if !["json", "yml", "yaml"].contains(&extension.as_str()) {
             return None;
         }
-        let Some((before, end)) = text.split_once('*') else { return Some(Self::One(path.to_owned())) };
-        let (folder, begin) = before.rsplit_once('/').map_or((".", before), |(folder, begin)| match folder {
-            "" => ("/", begin),
-            folder => (folder, begin),
-        });
+        let Some((before, end)) = text.split_once('*') else {
+            return Some(Self::One(path.to_owned()));
+        };
+        let (folder, begin) = before
+            .rsplit_once('/')
+            .map_or((".", before), |(folder, begin)| match folder {
+                "" => ("/", begin),
+                folder => (folder, begin),
+            });
         let is_last = !end.contains(['*', '/']);
-        is_last.then(|| Self::Many { folder: folder.into(), begin: begin.to_owned(), end: end.to_owned() })
+        is_last.then(|| Self::Many {
+            folder: folder.into(),
+            begin: begin.to_owned(),
+            end: end.to_owned(),
+        })
     }
 
     /// The paths that there are now. One that is named is there even if it is not: then it cannot be read, and that is
@@ -170,9 +212,14 @@ fn read_all(patterns: &[Pattern]) -> BTreeMap<PathBuf, io::Result<Vec<u8>>> {
     let read = |path: &Path| {
         use io::Read;
         let mut content = Vec::new();
-        std::fs::File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
+        std::fs::File::open(path)?
+            .take(MAX_BYTES + 1)
+            .read_to_end(&mut content)?;
         match content.len() as u64 > MAX_BYTES {
-            true => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {MAX_BYTES} bytes"))),
+            true => Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("larger than {MAX_BYTES} bytes"),
+            )),
             false => Ok(content),
         }
     };
@@ -187,7 +234,11 @@ mod tests {
     #[test]
     fn patterns() {
         let many = |folder: &str, begin: &str, end: &str| {
-            Some(Pattern::Many { folder: folder.into(), begin: begin.to_owned(), end: end.to_owned() })
+            Some(Pattern::Many {
+                folder: folder.into(),
+                begin: begin.to_owned(),
+                end: end.to_owned(),
+            })
         };
         for (path, expected) in [
             ("a/b.json", Some(Pattern::One("a/b.json".into()))),
@@ -211,23 +262,31 @@ mod tests {
             std::fs::write(folder.path().join(name), "[]").unwrap();
         }
         let pattern = Pattern::new(&folder.path().join("a*.json")).unwrap();
-        let names: std::collections::BTreeSet<_> =
-            pattern.paths().iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+        let names: std::collections::BTreeSet<_> = pattern
+            .paths()
+            .iter()
+            .map(|path| path.file_name().unwrap().to_owned())
+            .collect();
         assert_eq!(names, ["a.json".into(), "ab.json".into()].into());
     }
 
     #[test]
     fn lists_in_both_languages() {
-        let json = br#"[{"targets": ["g01:1", "g02:1"], "labels": {"rack": "a"}}, {"targets": []}]"#;
+        let json =
+            br#"[{"targets": ["g01:1", "g02:1"], "labels": {"rack": "a"}}, {"targets": []}]"#;
         let yaml = b"- targets: ['g01:1', g02:1]\n  labels: {rack: a}\n- targets: []\n";
         let found = |path: &str, text: &[u8]| {
             let targets = parse(Path::new(path), text).unwrap();
             targets.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        let expected = ["g01:1", "g02:1"]
-            .map(|address| format!(r#"{{__address__="{address}", __meta_filepath="t.json", rack="a"}}"#));
+        let expected = ["g01:1", "g02:1"].map(|address| {
+            format!(r#"{{__address__="{address}", __meta_filepath="t.json", rack="a"}}"#)
+        });
         assert_eq!(found("t.json", json), expected);
-        assert_eq!(found("t.yml", yaml), expected.map(|text| text.replace("json", "yml")));
+        assert_eq!(
+            found("t.yml", yaml),
+            expected.map(|text| text.replace("json", "yml"))
+        );
         for (path, text, message) in [
             (
                 "t.json",
@@ -245,7 +304,12 @@ mod tests {
                 "t.yml: expected a list of targets and labels: line 1: invalid type: map, expected a sequence",
             ),
         ] {
-            assert_eq!(parse(Path::new(path), text.as_bytes()).unwrap_err().to_string(), message);
+            assert_eq!(
+                parse(Path::new(path), text.as_bytes())
+                    .unwrap_err()
+                    .to_string(),
+                message
+            );
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Targets from an HTTP server: `http_sd_configs`.
 
-use super::super::http::{AuthorizationConfig, BasicAuthConfig, Http, HttpError, HttpKeys, TlsConfig};
+use super::super::http::{
+    AuthorizationConfig, BasicAuthConfig, Http, HttpError, HttpKeys, TlsConfig,
+};
 use super::super::units::PromDuration;
 use super::{Listener, StaticConfig};
 use crate::ConfigError;
@@ -54,8 +56,16 @@ impl Default for HttpSdConfig {
 impl HttpSdConfig {
     pub(crate) fn paths(&mut self) -> Vec<&mut PathBuf> {
         let mut paths: Vec<&mut PathBuf> = Vec::new();
-        paths.extend(self.basic_auth.iter_mut().map(|basic| &mut basic.password_file));
-        paths.extend(self.authorization.iter_mut().map(|token| &mut token.credentials_file));
+        paths.extend(
+            self.basic_auth
+                .iter_mut()
+                .map(|basic| &mut basic.password_file),
+        );
+        paths.extend(
+            self.authorization
+                .iter_mut()
+                .map(|token| &mut token.credentials_file),
+        );
         paths.extend(self.bearer_token_file.as_mut());
         paths.extend(self.tls_config.iter_mut().flat_map(TlsConfig::files));
         paths
@@ -76,7 +86,10 @@ enum HttpSdError {
     #[error("{url} does not answer")]
     Unreachable { url: Url, source: reqwest::Error },
     #[error("{url} answered {status}, not 200 OK")]
-    Status { url: Url, status: reqwest::StatusCode },
+    Status {
+        url: Url,
+        status: reqwest::StatusCode,
+    },
     #[error("{url} answered with {found}, not application/json")]
     ContentType { url: Url, found: String },
     #[error("{url} answered with more than {MAX_BYTES} bytes")]
@@ -87,9 +100,15 @@ enum HttpSdError {
 
 impl HttpSd {
     pub fn new(config: &HttpSdConfig, key: &str) -> Result<Self, ConfigError> {
-        let url = Url::parse(&config.url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let url = Url::parse(&config.url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let url = url.ok_or_else(|| {
-            ConfigError::new(format!("{key}.url"), "an http or https address", format!("{:?}", config.url))
+            ConfigError::new(
+                format!("{key}.url"),
+                "an http or https address",
+                format!("{:?}", config.url),
+            )
         })?;
         let keys = HttpKeys {
             basic_auth: &config.basic_auth,
@@ -98,7 +117,11 @@ impl HttpSd {
             tls_config: &config.tls_config,
             follow_redirects: config.follow_redirects,
         };
-        Ok(Self { url, every: config.refresh_interval.0, http: Http::new(keys, key)? })
+        Ok(Self {
+            url,
+            every: config.refresh_interval.0,
+            http: Http::new(keys, key)?,
+        })
     }
 
     pub async fn run(self, to: Listener) {
@@ -119,8 +142,10 @@ impl HttpSd {
     async fn ask(&self, client: &mut Option<Client>) -> Result<Vec<Labels>, HttpSdError> {
         let url = || self.url.clone();
         let setup = |source| HttpSdError::Setup { url: url(), source };
-        let unreachable =
-            |source: reqwest::Error| HttpSdError::Unreachable { url: url(), source: source.without_url() };
+        let unreachable = |source: reqwest::Error| HttpSdError::Unreachable {
+            url: url(),
+            source: source.without_url(),
+        };
         let client = match client {
             Some(client) => client,
             none => none.insert(self.http.client_for(&self.url).map_err(setup)?),
@@ -130,17 +155,33 @@ impl HttpSd {
             .get(asked)
             .headers(headers)
             .header(header::ACCEPT, "application/json")
-            .header("x-prometheus-refresh-interval-seconds", self.every.as_secs_f64().to_string())
+            .header(
+                "x-prometheus-refresh-interval-seconds",
+                self.every.as_secs_f64().to_string(),
+            )
             .timeout(TIMEOUT);
         let request = self.http.authorize(request).await.map_err(setup)?;
         let mut answer = request.send().await.map_err(unreachable)?;
         if answer.status() != reqwest::StatusCode::OK {
-            return Err(HttpSdError::Status { url: url(), status: answer.status() });
+            return Err(HttpSdError::Status {
+                url: url(),
+                status: answer.status(),
+            });
         }
-        let kind = answer.headers().get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
+        let kind = answer
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .map(|kind| String::from_utf8_lossy(kind.as_bytes()));
         let kind = kind.unwrap_or_else(|| "no content type".into());
-        if !kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")) {
-            return Err(HttpSdError::ContentType { url: url(), found: kind.into_owned() });
+        if !kind
+            .split(';')
+            .next()
+            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+        {
+            return Err(HttpSdError::ContentType {
+                url: url(),
+                found: kind.into_owned(),
+            });
         }
         let mut body = Vec::new();
         while let Some(bytes) = answer.chunk().await.map_err(unreachable)? {
@@ -149,8 +190,11 @@ impl HttpSd {
             }
             body.extend_from_slice(&bytes);
         }
-        let groups: Vec<StaticConfig> =
-            serde_json::from_slice(&body).map_err(|source| HttpSdError::Content { url: url(), source })?;
-        Ok(groups.iter().flat_map(|group| group.discovered(Some(("__meta_url", self.url.as_str())))).collect())
+        let groups: Vec<StaticConfig> = serde_json::from_slice(&body)
+            .map_err(|source| HttpSdError::Content { url: url(), source })?;
+        Ok(groups
+            .iter()
+            .flat_map(|group| group.discovered(Some(("__meta_url", self.url.as_str()))))
+            .collect())
     }
 }

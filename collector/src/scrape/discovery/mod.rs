@@ -41,7 +41,9 @@ impl StaticConfig {
     fn discovered(&self, about: Option<(&str, &str)>) -> Vec<Labels> {
         let with_address = |address: &String| {
             let mut labels: Labels = self.labels.iter().collect();
-            about.into_iter().for_each(|(name, value)| labels.set(name, value));
+            about
+                .into_iter()
+                .for_each(|(name, value)| labels.set(name, value));
             labels.set(ADDRESS, address);
             labels
         };
@@ -73,22 +75,41 @@ impl Provider {
         let mut all = Vec::new();
         for (index, list) in config.static_configs.iter().enumerate() {
             if let Some(name) = list.labels.keys().find(|name| name.is_empty()) {
-                return Err(ConfigError::new(place("static_configs", index), "labels with names", format!("{name:?}")));
+                return Err(ConfigError::new(
+                    place("static_configs", index),
+                    "labels with names",
+                    format!("{name:?}"),
+                ));
             }
             // Prometheus refuses it, too; what a file or a server names is only left out.
             if let Some(target) = list.targets.iter().find(|target| target.contains('/')) {
                 let key = place("static_configs", index) + ".targets";
-                return Err(ConfigError::new(key, "host:port; the rest goes to scheme and metrics_path", target));
+                return Err(ConfigError::new(
+                    key,
+                    "host:port; the rest goes to scheme and metrics_path",
+                    target,
+                ));
             }
             all.push(Self::Static(list.discovered(None)));
         }
         for (index, sd) in config.file_sd_configs.iter().enumerate() {
-            all.push(Self::File(FileSd::new(sd, &place("file_sd_configs", index))?));
+            all.push(Self::File(FileSd::new(
+                sd,
+                &place("file_sd_configs", index),
+            )?));
         }
         for (index, sd) in config.http_sd_configs.iter().enumerate() {
-            all.push(Self::Http(Box::new(HttpSd::new(sd, &place("http_sd_configs", index))?)));
+            all.push(Self::Http(Box::new(HttpSd::new(
+                sd,
+                &place("http_sd_configs", index),
+            )?)));
         }
-        all.extend(config.slurm_sd_configs.iter().map(|sd| Self::Slurm(SlurmSd::new(sd))));
+        all.extend(
+            config
+                .slurm_sd_configs
+                .iter()
+                .map(|sd| Self::Slurm(SlurmSd::new(sd))),
+        );
         Ok(all)
     }
 
@@ -125,7 +146,13 @@ struct Ended;
 
 impl Listener {
     async fn send(&self, targets: Vec<Labels>) -> Result<(), Ended> {
-        self.found.send(Found { provider: self.provider, targets }).await.map_err(|_| Ended)
+        self.found
+            .send(Found {
+                provider: self.provider,
+                targets,
+            })
+            .await
+            .map_err(|_| Ended)
     }
 
     /// Notes that a list could not be had. `mechanism` is the word of the configuration.

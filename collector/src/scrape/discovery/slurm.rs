@@ -26,7 +26,11 @@ pub struct SlurmSdConfig {
 
 impl Default for SlurmSdConfig {
     fn default() -> Self {
-        Self { port: 9855, refresh_interval: PromDuration(Duration::from_secs(60)), slurm_bin: None }
+        Self {
+            port: 9855,
+            refresh_interval: PromDuration(Duration::from_secs(60)),
+            slurm_bin: None,
+        }
     }
 }
 
@@ -53,7 +57,12 @@ impl SlurmSd {
     }
 
     async fn ask(&self) -> Result<Vec<Labels>, PollError> {
-        let answer = jobs::ask_slurm(self.0.slurm_bin.as_deref(), "scontrol", ["--oneliner", "show", "nodes"]).await?;
+        let answer = jobs::ask_slurm(
+            self.0.slurm_bin.as_deref(),
+            "scontrol",
+            ["--oneliner", "show", "nodes"],
+        )
+        .await?;
         Ok(nodes(&String::from_utf8_lossy(&answer), self.0.port))
     }
 }
@@ -85,7 +94,14 @@ fn nodes(text: &str, port: u16) -> Vec<Labels> {
         labels.set("__meta_slurm_node_name", &name);
         labels.set("node", &name);
         let is_v6 = address.contains(':');
-        labels.set(ADDRESS, &if is_v6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") });
+        labels.set(
+            ADDRESS,
+            &if is_v6 {
+                format!("[{address}]:{port}")
+            } else {
+                format!("{address}:{port}")
+            },
+        );
         Some(labels)
     };
     text.lines().filter_map(node).collect()

@@ -7,7 +7,9 @@
 use crate::store::is_stale;
 
 /// 10^0 to 10^15; a double holds no more than 15 to 16 digits.
-const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+const POWERS: [f64; 16] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+];
 
 /// Below it every integer is a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -34,7 +36,9 @@ impl Scale {
             if is_old || !value.is_finite() || mantissa(value, POWERS[digits]).is_some() {
                 continue;
             }
-            match (digits + 1..POWERS.len()).find(|&digits| mantissa(value, POWERS[digits]).is_some()) {
+            match (digits + 1..POWERS.len())
+                .find(|&digits| mantissa(value, POWERS[digits]).is_some())
+            {
                 Some(more) => digits = more,
                 None => misses += 1,
             }
@@ -62,7 +66,14 @@ impl Scale {
             Self::Decimal(power) => mantissa(value, power),
             Self::Float => None,
         };
-        (mantissa, if mantissa.is_none() { Some(value) } else { None })
+        (
+            mantissa,
+            if mantissa.is_none() {
+                Some(value)
+            } else {
+                None
+            },
+        )
     }
 }
 
@@ -70,7 +81,8 @@ fn mantissa(value: f64, power: f64) -> Option<i64> {
     let scaled = value * power;
     // Rounding by hand: `round` is a call into libm on the oldest x86-64. Where it errs the last line notices.
     let mantissa = (scaled + 0.5_f64.copysign(scaled)) as i64;
-    (scaled.abs() < EXACT && (mantissa as f64 / power).to_bits() == value.to_bits()).then_some(mantissa)
+    (scaled.abs() < EXACT && (mantissa as f64 / power).to_bits() == value.to_bits())
+        .then_some(mantissa)
 }
 
 #[cfg(test)]
@@ -83,12 +95,21 @@ mod tests {
 
     fn split(values: &[f64]) -> (f64, Vec<Split>) {
         let scale = Scale::of(values);
-        (scale.divisor(), values.iter().map(|&value| scale.split(value)).collect())
+        (
+            scale.divisor(),
+            values.iter().map(|&value| scale.split(value)).collect(),
+        )
     }
 
     #[test]
     fn decimals_become_integers() {
-        assert_eq!(split(&[12.75, 3.0, -0.5]), (100.0, vec![(Some(1275), None), (Some(300), None), (Some(-50), None)]));
+        assert_eq!(
+            split(&[12.75, 3.0, -0.5]),
+            (
+                100.0,
+                vec![(Some(1275), None), (Some(300), None), (Some(-50), None)]
+            )
+        );
         assert_eq!(split(&[1.5e15, 7.0]).0, 1.0);
     }
 

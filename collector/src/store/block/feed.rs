@@ -9,7 +9,8 @@ use duckdb::arrow::array::RecordBatch;
 use duckdb::arrow::datatypes::SchemaRef;
 use duckdb::core::{DataChunkHandle, LogicalTypeHandle, LogicalTypeId};
 use duckdb::vtab::{
-    BindInfo, InitInfo, TableFunctionInfo, VTab, record_batch_to_duckdb_data_chunk, to_duckdb_logical_type,
+    BindInfo, InitInfo, TableFunctionInfo, VTab, record_batch_to_duckdb_data_chunk,
+    to_duckdb_logical_type,
 };
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -45,7 +46,13 @@ impl Rows {
     /// A feed of batches of this schema.
     pub fn open(schema: SchemaRef) -> (Self, SyncSender<RecordBatch>) {
         let (send, batches) = sync_channel(WAITING);
-        let feed = Feed { schema, state: Mutex::new(State { batches, current: None }) };
+        let feed = Feed {
+            schema,
+            state: Mutex::new(State {
+                batches,
+                current: None,
+            }),
+        };
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let number = open.last_key_value().map_or(1, |(last, _)| last + 1);
         open.insert(number, Arc::new(feed));
@@ -60,20 +67,25 @@ impl Rows {
 
 impl Drop for Rows {
     fn drop(&mut self) {
-        OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        OPEN.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.0);
     }
 }
 
 /// Makes `takt_rows` known to a database.
 pub(in crate::store) fn register(db: &Connection) -> Result<(), StoreError> {
-    db.register_table_function::<Function>("takt_rows").map_err(StoreError::sql("register a table function"))
+    db.register_table_function::<Function>("takt_rows")
+        .map_err(StoreError::sql("register a table function"))
 }
 
 struct Function;
 
 fn feed(number: u64) -> Result<Arc<Feed>, Box<dyn Error>> {
     let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.get(&number).cloned().ok_or_else(|| format!("there is no feed {number}").into())
+    open.get(&number)
+        .cloned()
+        .ok_or_else(|| format!("there is no feed {number}").into())
 }
 
 impl VTab for Function {
@@ -92,7 +104,10 @@ impl VTab for Function {
         Ok(())
     }
 
-    fn func(function: &TableFunctionInfo<Self>, output: &mut DataChunkHandle) -> Result<(), Box<dyn Error>> {
+    fn func(
+        function: &TableFunctionInfo<Self>,
+        output: &mut DataChunkHandle,
+    ) -> Result<(), Box<dyn Error>> {
         let feed = feed(*function.get_bind_data())?;
         let mut state = feed.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(batch) = state.current.take().or_else(|| state.batches.recv().ok()) else {

@@ -44,7 +44,12 @@ impl File {
         let mut buffer = vec![0; 1 << 18];
         loop {
             match file.read(&mut buffer)? {
-                0 => return Ok(Self { bytes, xxh64: hash.digest() }),
+                0 => {
+                    return Ok(Self {
+                        bytes,
+                        xxh64: hash.digest(),
+                    });
+                }
                 read => {
                     hash.update(&buffer[..read]);
                     bytes += read as u64;
@@ -63,7 +68,13 @@ impl Facts {
             fs::File::open(&path)?.sync_all()?;
             files.insert(name.to_owned(), File::of(&path)?);
         }
-        let facts = Self { format: FORMAT, from_ms, to_ms, rows, files };
+        let facts = Self {
+            format: FORMAT,
+            from_ms,
+            to_ms,
+            rows,
+            files,
+        };
         let text = serde_json::to_vec_pretty(&facts).expect("plain fields serialise");
         fs::write(folder.join(FACTS), text)?;
         fs::File::open(folder.join(FACTS))?.sync_all()?;
@@ -80,35 +91,65 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
 impl Block {
     /// Reads what a block's folder says of itself, the end of its Parquet file included: views over many of them cannot be made
     /// where one has none. The rows are not read: that is [`verify`](super::verify)'s work.
-    pub fn load(db: &Connection, folder: &Path, name: Name, resolution: Resolution) -> Result<Self, StoreError> {
+    pub fn load(
+        db: &Connection,
+        folder: &Path,
+        name: Name,
+        resolution: Resolution,
+    ) -> Result<Self, StoreError> {
         let text = fs::read(folder.join(FACTS)).map_err(|error| unreadable(folder, &error))?;
         let facts: Facts = serde_json::from_slice(&text).map_err(|error| damaged(folder, error))?;
         if facts.format > FORMAT {
             let (found, known) = (i64::from(facts.format), i64::from(FORMAT));
-            return Err(StoreError::Newer { path: folder.to_owned(), found, known });
+            return Err(StoreError::Newer {
+                path: folder.to_owned(),
+                found,
+                known,
+            });
         }
         for (name, expected) in &facts.files {
             let path = folder.join(name);
-            let found = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?.len();
+            let found = fs::metadata(&path)
+                .map_err(|error| unreadable(&path, &error))?
+                .len();
             if found != expected.bytes {
-                return Err(damaged(&path, format!("expected {} bytes, found {found}", expected.bytes)));
+                return Err(damaged(
+                    &path,
+                    format!("expected {} bytes, found {found}", expected.bytes),
+                ));
             }
         }
         let path = folder.join(SAMPLES);
-        let count = format!("SELECT count(*) FROM read_parquet({})", quoted(&path.to_string_lossy()));
-        let rows: i64 = db.query_row(&count, [], |row| row.get(0)).map_err(|error| damaged(&path, error))?;
+        let count = format!(
+            "SELECT count(*) FROM read_parquet({})",
+            quoted(&path.to_string_lossy())
+        );
+        let rows: i64 = db
+            .query_row(&count, [], |row| row.get(0))
+            .map_err(|error| damaged(&path, error))?;
         if rows.cast_unsigned() != facts.rows {
-            return Err(damaged(&path, format!("expected {} rows, found {rows}", facts.rows)));
+            return Err(damaged(
+                &path,
+                format!("expected {} rows, found {rows}", facts.rows),
+            ));
         }
         let path = folder.join(SERIES);
         let read = || -> Result<RoaringBitmap, duckdb::Error> {
-            let mut statement =
-                db.prepare(&format!("SELECT series FROM read_parquet({})", quoted(&path.to_string_lossy())))?;
+            let mut statement = db.prepare(&format!(
+                "SELECT series FROM read_parquet({})",
+                quoted(&path.to_string_lossy())
+            ))?;
             let ids = statement.query_map([], |row| row.get::<_, u32>(0))?;
             ids.collect()
         };
         let series = read().map_err(|error| damaged(&path, error))?;
-        Ok(Self { name, resolution, path: folder.to_owned(), facts, series })
+        Ok(Self {
+            name,
+            resolution,
+            path: folder.to_owned(),
+            facts,
+            series,
+        })
     }
 }
 
@@ -116,6 +157,9 @@ impl Block {
 fn unreadable(path: &Path, error: &io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::NotFound => damaged(path, "the file is missing"),
-        kind => StoreError::Directory { path: path.to_owned(), source: kind.into() },
+        kind => StoreError::Directory {
+            path: path.to_owned(),
+            source: kind.into(),
+        },
     }
 }

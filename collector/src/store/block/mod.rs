@@ -101,5 +101,8 @@ pub(crate) fn list_of(files: impl Iterator<Item = String>) -> String {
 
 /// A block's file that cannot be read, or is not what was written.
 pub(super) fn damaged(path: &Path, reason: impl ToString) -> StoreError {
-    StoreError::DamagedBlock { path: path.to_owned(), reason: reason.to_string() }
+    StoreError::DamagedBlock {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
 }

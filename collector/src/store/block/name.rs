@@ -58,8 +58,15 @@ pub(crate) struct Name {
 
 impl Name {
     pub fn new(from: Timestamp, first: u32, last: u32, edition: u32) -> Self {
-        let at = jiff::Timestamp::from_millisecond(from.0).unwrap_or_default().to_zoned(TimeZone::UTC);
-        Self { date: at.strftime("%Y-%m-%dT%H-%M").to_string(), first, last, edition }
+        let at = jiff::Timestamp::from_millisecond(from.0)
+            .unwrap_or_default()
+            .to_zoned(TimeZone::UTC);
+        Self {
+            date: at.strftime("%Y-%m-%dT%H-%M").to_string(),
+            first,
+            last,
+            edition,
+        }
     }
 
     /// Whether this block has the segments of `other`.
@@ -76,7 +83,11 @@ impl Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_{}-{}.{}", self.date, self.first, self.last, self.edition)
+        write!(
+            f,
+            "{}_{}-{}.{}",
+            self.date, self.first, self.last, self.edition
+        )
     }
 }
 
@@ -113,7 +124,15 @@ mod tests {
         let name = Name::new(Timestamp(1_795_266_000_000), 12, 15, 1);
         assert_eq!(name.to_string(), "2026-11-21T13-00_12-15.1");
         assert_eq!(name.to_string().parse(), Ok(name));
-        for other in ["", "2026", "x_1-2", "x_2-1.0", "x_01-2.0", "x_1-2.0.damaged", "x_-1-2.0"] {
+        for other in [
+            "",
+            "2026",
+            "x_1-2",
+            "x_2-1.0",
+            "x_01-2.0",
+            "x_1-2.0.damaged",
+            "x_-1-2.0",
+        ] {
             assert_eq!(other.parse::<Name>(), Err(()), "{other}");
         }
     }

@@ -52,7 +52,10 @@ impl Source {
     pub(super) fn entries(&self, db: &Connection) -> Result<Vec<Entry>, StoreError> {
         let counted = match self {
             Self::Segment(segment) => {
-                format!("SELECT series, count(*)::BIGINT AS samples FROM hot.{} GROUP BY series", segment.table())
+                format!(
+                    "SELECT series, count(*)::BIGINT AS samples FROM hot.{} GROUP BY series",
+                    segment.table()
+                )
             }
             Self::Blocks(blocks) => format!(
                 "SELECT series, sum(samples)::BIGINT AS samples FROM read_parquet({}) GROUP BY series",
@@ -81,7 +84,12 @@ impl Source {
     }
 
     /// The samples of these series. `places` is scratch space, one for each series there is.
-    pub(super) fn slice(&self, db: &Connection, entries: &[Entry], places: &mut Places) -> Result<Slice, StoreError> {
+    pub(super) fn slice(
+        &self,
+        db: &Connection,
+        entries: &[Entry],
+        places: &mut Places,
+    ) -> Result<Slice, StoreError> {
         let samples = places.lay_out(entries);
         let mut at = vec![0; samples];
         let mut values = vec![0.0; samples];
@@ -90,17 +98,26 @@ impl Source {
             let mut statement = db.prepare(&self.rows(entries))?;
             for batch in statement.stream_arrow([])? {
                 let series = batch.column(0).as_primitive::<Int32Type>().values();
-                let times = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
+                let times = batch
+                    .column(1)
+                    .as_primitive::<TimestampMillisecondType>()
+                    .values();
                 let floats = batch.column(2).as_primitive::<Float64Type>();
                 for row in 0..batch.num_rows() {
-                    let Some(place) = places.next(series[row].cast_unsigned()) else { continue };
+                    let Some(place) = places.next(series[row].cast_unsigned()) else {
+                        continue;
+                    };
                     // Should the source have more than it counted, it is not what was planned for.
                     if place >= samples {
                         extra += 1;
                         continue;
                     }
                     at[place] = times[row];
-                    values[place] = if floats.is_null(row) { STALE } else { floats.value(row) };
+                    values[place] = if floats.is_null(row) {
+                        STALE
+                    } else {
+                        floats.value(row)
+                    };
                 }
             }
             Ok(())
@@ -112,14 +129,20 @@ impl Source {
                 reason: "the samples changed while they were read",
             });
         }
-        let mut slice = Slice { entries: entries.to_vec(), at, values };
+        let mut slice = Slice {
+            entries: entries.to_vec(),
+            at,
+            values,
+        };
         slice.put_in_order();
         Ok(slice)
     }
 
     fn rows(&self, entries: &[Entry]) -> String {
         match self {
-            Self::Segment(segment) => format!("SELECT series, ts, value FROM hot.{}", segment.table()),
+            Self::Segment(segment) => {
+                format!("SELECT series, ts, value FROM hot.{}", segment.table())
+            }
             Self::Blocks(blocks) => {
                 let (first, last) = (entries.first(), entries.last());
                 let hashes = first.zip(last).map_or_else(String::new, |(first, last)| {
@@ -127,7 +150,10 @@ impl Source {
                         true => format!(" AND series BETWEEN {} AND {}", first.series, last.series),
                         false => String::new(),
                     };
-                    format!(" WHERE metric_hash BETWEEN {} AND {}{one_metric}", first.metric_hash, last.metric_hash)
+                    format!(
+                        " WHERE metric_hash BETWEEN {} AND {}{one_metric}",
+                        first.metric_hash, last.metric_hash
+                    )
                 });
                 format!(
                     "SELECT series, ts::TIMESTAMP_MS, coalesce(mantissa / divisor, exact) FROM read_parquet({}){hashes}",
@@ -141,7 +167,11 @@ impl Source {
     pub fn title(&self) -> String {
         match self {
             Self::Segment(segment) => segment.table(),
-            Self::Blocks(blocks) => blocks.iter().map(|block| block.title()).collect::<Vec<_>>().join(", "),
+            Self::Blocks(blocks) => blocks
+                .iter()
+                .map(|block| block.title())
+                .collect::<Vec<_>>()
+                .join(", "),
         }
     }
 }
@@ -172,7 +202,11 @@ impl Places {
 
     /// For the series of a block.
     pub fn new(entries: &[Entry]) -> Self {
-        let end = entries.iter().map(|entry| entry.series as usize + 1).max().unwrap_or(0);
+        let end = entries
+            .iter()
+            .map(|entry| entry.series as usize + 1)
+            .max()
+            .unwrap_or(0);
         Self(vec![Self::NONE; end])
     }
 
@@ -180,7 +214,8 @@ impl Places {
         self.0.fill(Self::NONE);
         let mut next = 0;
         for entry in entries {
-            self.0[entry.series as usize] = u32::try_from(next).expect("a slice has fewer than 2^32 samples");
+            self.0[entry.series as usize] =
+                u32::try_from(next).expect("a slice has fewer than 2^32 samples");
             next += entry.samples;
         }
         next
@@ -188,7 +223,10 @@ impl Places {
 
     #[inline]
     fn next(&mut self, series: u32) -> Option<usize> {
-        let place = self.0.get_mut(series as usize).filter(|place| **place != Self::NONE)?;
+        let place = self
+            .0
+            .get_mut(series as usize)
+            .filter(|place| **place != Self::NONE)?;
         *place += 1;
         Some(*place as usize - 1)
     }
@@ -215,7 +253,10 @@ impl Slice {
             } else {
                 let times = self.at[begin..end].iter().map(|&at| Timestamp(at));
                 let values = self.values[begin..end].iter();
-                let mut samples: Vec<Sample> = times.zip(values).map(|(at, &value)| Sample { at, value }).collect();
+                let mut samples: Vec<Sample> = times
+                    .zip(values)
+                    .map(|(at, &value)| Sample { at, value })
+                    .collect();
                 samples.sort_by_key(|sample| sample.at);
                 samples.dedup_by_key(|sample| sample.at);
                 entry.samples = samples.len();
@@ -254,7 +295,11 @@ impl Digest {
     pub fn add(&mut self, series: u32, at: i64, value: f64) {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
         // DuckDB keeps a NaN a NaN, but not its bits.
-        let bits = if value.is_nan() && !is_stale(value) { f64::NAN.to_bits() } else { value.to_bits() };
+        let bits = if value.is_nan() && !is_stale(value) {
+            f64::NAN.to_bits()
+        } else {
+            value.to_bits()
+        };
         self.samples += 1;
         for word in [u64::from(series) ^ at.cast_unsigned().rotate_left(32), bits] {
             self.fold = (self.fold ^ word).wrapping_mul(ODD).rotate_left(29);
@@ -267,13 +312,25 @@ mod tests {
     use super::*;
 
     fn entry(series: u32, samples: usize) -> Entry {
-        Entry { series, metric_hash: 0, samples }
+        Entry {
+            series,
+            metric_hash: 0,
+            samples,
+        }
     }
 
     #[test]
     fn series_are_cut_into_slices_and_never_apart() {
-        let entries = [entry(1, 3), entry(2, 3), entry(3, 9), entry(4, 1), entry(5, 2)];
-        let cuts: Vec<Vec<u32>> = cut(&entries, 6).map(|run| run.iter().map(|entry| entry.series).collect()).collect();
+        let entries = [
+            entry(1, 3),
+            entry(2, 3),
+            entry(3, 9),
+            entry(4, 1),
+            entry(5, 2),
+        ];
+        let cuts: Vec<Vec<u32>> = cut(&entries, 6)
+            .map(|run| run.iter().map(|entry| entry.series).collect())
+            .collect();
         assert_eq!(cuts, [vec![1, 2], vec![3], vec![4, 5]]);
         assert_eq!(cut(&[], 6).count(), 0);
     }
@@ -286,11 +343,17 @@ mod tests {
             values: vec![1.0, 2.0, 5.0, 3.0, 50.0, 4.0, 9.0],
         };
         slice.put_in_order();
-        let all: Vec<_> =
-            slice.series().map(|(entry, at, values)| (entry.series, at.to_vec(), values.to_vec())).collect();
+        let all: Vec<_> = slice
+            .series()
+            .map(|(entry, at, values)| (entry.series, at.to_vec(), values.to_vec()))
+            .collect();
         assert_eq!(
             all,
-            [(1, vec![1, 2], vec![1.0, 2.0]), (2, vec![3, 4, 5], vec![3.0, 4.0, 5.0]), (3, vec![9], vec![9.0])]
+            [
+                (1, vec![1, 2], vec![1.0, 2.0]),
+                (2, vec![3, 4, 5], vec![3.0, 4.0, 5.0]),
+                (3, vec![9], vec![9.0])
+            ]
         );
     }
 
@@ -298,7 +361,9 @@ mod tests {
     fn a_digest_knows_order_value_and_series() {
         let digest = |samples: &[(u32, i64, f64)]| {
             let mut digest = Digest::default();
-            samples.iter().for_each(|&(series, at, value)| digest.add(series, at, value));
+            samples
+                .iter()
+                .for_each(|&(series, at, value)| digest.add(series, at, value));
             digest
         };
         let one = digest(&[(1, 10, 1.0), (1, 20, 2.0)]);
@@ -311,6 +376,9 @@ mod tests {
         ] {
             assert_ne!(one, other);
         }
-        assert_eq!(digest(&[(1, 1, f64::NAN)]), digest(&[(1, 1, f64::from_bits(0x7ff8_0000_0000_0009))]));
+        assert_eq!(
+            digest(&[(1, 1, f64::NAN)]),
+            digest(&[(1, 1, f64::from_bits(0x7ff8_0000_0000_0009))])
+        );
     }
 }

@@ -45,11 +45,22 @@ impl Wanted {
         let (mut metric_hashes, mut counters) = (BTreeSet::new(), BTreeSet::new());
         for metric in metrics {
             metric_hashes.insert(metric_hash(metric));
-            if ["_total", "_count", "_sum", "_bucket"].iter().any(|suffix| metric.ends_with(suffix)) {
+            if ["_total", "_count", "_sum", "_bucket"]
+                .iter()
+                .any(|suffix| metric.ends_with(suffix))
+            {
                 counters.insert(metric_hash(metric));
             }
         }
-        Self { series: series.clone(), from, to, of_metrics, metric_hashes, counters, reading }
+        Self {
+            series: series.clone(),
+            from,
+            to,
+            of_metrics,
+            metric_hashes,
+            counters,
+            reading,
+        }
     }
 
     /// All series of the metrics that are wanted, those too that are not.
@@ -83,7 +94,9 @@ impl Wanted {
     fn hot_series(&self) -> String {
         let series = &self.series;
         match (series.min(), series.max()) {
-            (Some(min), Some(max)) if series.len() > LISTED => format!("series BETWEEN {min} AND {max}"),
+            (Some(min), Some(max)) if series.len() > LISTED => {
+                format!("series BETWEEN {min} AND {max}")
+            }
             _ => format!("series IN ({})", list(series.iter())),
         }
     }
@@ -117,7 +130,10 @@ impl Wanted {
 }
 
 fn list(numbers: impl Iterator<Item = impl ToString>) -> String {
-    numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(",")
+    numbers
+        .map(|number| number.to_string())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// Adds the wanted samples of some blocks of one resolution to those of their series, in no particular order.
@@ -128,8 +144,13 @@ pub(crate) fn read_blocks(
     found: &mut HashMap<u32, Vec<Sample>>,
     meter: Meter<'_>,
 ) -> Result<(), StoreError> {
-    let Some(first) = blocks.first() else { return Ok(()) };
-    let sql = wanted.select(first.resolution, &list_of(blocks.iter().map(|block| block.samples())));
+    let Some(first) = blocks.first() else {
+        return Ok(());
+    };
+    let sql = wanted.select(
+        first.resolution,
+        &list_of(blocks.iter().map(|block| block.samples())),
+    );
     whole(collect(db, &sql, &wanted.series, found, meter))
 }
 
@@ -142,20 +163,41 @@ pub(crate) fn read_rows(
     meter: Meter<'_>,
 ) -> Result<(), StoreError> {
     if wanted.reading != Reading::Growth {
-        return blocks.iter().try_for_each(|blocks| read_blocks(db, blocks, wanted, found, meter));
+        return blocks
+            .iter()
+            .try_for_each(|blocks| read_blocks(db, blocks, wanted, found, meter));
     }
     let mut grown: HashMap<u32, Vec<(Timestamp, f64, f64)>> = HashMap::new();
     for blocks in blocks.iter().filter(|blocks| !blocks.is_empty()) {
-        let sql = wanted.select(blocks[0].resolution, &list_of(blocks.iter().map(|block| block.samples())));
-        whole(each_series(db, &sql, &wanted.series, meter, |series, batch, rows| {
-            let at = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
-            let [value, growth] = [2, 3].map(|column| batch.column(column).as_primitive::<Float64Type>().values());
-            grown.entry(series).or_default().extend(rows.map(|row| (Timestamp(at[row]), value[row], growth[row])));
-        }))?;
+        let sql = wanted.select(
+            blocks[0].resolution,
+            &list_of(blocks.iter().map(|block| block.samples())),
+        );
+        whole(each_series(
+            db,
+            &sql,
+            &wanted.series,
+            meter,
+            |series, batch, rows| {
+                let at = batch
+                    .column(1)
+                    .as_primitive::<TimestampMillisecondType>()
+                    .values();
+                let [value, growth] = [2, 3]
+                    .map(|column| batch.column(column).as_primitive::<Float64Type>().values());
+                grown
+                    .entry(series)
+                    .or_default()
+                    .extend(rows.map(|row| (Timestamp(at[row]), value[row], growth[row])));
+            },
+        ))?;
     }
     for (series, mut rows) in grown {
         rows.sort_by_key(|&(at, ..)| at);
-        found.entry(series).or_default().extend(never_falling(&rows));
+        found
+            .entry(series)
+            .or_default()
+            .extend(never_falling(&rows));
     }
     Ok(())
 }
@@ -177,12 +219,22 @@ pub(crate) fn collect(
     meter: Meter<'_>,
 ) -> Result<bool, duckdb::Error> {
     each_series(db, sql, wanted, meter, |series, batch, rows| {
-        let at = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
+        let at = batch
+            .column(1)
+            .as_primitive::<TimestampMillisecondType>()
+            .values();
         let values = batch.column(2).as_primitive::<Float64Type>();
-        found.entry(series).or_default().extend(rows.map(|row| Sample {
-            at: Timestamp(at[row]),
-            value: if values.is_null(row) { STALE } else { values.value(row) },
-        }));
+        found
+            .entry(series)
+            .or_default()
+            .extend(rows.map(|row| Sample {
+                at: Timestamp(at[row]),
+                value: if values.is_null(row) {
+                    STALE
+                } else {
+                    values.value(row)
+                },
+            }));
     })
 }
 
@@ -204,7 +256,11 @@ fn each_series(
         while row < batch.len() {
             // Rows of one series follow each other in a block.
             let id = series[row];
-            let end = row + series[row..].iter().take_while(|&&other| other == id).count();
+            let end = row
+                + series[row..]
+                    .iter()
+                    .take_while(|&&other| other == id)
+                    .count();
             if wanted.contains(id.cast_unsigned()) {
                 taken += end - row;
                 each(id.cast_unsigned(), &batch, row..end);

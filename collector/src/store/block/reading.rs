@@ -56,10 +56,16 @@ impl Reading {
 
     /// The value of each of them; `is_counter` is a condition.
     pub(super) fn value(self, resolution: Resolution, is_counter: &str) -> String {
-        let steps = if resolution == Resolution::Hour { STEPS_OF_AN_HOUR } else { 1 };
+        let steps = if resolution == Resolution::Hour {
+            STEPS_OF_AN_HOUR
+        } else {
+            1
+        };
         match self {
             Self::Last if resolution == Resolution::Hour => {
-                format!("CASE WHEN {is_counter} THEN greatest(last - increase * step / {steps}, 0) ELSE avg END")
+                format!(
+                    "CASE WHEN {is_counter} THEN greatest(last - increase * step / {steps}, 0) ELSE avg END"
+                )
             }
             Self::Last | Self::Growth => "last".to_owned(),
             Self::Min => "min".to_owned(),
@@ -96,7 +102,9 @@ impl Reading {
 /// The samples of a counter that never falls, from its rows in order of time: the instant, the last value and the growth
 /// since the row before.
 pub(super) fn never_falling(rows: &[(Timestamp, f64, f64)]) -> Vec<Sample> {
-    let Some(&(_, last, _)) = rows.last() else { return Vec::new() };
+    let Some(&(_, last, _)) = rows.last() else {
+        return Vec::new();
+    };
     // Backwards from the end, so that a sample after the last row goes on from it.
     let mut value = last;
     let mut samples: Vec<Sample> = Vec::with_capacity(rows.len());
@@ -117,8 +125,16 @@ mod tests {
     #[test]
     fn a_counter_that_restarted_within_a_row_does_not_fall() {
         let at = Timestamp;
-        let rows = [(at(10), 90.0, 20.0), (at(20), 5.0, 15.0), (at(30), 8.0, 3.0), (at(30), 9.0, 1.0)];
-        let found: Vec<_> = never_falling(&rows).iter().map(|sample| (sample.at.0, sample.value)).collect();
+        let rows = [
+            (at(10), 90.0, 20.0),
+            (at(20), 5.0, 15.0),
+            (at(30), 8.0, 3.0),
+            (at(30), 9.0, 1.0),
+        ];
+        let found: Vec<_> = never_falling(&rows)
+            .iter()
+            .map(|sample| (sample.at.0, sample.value))
+            .collect();
         assert_eq!(found, [(10, -10.0), (20, 5.0), (30, 9.0)]);
         assert_eq!(never_falling(&[]), []);
     }

@@ -7,7 +7,9 @@
 use super::Resolution;
 use super::write::{Summary, key_fields};
 use crate::store::is_stale;
-use duckdb::arrow::array::{ArrayRef, Float64Array, Int32Array, RecordBatch, TimestampMillisecondArray};
+use duckdb::arrow::array::{
+    ArrayRef, Float64Array, Int32Array, RecordBatch, TimestampMillisecondArray,
+};
 use duckdb::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -27,7 +29,15 @@ pub(super) struct Rollup {
 
 impl Rollup {
     fn begin(at: i64, value: f64) -> Self {
-        Self { at, samples: 1, min: value, max: value, sum: value, last: value, increase: 0.0 }
+        Self {
+            at,
+            samples: 1,
+            min: value,
+            max: value,
+            sum: value,
+            last: value,
+            increase: 0.0,
+        }
     }
 
     fn add(&mut self, value: f64) {
@@ -46,9 +56,18 @@ impl Rollup {
 }
 
 /// The rows of one series; `at` ascends, `before` is the last value before them, if it is known.
-pub(super) fn roll_up(interval: i64, mut before: Option<f64>, at: &[i64], values: &[f64], mut row: impl FnMut(Rollup)) {
+pub(super) fn roll_up(
+    interval: i64,
+    mut before: Option<f64>,
+    at: &[i64],
+    values: &[f64],
+    mut row: impl FnMut(Rollup),
+) {
     let mut current: Option<Rollup> = None;
-    let samples = at.iter().zip(values).filter(|&(_, &value)| !is_stale(value));
+    let samples = at
+        .iter()
+        .zip(values)
+        .filter(|&(_, &value)| !is_stale(value));
     for (&at, &value) in samples {
         let end = at.saturating_add(interval - 1).div_euclid(interval) * interval;
         let mut rollup = match current.take() {
@@ -62,7 +81,11 @@ pub(super) fn roll_up(interval: i64, mut before: Option<f64>, at: &[i64], values
             }
         };
         if let Some(before) = before {
-            rollup.increase += if value >= before { value - before } else { value };
+            rollup.increase += if value >= before {
+                value - before
+            } else {
+                value
+            };
         }
         before = Some(value);
         current = Some(rollup);
@@ -96,7 +119,10 @@ impl RollupColumns {
     pub fn schema() -> SchemaRef {
         let mut fields = key_fields();
         fields.push(Field::new("samples", DataType::Int32, false));
-        fields.extend(["min", "max", "avg", "last", "increase"].map(|name| Field::new(name, DataType::Float64, false)));
+        fields.extend(
+            ["min", "max", "avg", "last", "increase"]
+                .map(|name| Field::new(name, DataType::Float64, false)),
+        );
         Arc::new(Schema::new(fields))
     }
 
@@ -106,11 +132,24 @@ impl RollupColumns {
 
     pub fn push(&mut self, series: u32, metric_hash: i32, at: &[i64], values: &[f64]) {
         let Self { rows, summary, .. } = self;
-        roll_up(self.interval, self.before.get(&series).copied(), at, values, |row| {
-            let values = [f64::from(row.samples), row.min, row.max, row.avg(), row.last, row.increase];
-            summary.row(series, metric_hash, row.at, &values);
-            rows.push(row);
-        });
+        roll_up(
+            self.interval,
+            self.before.get(&series).copied(),
+            at,
+            values,
+            |row| {
+                let values = [
+                    f64::from(row.samples),
+                    row.min,
+                    row.max,
+                    row.avg(),
+                    row.last,
+                    row.increase,
+                ];
+                summary.row(series, metric_hash, row.at, &values);
+                rows.push(row);
+            },
+        );
         let end = self.rows.len();
         self.metric_hash.resize(end, metric_hash);
         self.series.resize(end, series.cast_signed());
@@ -119,20 +158,33 @@ impl RollupColumns {
     pub fn take(&mut self) -> RecordBatch {
         let rows = std::mem::take(&mut self.rows);
         let floats = |of: fn(&Rollup) -> f64| -> ArrayRef {
-            Arc::new(rows.iter().map(of).collect::<Vec<_>>().into_iter().collect::<Float64Array>())
+            Arc::new(
+                rows.iter()
+                    .map(of)
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .collect::<Float64Array>(),
+            )
         };
         let columns: Vec<ArrayRef> = vec![
             Arc::new(Int32Array::from(std::mem::take(&mut self.metric_hash))),
             Arc::new(Int32Array::from(std::mem::take(&mut self.series))),
-            Arc::new(TimestampMillisecondArray::from(rows.iter().map(|row| row.at).collect::<Vec<_>>())),
-            Arc::new(rows.iter().map(|row| row.samples.cast_signed()).collect::<Int32Array>()),
+            Arc::new(TimestampMillisecondArray::from(
+                rows.iter().map(|row| row.at).collect::<Vec<_>>(),
+            )),
+            Arc::new(
+                rows.iter()
+                    .map(|row| row.samples.cast_signed())
+                    .collect::<Int32Array>(),
+            ),
             floats(|row| row.min),
             floats(|row| row.max),
             floats(Rollup::avg),
             floats(|row| row.last),
             floats(|row| row.increase),
         ];
-        RecordBatch::try_new(Self::schema(), columns).expect("nine columns of one length and of the schema's types")
+        RecordBatch::try_new(Self::schema(), columns)
+            .expect("nine columns of one length and of the schema's types")
     }
 }
 
@@ -151,8 +203,26 @@ mod tests {
 
     #[test]
     fn an_interval_is_open_on_the_left_and_a_reset_begins_at_zero() {
-        let found = rows(10, &[(10, 5.0), (11, 6.0), (15, 9.0), (16, STALE), (20, 2.0), (35, 3.0)]);
-        let row = |at, samples, min, max, sum, last, increase| Rollup { at, samples, min, max, sum, last, increase };
+        let found = rows(
+            10,
+            &[
+                (10, 5.0),
+                (11, 6.0),
+                (15, 9.0),
+                (16, STALE),
+                (20, 2.0),
+                (35, 3.0),
+            ],
+        );
+        let row = |at, samples, min, max, sum, last, increase| Rollup {
+            at,
+            samples,
+            min,
+            max,
+            sum,
+            last,
+            increase,
+        };
         assert_eq!(
             found,
             [
@@ -162,7 +232,13 @@ mod tests {
             ]
         );
         assert!((found[1].avg() - 17.0 / 3.0).abs() < 1e-12);
-        assert_eq!(rows(10, &[(-3, 1.0), (0, 2.0)]).iter().map(|row| row.at).collect::<Vec<_>>(), [0]);
+        assert_eq!(
+            rows(10, &[(-3, 1.0), (0, 2.0)])
+                .iter()
+                .map(|row| row.at)
+                .collect::<Vec<_>>(),
+            [0]
+        );
     }
 
     proptest! {

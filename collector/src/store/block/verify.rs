@@ -12,24 +12,41 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// The digest of a file of rows, in their order, through DuckDB's own arithmetic.
-pub(super) fn read_digest(db: &Connection, file: &Path, resolution: Resolution) -> Result<Digest, StoreError> {
+pub(super) fn read_digest(
+    db: &Connection,
+    file: &Path,
+    resolution: Resolution,
+) -> Result<Digest, StoreError> {
     let values = match resolution {
         Resolution::Raw => "coalesce(mantissa / divisor, exact)",
-        Resolution::FiveMinutes | Resolution::Hour => "samples::DOUBLE, min, max, avg, last, increase",
+        Resolution::FiveMinutes | Resolution::Hour => {
+            "samples::DOUBLE, min, max, avg, last, increase"
+        }
     };
-    let sql =
-        format!("SELECT series, ts::TIMESTAMP_MS, {values} FROM read_parquet({})", quoted(&file.to_string_lossy()));
+    let sql = format!(
+        "SELECT series, ts::TIMESTAMP_MS, {values} FROM read_parquet({})",
+        quoted(&file.to_string_lossy())
+    );
     let read = || -> Result<Digest, duckdb::Error> {
         let mut digest = Digest::default();
         let mut statement = db.prepare(&sql)?;
         for batch in statement.stream_arrow([])? {
             let series = batch.column(0).as_primitive::<Int32Type>().values();
-            let at = batch.column(1).as_primitive::<TimestampMillisecondType>().values();
-            let values: Vec<_> =
-                batch.columns()[2..].iter().map(|column| column.as_primitive::<Float64Type>()).collect();
+            let at = batch
+                .column(1)
+                .as_primitive::<TimestampMillisecondType>()
+                .values();
+            let values: Vec<_> = batch.columns()[2..]
+                .iter()
+                .map(|column| column.as_primitive::<Float64Type>())
+                .collect();
             for row in 0..batch.num_rows() {
                 for column in &values {
-                    let value = if column.is_null(row) { STALE } else { column.value(row) };
+                    let value = if column.is_null(row) {
+                        STALE
+                    } else {
+                        column.value(row)
+                    };
                     digest.add(series[row].cast_unsigned(), at[row], value);
                 }
             }
@@ -57,10 +74,17 @@ pub(crate) fn verify(db: &Connection, block: &Block) -> Result<(), StoreError> {
         }
     }
     let file = block.path.join(SAMPLES);
-    let columns = if block.resolution == Resolution::Raw { 1 } else { 6 };
+    let columns = if block.resolution == Resolution::Raw {
+        1
+    } else {
+        6
+    };
     let found = read_digest(db, &file, block.resolution)?.samples / columns;
     match found == block.facts.rows {
         true => Ok(()),
-        false => Err(damaged(&file, format!("expected {} rows, found {found}", block.facts.rows))),
+        false => Err(damaged(
+            &file,
+            format!("expected {} rows, found {found}", block.facts.rows),
+        )),
     }
 }

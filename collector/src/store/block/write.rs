@@ -50,18 +50,28 @@ pub(crate) struct Output {
 /// # Errors
 /// When the source cannot be read, the disk cannot take the blocks, or what is read back is not what was written; then
 /// nothing has changed.
-pub(crate) fn write(database: &Database, source: &Source, output: &Output) -> Result<Vec<Block>, StoreError> {
+pub(crate) fn write(
+    database: &Database,
+    source: &Source,
+    output: &Output,
+) -> Result<Vec<Block>, StoreError> {
     let db = database.connect()?;
     let entries = source.entries(&db)?;
     if entries.is_empty() {
         return Ok(Vec::new());
     }
-    let drafts = output.resolutions.iter().map(|&resolution| Draft::begin(database.path(), resolution));
+    let drafts = output
+        .resolutions
+        .iter()
+        .map(|&resolution| Draft::begin(database.path(), resolution));
     let drafts = drafts.collect::<Result<Vec<_>, _>>()?;
     let layout = database.layout();
     let begin = |&resolution: &Resolution| match resolution {
         Resolution::Raw => Columns::Raw(Box::default()),
-        coarse => Columns::Rollup(RollupColumns::new(coarse, last_values(&db, &layout, coarse, output.segments.0))),
+        coarse => Columns::Rollup(RollupColumns::new(
+            coarse,
+            last_values(&db, &layout, coarse, output.segments.0),
+        )),
     };
     let mut columns: Vec<Columns> = output.resolutions.iter().map(begin).collect();
     std::thread::scope(|scope| {
@@ -71,8 +81,13 @@ pub(crate) fn write(database: &Database, source: &Source, output: &Output) -> Re
             let (rows, sender) = Rows::open(columns.schema());
             let db = database.connect()?;
             senders.push(sender);
-            writers
-                .push(scope.spawn(move || copy(&db, &format!("SELECT * FROM {}", rows.table()), &draft.file(SAMPLES))));
+            writers.push(scope.spawn(move || {
+                copy(
+                    &db,
+                    &format!("SELECT * FROM {}", rows.table()),
+                    &draft.file(SAMPLES),
+                )
+            }));
         }
         let mut places = Places::new(&entries);
         let mut produced = Ok(());
@@ -95,7 +110,9 @@ pub(crate) fn write(database: &Database, source: &Source, output: &Output) -> Re
             columns.flush(sender);
         }
         drop(senders);
-        writers.into_iter().try_for_each(|writer| writer.join().expect("a writer does not panic"))?;
+        writers
+            .into_iter()
+            .try_for_each(|writer| writer.join().expect("a writer does not panic"))?;
         produced
     })?;
     crash_point("written");
@@ -108,11 +125,24 @@ pub(crate) fn write(database: &Database, source: &Source, output: &Output) -> Re
 
 /// The last value of each series in the block of this resolution before a segment. One that cannot be read keeps no later
 /// day from being made.
-fn last_values(db: &Connection, layout: &Layout, resolution: Resolution, segment: u32) -> HashMap<u32, f64> {
-    let before = layout.of(resolution).filter(|block| block.name.last < segment).max_by_key(|block| block.name.last);
-    let Some(before) = before else { return HashMap::new() };
+fn last_values(
+    db: &Connection,
+    layout: &Layout,
+    resolution: Resolution,
+    segment: u32,
+) -> HashMap<u32, f64> {
+    let before = layout
+        .of(resolution)
+        .filter(|block| block.name.last < segment)
+        .max_by_key(|block| block.name.last);
+    let Some(before) = before else {
+        return HashMap::new();
+    };
     let read = || -> Result<HashMap<u32, f64>, duckdb::Error> {
-        let sql = format!("SELECT series, arg_max(last, ts) FROM read_parquet({}) GROUP BY series", before.samples());
+        let sql = format!(
+            "SELECT series, arg_max(last, ts) FROM read_parquet({}) GROUP BY series",
+            before.samples()
+        );
         let mut statement = db.prepare(&sql)?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         rows.collect()
@@ -124,8 +154,12 @@ fn last_values(db: &Connection, layout: &Layout, resolution: Resolution, segment
 }
 
 pub(super) fn copy(db: &Connection, select: &str, file: &Path) -> Result<(), StoreError> {
-    let sql = format!("COPY ({select}) TO {} ({PARQUET})", quoted(&file.to_string_lossy()));
-    db.execute_batch(&sql).map_err(StoreError::sql("write a block"))
+    let sql = format!(
+        "COPY ({select}) TO {} ({PARQUET})",
+        quoted(&file.to_string_lossy())
+    );
+    db.execute_batch(&sql)
+        .map_err(StoreError::sql("write a block"))
 }
 
 /// What a file of rows holds.
@@ -147,18 +181,29 @@ struct SeriesFact {
 impl Summary {
     /// Notes a row; rows come in the order of the file.
     pub fn row(&mut self, series: u32, metric_hash: i32, at: i64, values: &[f64]) {
-        values.iter().for_each(|&value| self.digest.add(series, at, value));
+        values
+            .iter()
+            .for_each(|&value| self.digest.add(series, at, value));
         match self.series.last_mut() {
             Some(fact) if fact.series == series => {
                 fact.samples += 1;
                 fact.last = at;
             }
-            _ => self.series.push(SeriesFact { series, metric_hash, samples: 1, first: at, last: at }),
+            _ => self.series.push(SeriesFact {
+                series,
+                metric_hash,
+                samples: 1,
+                first: at,
+                last: at,
+            }),
         }
     }
 
     fn rows(&self) -> u64 {
-        self.series.iter().map(|fact| fact.samples.cast_unsigned()).sum()
+        self.series
+            .iter()
+            .map(|fact| fact.samples.cast_unsigned())
+            .sum()
     }
 }
 
@@ -226,7 +271,11 @@ pub(super) fn key_fields() -> Vec<Field> {
     vec![
         Field::new("metric_hash", DataType::Int32, false),
         Field::new("series", DataType::Int32, false),
-        Field::new("ts", DataType::Timestamp(TimeUnit::Millisecond, None), false),
+        Field::new(
+            "ts",
+            DataType::Timestamp(TimeUnit::Millisecond, None),
+            false,
+        ),
     ]
 }
 
@@ -262,12 +311,15 @@ impl RawColumns {
         let columns: Vec<ArrayRef> = vec![
             Arc::new(Int32Array::from(std::mem::take(&mut self.metric_hash))),
             Arc::new(Int32Array::from(std::mem::take(&mut self.series))),
-            Arc::new(TimestampMillisecondArray::from(std::mem::take(&mut self.at))),
+            Arc::new(TimestampMillisecondArray::from(std::mem::take(
+                &mut self.at,
+            ))),
             Arc::new(self.mantissa.finish()),
             Arc::new(Float64Array::from(std::mem::take(&mut self.divisor))),
             Arc::new(self.exact.finish()),
         ];
-        RecordBatch::try_new(Self::schema(), columns).expect("six columns of one length and of the schema's types")
+        RecordBatch::try_new(Self::schema(), columns)
+            .expect("six columns of one length and of the schema's types")
     }
 }
 
@@ -281,12 +333,19 @@ pub(super) struct Draft {
 impl Draft {
     pub fn begin(data: &Path, resolution: Resolution) -> Result<Self, StoreError> {
         let path = data.join(SEALING).join(resolution.name());
-        let failed = |source| StoreError::Directory { path: path.clone(), source };
+        let failed = |source| StoreError::Directory {
+            path: path.clone(),
+            source,
+        };
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => fs::create_dir_all(&path).map_err(failed)?,
         }
-        Ok(Self { resolution, data: data.to_owned(), path })
+        Ok(Self {
+            resolution,
+            data: data.to_owned(),
+            path,
+        })
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
@@ -294,25 +353,44 @@ impl Draft {
     }
 
     /// Reads the rows back, describes them and publishes the block.
-    fn finish(self, db: &Connection, summary: Summary, output: &Output) -> Result<Option<Block>, StoreError> {
+    fn finish(
+        self,
+        db: &Connection,
+        summary: Summary,
+        output: &Output,
+    ) -> Result<Option<Block>, StoreError> {
         if summary.series.is_empty() {
             return Ok(None);
         }
         let found = read_digest(db, &self.file(SAMPLES), self.resolution)?;
         if found != summary.digest {
-            let reason = format!("wrote {} values and read others back", summary.digest.samples);
+            let reason = format!(
+                "wrote {} values and read others back",
+                summary.digest.samples
+            );
             return Err(damaged(&self.file(SAMPLES), reason));
         }
         self.write_series(db, &summary.series)?;
         crash_point("verified");
-        let from_ms = summary.series.iter().map(|fact| fact.first).min().unwrap_or(0);
-        let to_ms = summary.series.iter().map(|fact| fact.last).max().unwrap_or(0);
+        let from_ms = summary
+            .series
+            .iter()
+            .map(|fact| fact.first)
+            .min()
+            .unwrap_or(0);
+        let to_ms = summary
+            .series
+            .iter()
+            .map(|fact| fact.last)
+            .max()
+            .unwrap_or(0);
         // A row of a lower resolution speaks of the time before it, too.
         let from_ms = from_ms - (self.resolution.milliseconds() - 1);
         let (first, last) = output.segments;
         let name = Name::new(Timestamp(from_ms), first, last, 0);
         let series: RoaringBitmap = summary.series.iter().map(|fact| fact.series).collect();
-        self.publish(name, (from_ms, to_ms), summary.rows(), series).map(Some)
+        self.publish(name, (from_ms, to_ms), summary.rows(), series)
+            .map(Some)
     }
 
     /// Makes the files durable, describes them, and renames the folder to where it belongs.
@@ -339,7 +417,13 @@ impl Draft {
         fs::rename(&self.path, &path).map_err(failed(&path))?;
         sync_directory(&parent).map_err(failed(&parent))?;
         crash_point("renamed");
-        Ok(Block { name, resolution: self.resolution, path, facts, series })
+        Ok(Block {
+            name,
+            resolution: self.resolution,
+            path,
+            facts,
+            series,
+        })
     }
 
     /// The series with their labels, so that the block can be read without anything else.
@@ -354,15 +438,28 @@ impl Draft {
         ]));
         let numbers = |of: fn(&SeriesFact) -> i64| series.iter().map(of).collect::<Vec<_>>();
         let columns: Vec<ArrayRef> = vec![
-            Arc::new(series.iter().map(|fact| fact.series.cast_signed()).collect::<Int32Array>()),
-            Arc::new(series.iter().map(|fact| fact.metric_hash).collect::<Int32Array>()),
+            Arc::new(
+                series
+                    .iter()
+                    .map(|fact| fact.series.cast_signed())
+                    .collect::<Int32Array>(),
+            ),
+            Arc::new(
+                series
+                    .iter()
+                    .map(|fact| fact.metric_hash)
+                    .collect::<Int32Array>(),
+            ),
             Arc::new(Int64Array::from(numbers(|fact| fact.samples))),
             Arc::new(TimestampMillisecondArray::from(numbers(|fact| fact.first))),
             Arc::new(TimestampMillisecondArray::from(numbers(|fact| fact.last))),
         ];
-        let batch = RecordBatch::try_new(Arc::clone(&schema), columns).expect("five columns of the schema's types");
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns)
+            .expect("five columns of the schema's types");
         let (rows, sender) = Rows::open(schema);
-        sender.send(batch).expect("the feed is open, and one batch fits");
+        sender
+            .send(batch)
+            .expect("the feed is open, and one batch fits");
         drop(sender);
         let select = format!(
             "SELECT r.series, s.metric, s.labels, r.metric_hash, r.samples, r.first_ts, r.last_ts

@@ -69,7 +69,11 @@ impl Records<'_> {
         check: impl FnOnce(&[Credit]) -> Result<(), E>,
     ) -> Result<Credit, E> {
         // Two at a time could take one number, or give one run's hours back twice.
-        let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         check(&self.credits(&credit.cluster)?)?;
         let db = self.database.connect()?;
         let entered = db.query_row(

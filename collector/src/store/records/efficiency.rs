@@ -55,10 +55,18 @@ impl Records<'_> {
              ORDER BY end_time, job_id, submit_time LIMIT {}",
             limit.min(i64::MAX as usize)
         );
-        let mut values: Vec<Value> = vec![cluster.to_owned().into(), micros(from).into(), micros(to).into()];
+        let mut values: Vec<Value> = vec![
+            cluster.to_owned().into(),
+            micros(from).into(),
+            micros(to).into(),
+        ];
         if let Some(run) = after {
             let end = micros(run.end.unwrap_or(from));
-            values.extend([end.into(), run.job_id.clone().into(), micros(run.submit).into()]);
+            values.extend([
+                end.into(),
+                run.job_id.clone().into(),
+                micros(run.submit).into(),
+            ]);
         }
         self.list("list the runs to assess", &sql, values, job_run)
     }
@@ -71,7 +79,11 @@ impl Records<'_> {
         if found.is_empty() {
             return Ok(());
         }
-        let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let db = self.database.connect()?;
         let names = columns().collect::<Vec<_>>().join(", ");
         // The table has no index, so what is new is staged and sets are compared, as an import does.
@@ -114,7 +126,12 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot answer.
-    pub fn assessed(&self, cluster: &str, from: i64, to: i64) -> Result<Vec<AssessedRun>, StoreError> {
+    pub fn assessed(
+        &self,
+        cluster: &str,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<AssessedRun>, StoreError> {
         let names: Vec<&str> = columns().collect();
         let sql = format!(
             "SELECT {RUN_COLUMNS}, {} FROM records.jobs JOIN records.run_efficiency USING (cluster, job_id, submit_time)
@@ -122,17 +139,28 @@ impl Records<'_> {
                AND start_time < make_timestamp(?::BIGINT)::TIMESTAMP_S",
             names.join(", ")
         );
-        let values = vec![cluster.to_owned().into(), micros(from).into(), micros(to).into()];
+        let values = vec![
+            cluster.to_owned().into(),
+            micros(from).into(),
+            micros(to).into(),
+        ];
         self.list("read the efficiency of runs", &sql, values, |row| {
-            Ok(AssessedRun { run: job_run(row)?, efficiency: efficiency(row, &names)? })
+            Ok(AssessedRun {
+                run: job_run(row)?,
+                efficiency: efficiency(row, &names)?,
+            })
         })
     }
 }
 
 /// The fields of [`Efficiency`], in the order in which they are written.
 fn columns() -> impl Iterator<Item = &'static str> {
-    static NAMES: std::sync::LazyLock<Vec<String>> =
-        std::sync::LazyLock::new(|| fields(&Efficiency::default()).into_iter().map(|(name, _)| name).collect());
+    static NAMES: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| {
+        fields(&Efficiency::default())
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect()
+    });
     NAMES.iter().map(String::as_str)
 }
 
@@ -144,15 +172,17 @@ fn fields(efficiency: &Efficiency) -> Map<String, Json> {
 }
 
 fn values(efficiency: &Efficiency) -> impl Iterator<Item = Value> + use<> {
-    fields(efficiency).into_iter().map(|(_, value)| match value {
-        Json::Bool(value) => Value::Boolean(value),
-        Json::Number(number) => match number.as_i64() {
-            Some(integer) => Value::BigInt(integer),
-            None => number.as_f64().map_or(Value::Null, Value::Double),
-        },
-        Json::String(text) => Value::Text(text),
-        _ => Value::Null,
-    })
+    fields(efficiency)
+        .into_iter()
+        .map(|(_, value)| match value {
+            Json::Bool(value) => Value::Boolean(value),
+            Json::Number(number) => match number.as_i64() {
+                Some(integer) => Value::BigInt(integer),
+                None => number.as_f64().map_or(Value::Null, Value::Double),
+            },
+            Json::String(text) => Value::Text(text),
+            _ => Value::Null,
+        })
 }
 
 fn efficiency(row: &Row<'_>, names: &[&str]) -> duckdb::Result<Efficiency> {
@@ -167,6 +197,7 @@ fn efficiency(row: &Row<'_>, names: &[&str]) -> duckdb::Result<Efficiency> {
         Ok(((*name).to_owned(), value))
     };
     let fields: Map<String, Json> = names.iter().map(field).collect::<duckdb::Result<_>>()?;
-    serde_json::from_value(Json::Object(fields))
-        .map_err(|error| duckdb::Error::FromSqlConversionFailure(0, duckdb::types::Type::Any, Box::new(error)))
+    serde_json::from_value(Json::Object(fields)).map_err(|error| {
+        duckdb::Error::FromSqlConversionFailure(0, duckdb::types::Type::Any, Box::new(error))
+    })
 }

@@ -41,7 +41,12 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot.
-    pub fn note_given_gpus(&self, cluster: &str, given: &[GivenGpu], now: i64) -> Result<(), StoreError> {
+    pub fn note_given_gpus(
+        &self,
+        cluster: &str,
+        given: &[GivenGpu],
+        now: i64,
+    ) -> Result<(), StoreError> {
         if given.is_empty() {
             return Ok(());
         }
@@ -106,11 +111,20 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot.
-    pub fn note_held_gpus(&self, cluster: &str, held: &[HeldGpu], now: i64) -> Result<(), StoreError> {
+    pub fn note_held_gpus(
+        &self,
+        cluster: &str,
+        held: &[HeldGpu],
+        now: i64,
+    ) -> Result<(), StoreError> {
         if held.is_empty() {
             return Ok(());
         }
-        let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let db = self.database.connect()?;
         (|| {
             db.execute_batch(
@@ -167,13 +181,31 @@ mod tests {
             ..JobRun::default()
         };
         let import = |runs: Vec<JobRun>| {
-            let origin =
-                Origin { source: "sacct", name: "test", timezone: None, told_until: None, shifted: Shifted::Refuse };
-            records.import(&origin, runs.into_iter().map(|run| Ok::<_, Infallible>(Entry::Run(run)))).unwrap();
+            let origin = Origin {
+                source: "sacct",
+                name: "test",
+                timezone: None,
+                told_until: None,
+                shifted: Shifted::Refuse,
+            };
+            records
+                .import(
+                    &origin,
+                    runs.into_iter()
+                        .map(|run| Ok::<_, Infallible>(Entry::Run(run))),
+                )
+                .unwrap();
         };
         // 7 came round: that of before is over.
-        import(vec![run("7", None, -90_000, Some(-80_000)), run("7", None, 50, None)]);
-        let gpu = |number: &str, uuid: &str| GivenGpu { number: number.into(), node: "g1".into(), uuid: uuid.into() };
+        import(vec![
+            run("7", None, -90_000, Some(-80_000)),
+            run("7", None, 50, None),
+        ]);
+        let gpu = |number: &str, uuid: &str| GivenGpu {
+            number: number.into(),
+            node: "g1".into(),
+            uuid: uuid.into(),
+        };
         for (now, given) in [
             (100, vec![gpu("7", "a"), gpu("8", "b"), gpu("12", "c")]),
             (160, vec![gpu("7", "a")]),
@@ -183,7 +215,9 @@ mod tests {
         }
         // Now the scheduler tells of an array's task with the number 12, which has ended meanwhile.
         import(vec![run("11_2", Some("12"), 80, Some(215))]);
-        records.note_given_gpus("lab", &[gpu("7", "a")], 2000).unwrap();
+        records
+            .note_given_gpus("lab", &[gpu("7", "a")], 2000)
+            .unwrap();
         let rows = records
             .list(
                 "list them",

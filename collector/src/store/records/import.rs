@@ -9,7 +9,9 @@ use super::Records;
 use crate::jobs::{Entry, JobRun, Reject};
 use crate::store::StoreError;
 use crate::store::database::microseconds_now;
-use duckdb::arrow::array::{ArrayRef, Int64Builder, RecordBatch, StringBuilder, TimestampSecondBuilder};
+use duckdb::arrow::array::{
+    ArrayRef, Int64Builder, RecordBatch, StringBuilder, TimestampSecondBuilder,
+};
 use duckdb::{Connection, params};
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
@@ -123,11 +125,16 @@ impl Records<'_> {
         entries: impl IntoIterator<Item = Result<Entry, E>>,
     ) -> Result<ImportSummary, ImportError<E>> {
         // Two imports at a time could both find a run unknown: nothing but this lock keeps identities unique.
-        let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let db = self.database.connect()?;
         let mut summary = ImportSummary::default();
         let db = stage(db, origin, entries, &mut summary)?;
-        db.execute_batch("BEGIN").map_err(StoreError::sql("store the job records"))?;
+        db.execute_batch("BEGIN")
+            .map_err(StoreError::sql("store the job records"))?;
         guard(&db, origin)?;
         merge(&db, origin, &mut summary).map_err(StoreError::sql("store the job records"))?;
         Ok(summary)
@@ -155,11 +162,20 @@ fn stage<E>(
         let stager = scope.spawn(move || append(db, &receiver));
         let read = read(entries, &sender, summary);
         drop(sender);
-        (read, stager.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        (
+            read,
+            stager
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
     });
     read.map_err(ImportError::Source)?;
     let db = staged.map_err(StoreError::sql("stage the job records"))?;
-    tracing::debug!(source = origin.name, runs = summary.runs, "staged the job records");
+    tracing::debug!(
+        source = origin.name,
+        runs = summary.runs,
+        "staged the job records"
+    );
     Ok(db)
 }
 
@@ -172,7 +188,11 @@ fn read<E>(
     let mut batch = Batch::new();
     for entry in entries {
         summary.rows += 1;
-        let mut push = |run: &JobRun| batch.push(run).is_none_or(|full| to.send(Read::Runs(full)).is_ok());
+        let mut push = |run: &JobRun| {
+            batch
+                .push(run)
+                .is_none_or(|full| to.send(Read::Runs(full)).is_ok())
+        };
         let is_staged = match entry? {
             Entry::Run(run) => push(&run),
             Entry::Tasks { mut run, job_ids } => job_ids.into_iter().all(|job_id| {
@@ -203,7 +223,10 @@ fn read<E>(
 
 /// Makes the temporary tables and appends to them what comes.
 fn append(db: Connection, from: &Receiver<Read>) -> duckdb::Result<Connection> {
-    let columns: Vec<String> = COLUMNS.iter().map(|(name, kind)| format!("\"{name}\" {}", kind.sql_type())).collect();
+    let columns: Vec<String> = COLUMNS
+        .iter()
+        .map(|(name, kind)| format!("\"{name}\" {}", kind.sql_type()))
+        .collect();
     db.execute_batch(&format!(
         "CREATE TEMP TABLE incoming ({}, precedence BIGINT NOT NULL);
          CREATE TEMP TABLE refused (line BIGINT, reason VARCHAR NOT NULL, text VARCHAR NOT NULL);",
@@ -214,7 +237,9 @@ fn append(db: Connection, from: &Receiver<Read>) -> duckdb::Result<Connection> {
     for read in from {
         match read {
             Read::Runs(batch) => runs.append_record_batch(batch)?,
-            Read::Rejected(reject) => rejects.append_row(params![reject.line, reject.reason, reject.text])?,
+            Read::Rejected(reject) => {
+                rejects.append_row(params![reject.line, reject.reason, reject.text])?
+            }
         }
     }
     runs.flush()?;
@@ -250,26 +275,38 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
         [],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     );
-    let (runs, seconds, unknown) = found.map_err(StoreError::sql("compare the runs with those known"))?;
+    let (runs, seconds, unknown) =
+        found.map_err(StoreError::sql("compare the runs with those known"))?;
     // A job that comes back a day later to the second is a coincidence; a text full of them is none.
     if runs == 0 || runs * 2 < unknown {
         return Ok(());
     }
     if origin.shifted == Shifted::Replace {
-        let forget = format!("DELETE FROM records.jobs AS j USING incoming AS i WHERE {same_elsewhere}");
-        let forgotten = db.execute(&forget, []).map_err(StoreError::sql("forget the runs of the other time zone"))?;
-        tracing::warn!(runs = forgotten, "forgot runs that had been imported in another time zone");
+        let forget =
+            format!("DELETE FROM records.jobs AS j USING incoming AS i WHERE {same_elsewhere}");
+        let forgotten = db
+            .execute(&forget, [])
+            .map_err(StoreError::sql("forget the runs of the other time zone"))?;
+        tracing::warn!(
+            runs = forgotten,
+            "forgot runs that had been imported in another time zone"
+        );
         return Ok(());
     }
     let seconds = seconds.unwrap_or_default();
     let earlier = if seconds < 0.0 { "earlier" } else { "later" };
-    Err(ImportError::Shifted { runs, hours: seconds.abs() / 3600.0, earlier })
+    Err(ImportError::Shifted {
+        runs,
+        hours: seconds.abs() / 3600.0,
+        earlier,
+    })
 }
 
 /// Brings what was staged into the records, and ends the transaction.
 fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> duckdb::Result<()> {
     let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, u64>(0));
-    let identity = "i.cluster = j.cluster AND i.job_id = j.job_id AND i.submit_time = j.submit_time";
+    let identity =
+        "i.cluster = j.cluster AND i.job_id = j.job_id AND i.submit_time = j.submit_time";
 
     db.execute_batch(
         "CREATE TEMP TABLE latest AS
@@ -277,7 +314,9 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
     )?;
     summary.duplicates = summary.runs - count("SELECT count(*) FROM latest")?;
     if summary.duplicates > 0 {
-        db.execute_batch("DELETE FROM incoming WHERE precedence NOT IN (SELECT precedence FROM latest)")?;
+        db.execute_batch(
+            "DELETE FROM incoming WHERE precedence NOT IN (SELECT precedence FROM latest)",
+        )?;
     }
 
     let told_otherwise: Vec<String> = told().map(|(_, incoming)| incoming).collect();
@@ -295,7 +334,10 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
     summary.runs_updated = count("SELECT count(*) FROM known WHERE changed")?;
     summary.unchanged = known - summary.runs_updated;
 
-    let names: Vec<String> = COLUMNS.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+    let names: Vec<String> = COLUMNS
+        .iter()
+        .map(|(name, _)| format!("\"{name}\""))
+        .collect();
     let names = names.join(", ");
     let stamp = format!("?, make_timestamp({})", microseconds_now());
     let target = format!("INSERT INTO records.jobs ({names}, source, recorded_at)");
@@ -308,10 +350,15 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
              DELETE FROM records.jobs AS j USING corrected AS i WHERE {identity};",
             merged.join(", ")
         ))?;
-        db.execute(&format!("{target} SELECT {names}, {stamp} FROM corrected"), [origin.source])?;
+        db.execute(
+            &format!("{target} SELECT {names}, {stamp} FROM corrected"),
+            [origin.source],
+        )?;
     }
     if summary.runs_inserted > 0 {
-        let sql = format!("{target} SELECT {names}, {stamp} FROM incoming ANTI JOIN known USING (precedence)");
+        let sql = format!(
+            "{target} SELECT {names}, {stamp} FROM incoming ANTI JOIN known USING (precedence)"
+        );
         db.execute(&sql, [origin.source])?;
     }
     note(db, origin, summary)?;
@@ -336,8 +383,13 @@ fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb
         )?;
     }
     if let Some(timezone) = origin.timezone {
-        db.execute_batch("DELETE FROM records.clusters WHERE cluster IN (SELECT DISTINCT cluster FROM incoming)")?;
-        db.execute("INSERT INTO records.clusters SELECT DISTINCT cluster, ? FROM incoming", [timezone])?;
+        db.execute_batch(
+            "DELETE FROM records.clusters WHERE cluster IN (SELECT DISTINCT cluster FROM incoming)",
+        )?;
+        db.execute(
+            "INSERT INTO records.clusters SELECT DISTINCT cluster, ? FROM incoming",
+            [timezone],
+        )?;
     }
     if let Some((cluster, instant)) = origin.told_until {
         db.execute(
@@ -364,7 +416,10 @@ fn told() -> impl Iterator<Item = (String, String)> {
             _ => format!("i.\"{name}\""),
         };
         let merged = format!("coalesce({told}, j.\"{name}\") AS \"{name}\"");
-        (merged, format!("coalesce({told} IS DISTINCT FROM j.\"{name}\" AND {told} IS NOT NULL, false)"))
+        (
+            merged,
+            format!("coalesce({told} IS DISTINCT FROM j.\"{name}\" AND {told} IS NOT NULL, false)"),
+        )
     })
 }
 
@@ -446,7 +501,12 @@ impl Batch {
             Kind::Time(_) => Builder::Time(TimestampSecondBuilder::new()),
             Kind::Amount(_) => Builder::Amount(Int64Builder::new()),
         };
-        Self { columns: COLUMNS.iter().map(builder).collect(), precedence: Int64Builder::new(), rows: 0, pushed: 0 }
+        Self {
+            columns: COLUMNS.iter().map(builder).collect(),
+            precedence: Int64Builder::new(),
+            rows: 0,
+            pushed: 0,
+        }
     }
 
     /// Adds a run; gives the batch when it is full.
@@ -456,12 +516,15 @@ impl Batch {
                 (Kind::Word(of), Builder::Text(column)) => column.append_value(of(run)),
                 (Kind::Text(of), Builder::Text(column)) => column.append_option(of(run)),
                 (Kind::Time(of), Builder::Time(column)) => column.append_option(of(run)),
-                (Kind::Amount(of), Builder::Amount(column)) => column.append_option(of(run).map(u64::cast_signed)),
+                (Kind::Amount(of), Builder::Amount(column)) => {
+                    column.append_option(of(run).map(u64::cast_signed))
+                }
                 _ => unreachable!("each column has the builder of its kind"),
             }
         }
         let stage = i64::from(run.start.is_some()) + 2 * i64::from(run.end.is_some());
-        self.precedence.append_value(stage * STAGE + self.pushed.cast_signed());
+        self.precedence
+            .append_value(stage * STAGE + self.pushed.cast_signed());
         self.pushed += 1;
         self.rows += 1;
         (self.rows == BATCH_ROWS).then(|| self.take())
@@ -479,8 +542,12 @@ impl Batch {
         };
         let names = COLUMNS.iter().map(|(name, _)| *name).chain(["precedence"]);
         let arrays = self.columns.iter_mut().map(finish).collect::<Vec<_>>();
-        let arrays = arrays.into_iter().chain([Arc::new(self.precedence.finish()) as ArrayRef]);
-        RecordBatch::try_from_iter_with_nullable(names.zip(arrays).map(|(name, array)| (name, array, true)))
-            .expect("columns of one length")
+        let arrays = arrays
+            .into_iter()
+            .chain([Arc::new(self.precedence.finish()) as ArrayRef]);
+        RecordBatch::try_from_iter_with_nullable(
+            names.zip(arrays).map(|(name, array)| (name, array, true)),
+        )
+        .expect("columns of one length")
     }
 }

@@ -14,11 +14,21 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot.
-    pub fn note_nodes(&self, cluster: &str, nodes: &[Node], now: i64, as_history: bool) -> Result<(), StoreError> {
+    pub fn note_nodes(
+        &self,
+        cluster: &str,
+        nodes: &[Node],
+        now: i64,
+        as_history: bool,
+    ) -> Result<(), StoreError> {
         if as_history {
             self.note_node_events(cluster, &self.changes(cluster, nodes, now)?, "slurmctld")?;
         }
-        let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let db = self.database.connect()?;
         (|| {
             db.execute_batch("BEGIN")?;
@@ -48,11 +58,20 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot.
-    pub fn note_node_events(&self, cluster: &str, events: &[NodeEvent], source: &str) -> Result<(), StoreError> {
+    pub fn note_node_events(
+        &self,
+        cluster: &str,
+        events: &[NodeEvent],
+        source: &str,
+    ) -> Result<(), StoreError> {
         if events.is_empty() {
             return Ok(());
         }
-        let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let db = self.database.connect()?;
         (|| {
             db.execute_batch("BEGIN")?;
@@ -86,7 +105,12 @@ impl Records<'_> {
     }
 
     /// The intervals that begin or end with these nodes.
-    fn changes(&self, cluster: &str, nodes: &[Node], now: i64) -> Result<Vec<NodeEvent>, StoreError> {
+    fn changes(
+        &self,
+        cluster: &str,
+        nodes: &[Node],
+        now: i64,
+    ) -> Result<Vec<NodeEvent>, StoreError> {
         let mut open: HashMap<String, NodeEvent> = self
             .node_events(cluster, now)?
             .into_iter()
@@ -99,26 +123,51 @@ impl Records<'_> {
             total.gpus += node.has.gpus;
             total.mem_bytes += node.has.mem_bytes;
         }
-        let cluster_itself = Node { has: total, counts_gpus: true, ..Node::default() };
-        let unusable = nodes.iter().filter(|node| history_of(&node.state).is_some());
+        let cluster_itself = Node {
+            has: total,
+            counts_gpus: true,
+            ..Node::default()
+        };
+        let unusable = nodes
+            .iter()
+            .filter(|node| history_of(&node.state).is_some());
         let mut changes = Vec::new();
         let mut lasting = HashSet::new();
         for node in unusable.chain([&cluster_itself]) {
             lasting.insert(node.node.clone());
-            let same = open
-                .get(&node.node)
-                .is_some_and(|known| known.has == node.has && history_of(&known.state) == history_of(&node.state));
+            let same = open.get(&node.node).is_some_and(|known| {
+                known.has == node.has && history_of(&known.state) == history_of(&node.state)
+            });
             if same {
                 continue;
             }
-            changes.extend(open.remove(&node.node).map(|ended| NodeEvent { to: Some(now), ..ended }));
-            let Node { node, state, reason, has, .. } = node.clone();
-            changes.push(NodeEvent { node, state, reason, has, from: now, to: None });
+            changes.extend(open.remove(&node.node).map(|ended| NodeEvent {
+                to: Some(now),
+                ..ended
+            }));
+            let Node {
+                node,
+                state,
+                reason,
+                has,
+                ..
+            } = node.clone();
+            changes.push(NodeEvent {
+                node,
+                state,
+                reason,
+                has,
+                from: now,
+                to: None,
+            });
         }
         changes.extend(
             open.into_values()
                 .filter(|event| !lasting.contains(&event.node))
-                .map(|ended| NodeEvent { to: Some(now), ..ended }),
+                .map(|ended| NodeEvent {
+                    to: Some(now),
+                    ..ended
+                }),
         );
         // Two changes within a second are one.
         changes.retain(|event| event.to != Some(event.from));
@@ -157,10 +206,23 @@ impl Records<'_> {
     /// When DuckDB cannot answer.
     pub fn capacity_spans(&self, cluster: &str, from: i64) -> Result<Vec<Span>, StoreError> {
         let span = |event: NodeEvent| {
-            let effect = if event.node.is_empty() { Effect::Existed } else { history_of(&event.state)? };
-            Some(Span { effect, from: event.from, to: event.to, amounts: event.has })
+            let effect = if event.node.is_empty() {
+                Effect::Existed
+            } else {
+                history_of(&event.state)?
+            };
+            Some(Span {
+                effect,
+                from: event.from,
+                to: event.to,
+                amounts: event.has,
+            })
         };
-        Ok(self.node_events(cluster, from)?.into_iter().filter_map(span).collect())
+        Ok(self
+            .node_events(cluster, from)?
+            .into_iter()
+            .filter_map(span)
+            .collect())
     }
 
     /// What each node has.
@@ -173,9 +235,17 @@ impl Records<'_> {
             "SELECT node, cpus, gpus, mem_bytes FROM records.nodes WHERE cluster = ? ORDER BY node",
             vec![cluster.to_owned().into()],
             |row| {
-                let amount = |at| Ok::<_, duckdb::Error>(row.get::<_, Option<u64>>(at)?.unwrap_or(0));
-                let amounts = Amounts { cpus: amount(1)?, gpus: amount(2)?, mem_bytes: amount(3)? };
-                Ok(NodeCapacity { node: row.get(0)?, amounts })
+                let amount =
+                    |at| Ok::<_, duckdb::Error>(row.get::<_, Option<u64>>(at)?.unwrap_or(0));
+                let amounts = Amounts {
+                    cpus: amount(1)?,
+                    gpus: amount(2)?,
+                    mem_bytes: amount(3)?,
+                };
+                Ok(NodeCapacity {
+                    node: row.get(0)?,
+                    amounts,
+                })
             },
         )
     }

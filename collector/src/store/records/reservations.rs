@@ -35,14 +35,20 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot.
-    pub fn note_reservations(&self, cluster: &str, told: &[Reservation], since: i64) -> Result<(), StoreError> {
+    pub fn note_reservations(
+        &self,
+        cluster: &str,
+        told: &[Reservation],
+        since: i64,
+    ) -> Result<(), StoreError> {
         self.writing("remember the reservations", |db| {
             db.execute(
                 "DELETE FROM records.reservations
                  WHERE cluster = ? AND to_time >= make_timestamp(?::BIGINT)::TIMESTAMP_S",
                 params![cluster, micros(since)],
             )?;
-            told.iter().try_for_each(|kept| keep(db, cluster, kept, "slurmdbd"))
+            told.iter()
+                .try_for_each(|kept| keep(db, cluster, kept, "slurmdbd"))
         })
     }
 
@@ -50,7 +56,12 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot.
-    pub fn note_live_reservations(&self, cluster: &str, told: &[Reservation], now: i64) -> Result<(), StoreError> {
+    pub fn note_live_reservations(
+        &self,
+        cluster: &str,
+        told: &[Reservation],
+        now: i64,
+    ) -> Result<(), StoreError> {
         let known = self.reservations(cluster, now)?;
         self.writing("remember the reservations", |db| {
             db.execute(
@@ -58,11 +69,26 @@ impl Records<'_> {
                  WHERE cluster = ? AND to_time > make_timestamp(?::BIGINT)::TIMESTAMP_S",
                 params![cluster, micros(now)],
             )?;
-            let is_told = |kept: &&Reservation| told.iter().any(|t| t.name == kept.name && t.from == kept.from);
-            for gone in known.iter().filter(|kept| !is_told(kept) && kept.from < now) {
-                keep(db, cluster, &Reservation { to: now, ..gone.clone() }, "slurmctld")?;
+            let is_told = |kept: &&Reservation| {
+                told.iter()
+                    .any(|t| t.name == kept.name && t.from == kept.from)
+            };
+            for gone in known
+                .iter()
+                .filter(|kept| !is_told(kept) && kept.from < now)
+            {
+                keep(
+                    db,
+                    cluster,
+                    &Reservation {
+                        to: now,
+                        ..gone.clone()
+                    },
+                    "slurmctld",
+                )?;
             }
-            told.iter().try_for_each(|kept| keep(db, cluster, kept, "slurmctld"))
+            told.iter()
+                .try_for_each(|kept| keep(db, cluster, kept, "slurmctld"))
         })
     }
 
@@ -98,7 +124,12 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot.
-    pub fn note_waiting(&self, cluster: &str, waiting: &[WaitingRun], now: i64) -> Result<(), StoreError> {
+    pub fn note_waiting(
+        &self,
+        cluster: &str,
+        waiting: &[WaitingRun],
+        now: i64,
+    ) -> Result<(), StoreError> {
         if waiting.is_empty() {
             return Ok(());
         }
@@ -142,7 +173,12 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot answer.
-    pub fn reason(&self, cluster: &str, job_id: &str, submit: i64) -> Result<Option<KnownReason>, StoreError> {
+    pub fn reason(
+        &self,
+        cluster: &str,
+        job_id: &str,
+        submit: i64,
+    ) -> Result<Option<KnownReason>, StoreError> {
         let found = self.list(
             "look up why a run waits",
             "SELECT reason, epoch_ms(first_seen) // 1000, epoch_ms(last_seen) // 1000, epoch_ms(expected_start) // 1000
@@ -168,7 +204,11 @@ impl Records<'_> {
         what: &'static str,
         change: impl FnOnce(&Connection) -> duckdb::Result<()>,
     ) -> Result<(), StoreError> {
-        let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let db = self.database.connect()?;
         let changed = (|| {
             db.execute_batch("BEGIN")?;
@@ -214,8 +254,14 @@ fn owner_text(owner: &Owner) -> String {
 
 fn owner(text: &str) -> Owner {
     match text.split_once('/') {
-        Some((account, user)) => Owner { account: account.to_owned(), user: Some(user.to_owned()) },
-        None => Owner { account: text.to_owned(), user: None },
+        Some((account, user)) => Owner {
+            account: account.to_owned(),
+            user: Some(user.to_owned()),
+        },
+        None => Owner {
+            account: text.to_owned(),
+            user: None,
+        },
     }
 }
 
@@ -236,8 +282,14 @@ mod tests {
             cpus: 8,
             gpus: None,
             owners: vec![
-                Owner { account: "lab".into(), user: Some("ann".into()) },
-                Owner { account: "bio".into(), user: None },
+                Owner {
+                    account: "lab".into(),
+                    user: Some("ann".into()),
+                },
+                Owner {
+                    account: "bio".into(),
+                    user: None,
+                },
             ],
             from,
             to,
@@ -249,15 +301,30 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let database = database(root.path());
         let records = Records::of(&database);
-        let (class, later) = (reservation("class", 100, 1000), reservation("later", 2000, 3000));
-        records.note_live_reservations("lab", &[class.clone(), later.clone()], 200).unwrap();
-        records.note_live_reservations("lab", &[class.clone(), later.clone()], 260).unwrap();
-        assert_eq!(records.reservations("lab", 0).unwrap(), [class.clone(), later]);
+        let (class, later) = (
+            reservation("class", 100, 1000),
+            reservation("later", 2000, 3000),
+        );
+        records
+            .note_live_reservations("lab", &[class.clone(), later.clone()], 200)
+            .unwrap();
+        records
+            .note_live_reservations("lab", &[class.clone(), later.clone()], 260)
+            .unwrap();
+        assert_eq!(
+            records.reservations("lab", 0).unwrap(),
+            [class.clone(), later]
+        );
         records.note_live_reservations("lab", &[], 400).unwrap();
-        let ended = Reservation { to: 400, ..class.clone() };
+        let ended = Reservation {
+            to: 400,
+            ..class.clone()
+        };
         assert_eq!(records.reservations("lab", 0).unwrap(), [ended]);
         // slurmdbd knows better.
-        records.note_reservations("lab", std::slice::from_ref(&class), 0).unwrap();
+        records
+            .note_reservations("lab", std::slice::from_ref(&class), 0)
+            .unwrap();
         assert_eq!(records.reservations("lab", 0).unwrap(), [class]);
         assert_eq!(records.reservations("lab", 1000).unwrap(), []);
     }
@@ -268,7 +335,10 @@ mod tests {
         let database = database(root.path());
         let records = Records::of(&database);
         let waiting = |reason: &str, expected_start| WaitingRun {
-            run: OpenRun { job_id: "7_1".into(), submit: 50 },
+            run: OpenRun {
+                job_id: "7_1".into(),
+                submit: 50,
+            },
             reason: reason.into(),
             expected_start,
         };
@@ -278,17 +348,26 @@ mod tests {
             (220, "Resources", Some(800)),
             (280, "Priority", None),
         ] {
-            records.note_waiting("lab", &[waiting(reason, expected)], now).unwrap();
+            records
+                .note_waiting("lab", &[waiting(reason, expected)], now)
+                .unwrap();
         }
         let known = records.reason("lab", "7_1", 50).unwrap().unwrap();
         assert_eq!(
-            (known.reason.as_str(), known.since, known.last_seen, known.expected_start),
+            (
+                known.reason.as_str(),
+                known.since,
+                known.last_seen,
+                known.expected_start
+            ),
             ("Priority", 280, 280, None)
         );
         let rows: i64 = database
             .connect()
             .unwrap()
-            .query_row("SELECT count(*) FROM records.job_reasons", [], |row| row.get(0))
+            .query_row("SELECT count(*) FROM records.job_reasons", [], |row| {
+                row.get(0)
+            })
             .unwrap();
         assert_eq!(rows, 3);
         assert_eq!(records.reason("lab", "7", 50).unwrap(), None);

@@ -34,8 +34,7 @@ pub struct LostJob {
 
 /// The names that such jobs have where nobody gives them another: salloc's and those of shells under srun, Open
 /// OnDemand's, and what begins with the word.
-const INTERACTIVE: &str =
-    "^(interactive.*|sys/dashboard/.*|-?(bash|sh|zsh|fish|tcsh|ksh|csh)|jupyter.*|vscode.*|.*code-server.*)$";
+const INTERACTIVE: &str = "^(interactive.*|sys/dashboard/.*|-?(bash|sh|zsh|fish|tcsh|ksh|csh)|jupyter.*|vscode.*|.*code-server.*)$";
 
 impl Records<'_> {
     /// What is known of the scheduler at `now`, UTC seconds.
@@ -63,7 +62,14 @@ impl Records<'_> {
                AND (state LIKE 'NODE_FAIL%' OR state LIKE 'BOOT_FAIL%')
              ORDER BY end_time DESC, job_id LIMIT 1000",
             vec![cluster.to_owned().into(), micros(now - 86_400).into()],
-            |row| Ok(LostJob { job_id: row.get(0)?, user: row.get(1)?, node_list: row.get(2)?, end: row.get(3)? }),
+            |row| {
+                Ok(LostJob {
+                    job_id: row.get(0)?,
+                    user: row.get(1)?,
+                    node_list: row.get(2)?,
+                    end: row.get(3)?,
+                })
+            },
         )?;
         let interactive = self.list(
             "list the interactive jobs",
@@ -76,6 +82,12 @@ impl Records<'_> {
         let mut maintenance = self.reservations(cluster, now)?;
         maintenance.retain(|kept| kept.is_maintenance() && kept.from <= now);
         let last_start = last_start.into_iter().flatten().next();
-        Ok(SchedulerNow { nodes, last_start, lost_jobs, interactive, maintenance })
+        Ok(SchedulerNow {
+            nodes,
+            last_start,
+            lost_jobs,
+            interactive,
+            maintenance,
+        })
     }
 }

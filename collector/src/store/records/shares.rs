@@ -23,7 +23,10 @@ pub struct ShareSettingsRecord {
 
 /// A run as far as fair share looks at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each field is the one of the same name in `JobRun`")]
+#[expect(
+    missing_docs,
+    reason = "each field is the one of the same name in `JobRun`"
+)]
 pub struct ChargedRun {
     pub account: String,
     pub user: String,
@@ -74,8 +77,15 @@ impl Records<'_> {
         settings: &ShareSettings,
         now: i64,
     ) -> Result<(), StoreError> {
-        let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.latest_settings(cluster)?.into_iter().find(|record| record.source == source);
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = self
+            .latest_settings(cluster)?
+            .into_iter()
+            .find(|record| record.source == source);
         let nothing_said = known.is_none() && settings.associations.is_empty();
         if nothing_said || known.is_some_and(|known| known.settings == *settings) {
             return Ok(());
@@ -94,7 +104,11 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot answer.
-    pub fn share_settings(&self, cluster: &str, preferred: &str) -> Result<Option<ShareSettingsRecord>, StoreError> {
+    pub fn share_settings(
+        &self,
+        cluster: &str,
+        preferred: &str,
+    ) -> Result<Option<ShareSettingsRecord>, StoreError> {
         let mut known = self.latest_settings(cluster)?;
         known.retain(|record| !record.settings.associations.is_empty());
         known.sort_by_key(|record| (record.source != preferred, -record.recorded_at));
@@ -108,7 +122,10 @@ impl Records<'_> {
     pub fn accounts_of_users(&self, cluster: &str) -> Result<HashMap<String, String>, StoreError> {
         let mut accounts = HashMap::new();
         let known = self.share_settings(cluster, CONFIGURED)?;
-        for association in known.into_iter().flat_map(|known| known.settings.associations) {
+        for association in known
+            .into_iter()
+            .flat_map(|known| known.settings.associations)
+        {
             if let Some(user) = association.user {
                 accounts.entry(user).or_insert(association.account);
             }
@@ -122,9 +139,15 @@ impl Records<'_> {
     /// When DuckDB cannot answer.
     pub fn accounts(&self, cluster: &str) -> Result<Accounts, StoreError> {
         let known = self.share_settings(cluster, CONFIGURED)?;
-        let associations = known.into_iter().flat_map(|known| known.settings.associations);
+        let associations = known
+            .into_iter()
+            .flat_map(|known| known.settings.associations);
         let accounts = associations.filter(|association| association.user.is_none());
-        Ok(Accounts::new(accounts.filter_map(|of| Some((of.account, of.parent_account?))).collect()))
+        Ok(Accounts::new(
+            accounts
+                .filter_map(|of| Some((of.account, of.parent_account?)))
+                .collect(),
+        ))
     }
 
     /// The last word of each source.
@@ -134,11 +157,21 @@ impl Records<'_> {
             "SELECT source, epoch_ms(max(recorded_at)) // 1000, arg_max(settings, recorded_at)
              FROM records.share_settings WHERE cluster = ? GROUP BY source",
             vec![cluster.to_owned().into()],
-            |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?)),
+            |row| {
+                Ok((
+                    row.get::<_, String>(0)?,
+                    row.get::<_, i64>(1)?,
+                    row.get::<_, String>(2)?,
+                ))
+            },
         )?;
         // Settings of another version of this program that cannot be read are asked for again.
         let read = |(source, recorded_at, text): (String, i64, String)| {
-            Some(ShareSettingsRecord { source, recorded_at, settings: serde_json::from_str(&text).ok()? })
+            Some(ShareSettingsRecord {
+                source,
+                recorded_at,
+                settings: serde_json::from_str(&text).ok()?,
+            })
         };
         Ok(rows.into_iter().filter_map(read).collect())
     }
@@ -179,8 +212,17 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot.
-    pub fn note_fairshare(&self, cluster: &str, at: i64, rows: &[ShareRow]) -> Result<(), StoreError> {
-        let _writing = self.database.writing.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn note_fairshare(
+        &self,
+        cluster: &str,
+        at: i64,
+        rows: &[ShareRow],
+    ) -> Result<(), StoreError> {
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let db = self.database.connect()?;
         (|| {
             db.execute_batch("BEGIN")?;
@@ -277,12 +319,22 @@ impl ChargedRun {
     pub fn tres_text(&self) -> Option<String> {
         if let Some(text) = self.alloc_tres.as_ref().filter(|text| !text.is_empty()) {
             // Without slurmdbd Slurm does not write GPUs down; we may have seen them.
-            let gpus = self.gpus.filter(|gpus| *gpus > 0 && !text.contains("gres/gpu"));
-            return Some(gpus.map_or_else(|| text.clone(), |gpus| format!("{text},gres/gpu={gpus}")));
+            let gpus = self
+                .gpus
+                .filter(|gpus| *gpus > 0 && !text.contains("gres/gpu"));
+            return Some(
+                gpus.map_or_else(|| text.clone(), |gpus| format!("{text},gres/gpu={gpus}")),
+            );
         }
-        let amounts = [("cpu", self.cpus), ("gres/gpu", self.gpus), ("node", self.nodes)];
-        let mut text: Vec<String> =
-            amounts.iter().filter_map(|(name, amount)| Some(format!("{name}={}", (*amount)?))).collect();
+        let amounts = [
+            ("cpu", self.cpus),
+            ("gres/gpu", self.gpus),
+            ("node", self.nodes),
+        ];
+        let mut text: Vec<String> = amounts
+            .iter()
+            .filter_map(|(name, amount)| Some(format!("{name}={}", (*amount)?)))
+            .collect();
         text.extend(self.mem_bytes.map(|bytes| format!("mem={}K", bytes >> 10)));
         (!text.is_empty()).then(|| text.join(","))
     }

@@ -38,7 +38,10 @@ pub(super) fn disks(mounts: &Path, rootfs: &Path) -> BTreeMap<String, Vec<Disk>>
     let (mut systems, mut asked) = (BTreeMap::new(), Vec::new());
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace();
-        let (Some(device), Some(point), Some("btrfs")) = (words.next(), words.next(), words.next()) else { continue };
+        let (Some(device), Some(point), Some("btrfs")) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
         // One mounted in several places is asked once.
         if asked.contains(&device) {
             continue;
@@ -46,7 +49,13 @@ pub(super) fn disks(mounts: &Path, rootfs: &Path) -> BTreeMap<String, Vec<Disk>>
         // A blank is `\040`.
         let point = point.replace("\\040", " ");
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
-        let Ok(directory) = open(rootfs.join(point.trim_start_matches('/')), flags, Mode::empty()) else { continue };
+        let Ok(directory) = open(
+            rootfs.join(point.trim_start_matches('/')),
+            flags,
+            Mode::empty(),
+        ) else {
+            continue;
+        };
         if let Some((uuid, disks)) = ask(&directory) {
             asked.push(device);
             systems.insert(uuid, disks);
@@ -61,7 +70,10 @@ fn ask(directory: &OwnedFd) -> Option<(String, Vec<Disk>)> {
     let mut disks = Vec::new();
     // The numbers have gaps.
     for id in 0..=last.min(MAX_DISKS) {
-        let (Some(disk), Some(stats)) = (call(directory, DEV_INFO, id), call(directory, DEV_STATS, id)) else {
+        let (Some(disk), Some(stats)) = (
+            call(directory, DEV_INFO, id),
+            call(directory, DEV_STATS, id),
+        ) else {
             continue;
         };
         disks.push(parse(&disk, &stats));
@@ -84,7 +96,10 @@ fn call(directory: &OwnedFd, (request, size): (libc::c_ulong, usize), id: u64) -
 }
 
 fn parse(disk: &[u8], stats: &[u8]) -> Disk {
-    let path = disk[PATH_AT..].split(|byte| *byte == 0).next().unwrap_or_default();
+    let path = disk[PATH_AT..]
+        .split(|byte| *byte == 0)
+        .next()
+        .unwrap_or_default();
     let path = String::from_utf8_lossy(path);
     Disk {
         name: path.rsplit('/').next().unwrap_or_default().to_owned(),
@@ -117,8 +132,13 @@ mod tests {
         disk[PATH_AT..PATH_AT + 8].copy_from_slice(b"/dev/sdb");
         let mut stats = vec![0; DEV_STATS.1];
         stats[24 + 8 * 3] = 7;
-        let expected =
-            Disk { name: "sdb".into(), uuid: "ab".repeat(16), used_bytes: 5, total_bytes: 8, errors: [0, 0, 0, 7, 0] };
+        let expected = Disk {
+            name: "sdb".into(),
+            uuid: "ab".repeat(16),
+            used_bytes: 5,
+            total_bytes: 8,
+            errors: [0, 0, 0, 7, 0],
+        };
         assert_eq!(parse(&disk, &stats), expected);
     }
 }

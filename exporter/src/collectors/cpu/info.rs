@@ -11,7 +11,18 @@ use takt_model::{Metric, Samples};
 const INFO: Metric = Metric::gauge(
     "node_cpu_info",
     "CPU information from /proc/cpuinfo.",
-    &["package", "core", "cpu", "vendor", "family", "model", "model_name", "microcode", "stepping", "cachesize"],
+    &[
+        "package",
+        "core",
+        "cpu",
+        "vendor",
+        "family",
+        "model",
+        "model_name",
+        "microcode",
+        "stepping",
+        "cachesize",
+    ],
 );
 /// The fields behind the labels of [`INFO`].
 const FIELDS: [&str; 10] = [
@@ -47,21 +58,36 @@ pub(super) struct Info {
 impl Info {
     pub fn new(cpuinfo: File, flags: Option<Pattern>, bugs: Option<Pattern>) -> Self {
         let (flags, bugs) = (flags.map(Filter::including), bugs.map(Filter::including));
-        Self { cpuinfo, flags, bugs }
+        Self {
+            cpuinfo,
+            flags,
+            bugs,
+        }
     }
 
     pub fn push(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let text = self.cpuinfo.read()?;
         for cpu in cpus(text) {
-            out.push(&INFO, &FIELDS.map(|name| field(cpu, name).unwrap_or_default()), 1.0);
+            out.push(
+                &INFO,
+                &FIELDS.map(|name| field(cpu, name).unwrap_or_default()),
+                1.0,
+            );
         }
         let first = cpus(text).next().unwrap_or_default();
-        for (metric, filter, names) in
-            [(&FLAG, &mut self.flags, ["flags", "Features"]), (&BUG, &mut self.bugs, ["bugs", "bugs"])]
-        {
+        for (metric, filter, names) in [
+            (&FLAG, &mut self.flags, ["flags", "Features"]),
+            (&BUG, &mut self.bugs, ["bugs", "bugs"]),
+        ] {
             let Some(filter) = filter else { continue };
-            let words = names.iter().find_map(|name| field(first, name)).unwrap_or_default();
-            for word in words.split_ascii_whitespace().filter(|word| filter.passes(word)) {
+            let words = names
+                .iter()
+                .find_map(|name| field(first, name))
+                .unwrap_or_default();
+            for word in words
+                .split_ascii_whitespace()
+                .filter(|word| filter.passes(word))
+            {
                 out.push(metric, &[word], 1.0);
             }
         }
@@ -72,19 +98,28 @@ impl Info {
 /// The clock of each CPU in hertz, under its package, core and number.
 pub(crate) fn frequencies(text: &str) -> impl Iterator<Item = ([&str; 3], f64)> {
     cpus(text).map(|cpu| {
-        let megahertz = field(cpu, "cpu MHz").and_then(|text| text.parse::<f64>().ok()).unwrap_or_default();
-        (["physical id", "core id", "processor"].map(|name| field(cpu, name).unwrap_or_default()), megahertz * 1e6)
+        let megahertz = field(cpu, "cpu MHz")
+            .and_then(|text| text.parse::<f64>().ok())
+            .unwrap_or_default();
+        (
+            ["physical id", "core id", "processor"]
+                .map(|name| field(cpu, name).unwrap_or_default()),
+            megahertz * 1e6,
+        )
     })
 }
 
 fn cpus(text: &str) -> impl Iterator<Item = &str> {
-    text.split("\n\n").filter(|cpu| field(cpu, "processor").is_some())
+    text.split("\n\n")
+        .filter(|cpu| field(cpu, "processor").is_some())
 }
 
 /// `model name : AMD EPYC`
 fn field<'a>(cpu: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = cpu.lines().filter_map(|line| line.split_once(':'));
-    fields.find(|(field, _)| field.trim_ascii() == name).map(|(_, value)| value.trim_ascii())
+    fields
+        .find(|(field, _)| field.trim_ascii() == name)
+        .map(|(_, value)| value.trim_ascii())
 }
 
 #[cfg(test)]
@@ -93,8 +128,15 @@ mod tests {
 
     #[test]
     fn fields_are_found_by_their_whole_name() {
-        let cpu = "processor\t: 1\nmodel\t\t: 63\nmodel name\t: Some CPU: fast\npower management:\n";
-        assert_eq!((field(cpu, "model"), field(cpu, "model name")), (Some("63"), Some("Some CPU: fast")));
-        assert_eq!((field(cpu, "power management"), field(cpu, "bugs")), (Some(""), None));
+        let cpu =
+            "processor\t: 1\nmodel\t\t: 63\nmodel name\t: Some CPU: fast\npower management:\n";
+        assert_eq!(
+            (field(cpu, "model"), field(cpu, "model name")),
+            (Some("63"), Some("Some CPU: fast"))
+        );
+        assert_eq!(
+            (field(cpu, "power management"), field(cpu, "bugs")),
+            (Some(""), None)
+        );
     }
 }

@@ -37,21 +37,51 @@ struct Taskfile {
 impl Taskfile {
     fn smart(feature: u8) -> Self {
         let (mid, high) = SMART_IS_MEANT;
-        Self { feature, lba: (0, mid, high), command: SMART, ..Self::default() }
+        Self {
+            feature,
+            lba: (0, mid, high),
+            command: SMART,
+            ..Self::default()
+        }
     }
 
     /// The command block of SAT: 3 is a command without data, 4 one that reads.
     fn block(&self, protocol: u8, flags: u8) -> [u8; 16] {
-        let Self { feature, count, lba: (low, mid, high), command, is_wide } = *self;
+        let Self {
+            feature,
+            count,
+            lba: (low, mid, high),
+            command,
+            is_wide,
+        } = *self;
         let protocol = protocol << 1 | u8::from(is_wide);
-        [PASS_THROUGH_16, protocol, flags, 0, feature, 0, count, 0, low, 0, mid, 0, high, 0, command, 0]
+        [
+            PASS_THROUGH_16,
+            protocol,
+            flags,
+            0,
+            feature,
+            0,
+            count,
+            0,
+            low,
+            0,
+            mid,
+            0,
+            high,
+            0,
+            command,
+            0,
+        ]
     }
 
     /// Without data: what it leaves in the registers. `None` where a bridge does not tell.
     fn run(&self, disk: &File) -> io::Result<Option<Registers>> {
         const TELL_THE_REGISTERS: u8 = 0x20;
         let reply = command(disk, &self.block(3, TELL_THE_REGISTERS), &mut [])?;
-        let Some(sense) = reply.sense else { return Ok(None) };
+        let Some(sense) = reply.sense else {
+            return Ok(None);
+        };
         match sense.registers {
             Some(registers) if registers.status & FAILED == 0 => Ok(Some(registers)),
             _ => Err(refused()),
@@ -71,12 +101,18 @@ impl Taskfile {
 }
 
 fn refused() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "the disk, or what is between, refuses the command")
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "the disk, or what is between, refuses the command",
+    )
 }
 
 /// Whether it sleeps. The question does not wake it.
 pub(super) fn is_asleep(disk: &File) -> io::Result<bool> {
-    let question = Taskfile { command: CHECK_POWER_MODE, ..Taskfile::default() };
+    let question = Taskfile {
+        command: CHECK_POWER_MODE,
+        ..Taskfile::default()
+    };
     // Without an answer to this it might be woken by the next.
     let registers = question.run(disk)?.ok_or_else(refused)?;
     // Standby, and a spindle that stands while a cache answers.
@@ -88,8 +124,15 @@ pub(super) fn health(disk: &File, identity: Option<&[u8]>) -> io::Result<Health>
     let attributes = Taskfile::smart(READ_DATA).read(disk)?;
     // What else there is may be missing for itself.
     let thresholds = Taskfile::smart(READ_THRESHOLDS).read(disk).ok();
-    let is_well = Taskfile::smart(RETURN_STATUS).run(disk).ok().flatten().and_then(judgement);
-    let mut health = Health { healthy: is_well.map(|is_well| f64::from(u8::from(is_well))), ..Health::default() };
+    let is_well = Taskfile::smart(RETURN_STATUS)
+        .run(disk)
+        .ok()
+        .flatten()
+        .and_then(judgement);
+    let mut health = Health {
+        healthy: is_well.map(|is_well| f64::from(u8::from(is_well))),
+        ..Health::default()
+    };
     read_attributes(&attributes, thresholds.as_ref(), &mut health);
     if let Some(identity) = identity.filter(|identity| keeps_statistics(identity)) {
         let sector_bytes = logical_sector_bytes(identity);
@@ -125,7 +168,8 @@ fn read_attributes(data: &Sector, thresholds: Option<&Sector>, health: &mut Heal
     let mut failing = 0;
     for entry in entries(data) {
         let count = |bytes: usize| Some(number(&entry[5..5 + bytes]));
-        let temperature = || Some(f64::from(entry[5])).filter(|celsius| (1.0..=120.0).contains(celsius));
+        let temperature =
+            || Some(f64::from(entry[5])).filter(|celsius| (1.0..=120.0).contains(celsius));
         // Some makers keep other things in the upper bytes, by smartmontools' drive database: 5 and 188 have two
         // bytes, 9 three, temperatures one with the lowest and the highest beside it.
         match entry[0] {
@@ -140,10 +184,12 @@ fn read_attributes(data: &Sector, thresholds: Option<&Sector>, health: &mut Heal
             199 => health.crc_errors = count(4),
             _ => {}
         }
-        let threshold = thresholds.and_then(|page| entries(page).find(|threshold| threshold[0] == entry[0]));
+        let threshold =
+            thresholds.and_then(|page| entries(page).find(|threshold| threshold[0] == entry[0]));
         // 0 never fails, 0xff is for tests; values are 1 to 0xfd.
-        let is_failing =
-            |threshold: u8| matches!(threshold, 1..=0xfd) && matches!(entry[3], 1..=0xfd) && entry[3] <= threshold;
+        let is_failing = |threshold: u8| {
+            matches!(threshold, 1..=0xfd) && matches!(entry[3], 1..=0xfd) && entry[3] <= threshold
+        };
         failing += u32::from(threshold.is_some_and(|threshold| is_failing(threshold[1])));
     }
     health.failing_attributes = thresholds.map(|_| f64::from(failing));
@@ -151,20 +197,28 @@ fn read_attributes(data: &Sector, thresholds: Option<&Sector>, health: &mut Heal
 
 /// Numbers are little-endian.
 fn number(bytes: &[u8]) -> f64 {
-    bytes.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) as f64
+    bytes
+        .iter()
+        .rev()
+        .fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) as f64
 }
 
 fn entries(page: &Sector) -> impl Iterator<Item = &[u8]> {
-    page[2..2 + 30 * 12].chunks_exact(12).filter(|entry| entry[0] != 0)
+    page[2..2 + 30 * 12]
+        .chunks_exact(12)
+        .filter(|entry| entry[0] != 0)
 }
 
 fn adds_up(page: &Sector) -> bool {
-    page.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) == 0 && page.iter().any(|byte| *byte != 0)
+    page.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) == 0
+        && page.iter().any(|byte| *byte != 0)
 }
 
 /// A word of IDENTIFY DEVICE.
 fn word(identity: &[u8], number: usize) -> u16 {
-    identity.get(2 * number..2 * number + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
+    identity
+        .get(2 * number..2 * number + 2)
+        .map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
 }
 
 /// Whether logs can be read one page at a time: else the question is not put, for some old firmware hangs on it.
@@ -193,11 +247,14 @@ fn read_statistics(statistics: &Sector, page: u8, sector_bytes: f64, health: &mu
         return;
     }
     // Eight bytes each: the number, and in the last whether there is one and it means something.
-    let valid =
-        |at: usize, bytes: usize| (statistics[at + 7] & 0xc0 == 0xc0).then(|| number(&statistics[at..at + bytes]));
+    let valid = |at: usize, bytes: usize| {
+        (statistics[at + 7] & 0xc0 == 0xc0).then(|| number(&statistics[at..at + bytes]))
+    };
     match page {
         GENERAL => {
-            health.power_on_seconds = valid(0x10, 4).map(|hours| hours * 3600.0).or(health.power_on_seconds);
+            health.power_on_seconds = valid(0x10, 4)
+                .map(|hours| hours * 3600.0)
+                .or(health.power_on_seconds);
             health.written_bytes = valid(0x18, 6).map(|sectors| sectors * sector_bytes);
             health.read_bytes = valid(0x28, 6).map(|sectors| sectors * sector_bytes);
         }
@@ -253,8 +310,16 @@ mod tests {
         assert_eq!(read(&data, None), expected);
         let mut torn = data;
         torn[20] ^= 1;
-        assert_eq!(read(&torn, None), Health::default(), "a page whose sum is wrong");
-        assert_eq!(read(&[0; SECTOR], Some(&[0; SECTOR])), Health::default(), "a bridge that answers with nothing");
+        assert_eq!(
+            read(&torn, None),
+            Health::default(),
+            "a page whose sum is wrong"
+        );
+        assert_eq!(
+            read(&[0; SECTOR], Some(&[0; SECTOR])),
+            Health::default(),
+            "a bridge that answers with nothing"
+        );
     }
 
     /// What QEMU's disk gave smartctl under Linux 6.1, and what smartctl made of it: no sector given up, an hour, 31 degrees.
@@ -271,19 +336,36 @@ mod tests {
         ]);
         let health = read(&data, None);
         assert_eq!(
-            (health.reallocated, health.power_on_seconds, health.temperature),
+            (
+                health.reallocated,
+                health.power_on_seconds,
+                health.temperature
+            ),
             (Some(0.0), Some(3600.0), Some(31.0))
         );
-        assert_eq!(health.failing_attributes, None, "without thresholds nobody knows");
+        assert_eq!(
+            health.failing_attributes, None,
+            "without thresholds nobody knows"
+        );
     }
 
     #[test]
     fn a_value_at_its_threshold_fails() {
         let threshold = |id, threshold| [id, threshold, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        let sound = page(&[[5, 0x33, 0, 100, 100, 0, 0, 0, 0, 0, 0, 0], [9, 0x32, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0]]);
+        let sound = page(&[
+            [5, 0x33, 0, 100, 100, 0, 0, 0, 0, 0, 0, 0],
+            [9, 0x32, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0],
+        ]);
         let thresholds = page(&[threshold(5, 36), threshold(9, 0)]);
-        assert_eq!(read(&sound, Some(&thresholds)).failing_attributes, Some(0.0), "0 never fails");
-        let worn = page(&[[5, 0x33, 0, 36, 36, 0, 0, 0, 0, 0, 0, 0], [0xe8, 0, 0, 9, 9, 0, 0, 0, 0, 0, 0, 0]]);
+        assert_eq!(
+            read(&sound, Some(&thresholds)).failing_attributes,
+            Some(0.0),
+            "0 never fails"
+        );
+        let worn = page(&[
+            [5, 0x33, 0, 36, 36, 0, 0, 0, 0, 0, 0, 0],
+            [0xe8, 0, 0, 9, 9, 0, 0, 0, 0, 0, 0, 0],
+        ]);
         let thresholds = page(&[threshold(0xe8, 10), threshold(5, 36)]);
         assert_eq!(read(&worn, Some(&thresholds)).failing_attributes, Some(2.0));
     }
@@ -295,10 +377,21 @@ mod tests {
         for (at, number, flags) in [(0x10, 5_u64, 0xc0_u64), (0x18, 3, 0xc0), (0x28, 9, 0x80)] {
             general[at..at + 8].copy_from_slice(&(number | flags << 56).to_le_bytes());
         }
-        let mut health = Health { power_on_seconds: Some(1.0), ..Health::default() };
+        let mut health = Health {
+            power_on_seconds: Some(1.0),
+            ..Health::default()
+        };
         read_statistics(&general, GENERAL, 4096.0, &mut health);
-        let bytes = (health.power_on_seconds, health.written_bytes, health.read_bytes);
-        assert_eq!(bytes, (Some(18_000.0), Some(12_288.0), None), "what is not valid is left out");
+        let bytes = (
+            health.power_on_seconds,
+            health.written_bytes,
+            health.read_bytes,
+        );
+        assert_eq!(
+            bytes,
+            (Some(18_000.0), Some(12_288.0), None),
+            "what is not valid is left out"
+        );
         let mut solid = [0; SECTOR];
         solid[2] = SOLID_STATE;
         solid[8..16].copy_from_slice(&[103, 0, 0, 0, 0, 0, 0, 0xc0]);
@@ -309,16 +402,40 @@ mod tests {
     #[test]
     fn commands_are_laid_out_as_sat_has_them() {
         // SMART READ DATA and CHECK POWER MODE, as smartmontools and hdparm send them.
-        let read = Taskfile { count: 1, ..Taskfile::smart(READ_DATA) };
-        assert_eq!(read.block(4, 0x0e), [0x85, 8, 0x0e, 0, 0xd0, 0, 1, 0, 0, 0, 0x4f, 0, 0xc2, 0, 0xb0, 0]);
-        let power = Taskfile { command: CHECK_POWER_MODE, ..Taskfile::default() };
-        assert_eq!(power.block(3, 0x20), [0x85, 6, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xe5, 0]);
+        let read = Taskfile {
+            count: 1,
+            ..Taskfile::smart(READ_DATA)
+        };
+        assert_eq!(
+            read.block(4, 0x0e),
+            [
+                0x85, 8, 0x0e, 0, 0xd0, 0, 1, 0, 0, 0, 0x4f, 0, 0xc2, 0, 0xb0, 0
+            ]
+        );
+        let power = Taskfile {
+            command: CHECK_POWER_MODE,
+            ..Taskfile::default()
+        };
+        assert_eq!(
+            power.block(3, 0x20),
+            [0x85, 6, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xe5, 0]
+        );
     }
 
     #[test]
     fn the_disk_s_own_judgement() {
-        let told = |mid, high| judgement(Registers { status: 0x50, count: 0, lba_mid: mid, lba_high: high });
-        assert_eq!([told(0x4f, 0xc2), told(0xf4, 0x2c), told(0, 0)], [Some(true), Some(false), None]);
+        let told = |mid, high| {
+            judgement(Registers {
+                status: 0x50,
+                count: 0,
+                lba_mid: mid,
+                lba_high: high,
+            })
+        };
+        assert_eq!(
+            [told(0x4f, 0xc2), told(0xf4, 0x2c), told(0, 0)],
+            [Some(true), Some(false), None]
+        );
     }
 
     proptest! {

@@ -96,7 +96,11 @@ const METRICS: &[Metric] = &[
         "SMART attributes whose value is at or below the threshold that its maker set.",
         DEVICE,
     ),
-    Metric::gauge("takt_disk_temperature_celsius", "Temperature of the disk.", DEVICE),
+    Metric::gauge(
+        "takt_disk_temperature_celsius",
+        "Temperature of the disk.",
+        DEVICE,
+    ),
     Metric::counter(
         "takt_disk_power_on_seconds_total",
         "Time that it was on, by its statistics or attribute 9, which nearly all count in hours.",
@@ -107,7 +111,11 @@ const METRICS: &[Metric] = &[
         "Bad sectors that spare ones stand for (attribute 5).",
         DEVICE,
     ),
-    Metric::gauge("takt_disk_pending_sectors", "Sectors that cannot be read now (attribute 197).", DEVICE),
+    Metric::gauge(
+        "takt_disk_pending_sectors",
+        "Sectors that cannot be read now (attribute 197).",
+        DEVICE,
+    ),
     Metric::gauge(
         "takt_disk_offline_uncorrectable_sectors",
         "Sectors that its own test could not read (attribute 198).",
@@ -133,8 +141,16 @@ const METRICS: &[Metric] = &[
         "Share of an SSD's life that the maker expects which is used up; it may exceed 1.",
         DEVICE,
     ),
-    Metric::counter("takt_disk_read_bytes_total", "Bytes that were read in its life, by its statistics.", DEVICE),
-    Metric::counter("takt_disk_written_bytes_total", "Bytes that were written in its life, by its statistics.", DEVICE),
+    Metric::counter(
+        "takt_disk_read_bytes_total",
+        "Bytes that were read in its life, by its statistics.",
+        DEVICE,
+    ),
+    Metric::counter(
+        "takt_disk_written_bytes_total",
+        "Bytes that were written in its life, by its statistics.",
+        DEVICE,
+    ),
 ];
 
 const EVERY: Duration = Duration::from_secs(300);
@@ -145,7 +161,12 @@ const ALL_REFUSE: &str = "no disk tells its health";
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
     let block = options.paths.sysfs.join("block");
-    Box::new(DiskHealth { block, asked: None, disks: BTreeMap::new(), problem: None })
+    Box::new(DiskHealth {
+        block,
+        asked: None,
+        disks: BTreeMap::new(),
+        problem: None,
+    })
 }
 
 impl Collector for DiskHealth {
@@ -169,9 +190,11 @@ impl Collector for DiskHealth {
         for (device, disk) in &self.disks {
             out.push(&METRICS[0], &[device], f64::from(u8::from(disk.is_asleep)));
             let values = METRICS[1..].iter().zip(disk.health.values());
-            values.filter_map(|(metric, value)| Some((metric, value?))).for_each(|(metric, value)| {
-                out.push(metric, &[device], value);
-            });
+            values
+                .filter_map(|(metric, value)| Some((metric, value?)))
+                .for_each(|(metric, value)| {
+                    out.push(metric, &[device], value);
+                });
         }
         match self.problem.filter(|_| self.disks.is_empty()) {
             None => Ok(()),
@@ -185,13 +208,26 @@ impl DiskHealth {
         let names = sysfs::names(&self.block, "sd")
             .map_err(|source| CollectError::read(&self.block, source).or_absent(NO_DISKS))?;
         let mut known = std::mem::take(&mut self.disks);
-        let problem_before = std::mem::replace(&mut self.problem, names.is_empty().then_some(NO_DISKS));
+        let problem_before =
+            std::mem::replace(&mut self.problem, names.is_empty().then_some(NO_DISKS));
         for name in names.into_iter().take(MAX_DEVICES) {
             let disk = match ask(&self.block.join(&name), &name) {
-                Ok(Some(health)) => Disk { health, is_asleep: false },
+                Ok(Some(health)) => Disk {
+                    health,
+                    is_asleep: false,
+                },
                 Ok(None) => {
-                    let before = known.remove(&name).map(|disk| disk.health).unwrap_or_default();
-                    Disk { health: Health { temperature: None, ..before }, is_asleep: true }
+                    let before = known
+                        .remove(&name)
+                        .map(|disk| disk.health)
+                        .unwrap_or_default();
+                    Disk {
+                        health: Health {
+                            temperature: None,
+                            ..before
+                        },
+                        is_asleep: true,
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     self.problem = Some(NOT_ALLOWED);
@@ -206,8 +242,15 @@ impl DiskHealth {
             self.disks.insert(name, disk);
         }
         // Where all are left out, that is the collector's outcome.
-        if self.problem == Some(NOT_ALLOWED) && problem_before != self.problem && !self.disks.is_empty() {
-            tracing::info!(collector = "disk_health", error = NOT_ALLOWED, "some disks are left out");
+        if self.problem == Some(NOT_ALLOWED)
+            && problem_before != self.problem
+            && !self.disks.is_empty()
+        {
+            tracing::info!(
+                collector = "disk_health",
+                error = NOT_ALLOWED,
+                "some disks are left out"
+            );
         }
         Ok(())
     }
@@ -220,7 +263,12 @@ fn ask(block: &Path, name: &str) -> io::Result<Option<Health>> {
         return Ok(None);
     }
     let language = language(block);
-    let open = || OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(Path::new("/dev").join(name));
+    let open = || {
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(Path::new("/dev").join(name))
+    };
     match language {
         Language::Ata { identity } => {
             let disk: File = open()?;
@@ -236,9 +284,10 @@ fn ask(block: &Path, name: &str) -> io::Result<Option<Health>> {
             }
             sas::health(&disk).map(Some)
         }
-        Language::Unknown => {
-            Err(io::Error::new(io::ErrorKind::Unsupported, "a USB bridge that may not know the commands"))
-        }
+        Language::Unknown => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "a USB bridge that may not know the commands",
+        )),
     }
 }
 
@@ -256,15 +305,25 @@ enum Language {
 /// Vital product data 0x89, "ATA information", is there only where somebody translates for an ATA disk.
 fn language(block: &Path) -> Language {
     const IDENTITY_FROM: usize = 60;
-    let information = std::fs::read(block.join("device/vpd_pg89")).ok().filter(|page| page.len() >= IDENTITY_FROM);
-    let is_ata = information.is_some() || sysfs::text(&block.join("device/vendor")).as_deref() == Some("ATA");
+    let information = std::fs::read(block.join("device/vpd_pg89"))
+        .ok()
+        .filter(|page| page.len() >= IDENTITY_FROM);
+    let is_ata = information.is_some()
+        || sysfs::text(&block.join("device/vendor")).as_deref() == Some("ATA");
     if is_ata {
-        let identity = information.and_then(|page| Some(page.get(IDENTITY_FROM..IDENTITY_FROM + 512)?.to_vec()));
+        let identity = information
+            .and_then(|page| Some(page.get(IDENTITY_FROM..IDENTITY_FROM + 512)?.to_vec()));
         return Language::Ata { identity };
     }
     let path = std::fs::canonicalize(block).unwrap_or_default();
-    let is_usb = path.components().any(|part| part.as_os_str().to_string_lossy().starts_with("usb"));
-    if is_usb { Language::Unknown } else { Language::Scsi }
+    let is_usb = path
+        .components()
+        .any(|part| part.as_os_str().to_string_lossy().starts_with("usb"));
+    if is_usb {
+        Language::Unknown
+    } else {
+        Language::Scsi
+    }
 }
 
 #[cfg(test)]
@@ -280,14 +339,25 @@ mod tests {
             std::fs::write(block.join("device/vendor"), vendor).unwrap();
             block
         };
-        assert_eq!(language(&device("pci0/ata1/block/sda", "ATA     \n")), Language::Ata { identity: None });
-        assert_eq!(language(&device("pci0/host0/block/sdb", "SEAGATE \n")), Language::Scsi);
+        assert_eq!(
+            language(&device("pci0/ata1/block/sda", "ATA     \n")),
+            Language::Ata { identity: None }
+        );
+        assert_eq!(
+            language(&device("pci0/host0/block/sdb", "SEAGATE \n")),
+            Language::Scsi
+        );
         let bridge = device("pci0/usb1/1-1/block/sdc", "Samsung \n");
         assert_eq!(language(&bridge), Language::Unknown);
         let mut page = vec![0; 572];
         page[60..62].copy_from_slice(&[0x40, 0x00]);
         std::fs::write(bridge.join("device/vpd_pg89"), &page).unwrap();
-        let Language::Ata { identity: Some(identity) } = language(&bridge) else { panic!() };
+        let Language::Ata {
+            identity: Some(identity),
+        } = language(&bridge)
+        else {
+            panic!()
+        };
         assert_eq!((identity.len(), identity[0]), (512, 0x40));
     }
 
@@ -295,8 +365,12 @@ mod tests {
     fn a_node_without_such_disks_has_none() {
         let sys = tempfile::tempdir().unwrap();
         let collect = || {
-            let mut collector =
-                DiskHealth { block: sys.path().join("block"), asked: None, disks: BTreeMap::new(), problem: None };
+            let mut collector = DiskHealth {
+                block: sys.path().join("block"),
+                asked: None,
+                disks: BTreeMap::new(),
+                problem: None,
+            };
             collector.collect(&mut Samples::new())
         };
         assert!(matches!(collect(), Err(CollectError::Absent(_))));

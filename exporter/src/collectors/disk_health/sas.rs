@@ -31,25 +31,52 @@ fn sleeps(sense: &Sense) -> bool {
 /// What it says of itself.
 pub(super) fn health(disk: &File) -> io::Result<Health> {
     let mut page = [0; 64];
-    let request = [LOG_SENSE, 0, CURRENT_VALUES | INFORMATIONAL_EXCEPTIONS, 0, 0, 0, 0, 0, page.len() as u8, 0];
+    let request = [
+        LOG_SENSE,
+        0,
+        CURRENT_VALUES | INFORMATIONAL_EXCEPTIONS,
+        0,
+        0,
+        0,
+        0,
+        0,
+        page.len() as u8,
+        0,
+    ];
     let reply = command(disk, &request, &mut page)?;
-    let told = if reply.sense.is_none() { parse(&page[..reply.bytes]) } else { None };
+    let told = if reply.sense.is_none() {
+        parse(&page[..reply.bytes])
+    } else {
+        None
+    };
     told.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no informational exceptions"))
 }
 
 /// A header of four bytes, then parameter 0: number, control, length, additional sense code, qualifier, temperature.
 fn parse(page: &[u8]) -> Option<Health> {
-    let [first, _, length @ ..] = page else { return None };
+    let [first, _, length @ ..] = page else {
+        return None;
+    };
     let length = usize::from(u16::from_be_bytes([*length.first()?, *length.get(1)?]));
     let parameter = page.get(4..4 + length.min(page.len().saturating_sub(4)))?;
-    let (0, 0, 2..) = (*parameter.first()?, *parameter.get(1)?, *parameter.get(3)?) else { return None };
+    let (0, 0, 2..) = (*parameter.first()?, *parameter.get(1)?, *parameter.get(3)?) else {
+        return None;
+    };
     if first & 0x3f != INFORMATIONAL_EXCEPTIONS {
         return None;
     }
     let will_fail = *parameter.get(4)? == WILL_FAIL;
     // 0 and 255 are for disks that do not measure.
-    let temperature = parameter.get(6).copied().filter(|celsius| (1..=0xfe).contains(celsius)).map(f64::from);
-    Some(Health { healthy: Some(f64::from(u8::from(!will_fail))), temperature, ..Health::default() })
+    let temperature = parameter
+        .get(6)
+        .copied()
+        .filter(|celsius| (1..=0xfe).contains(celsius))
+        .map(f64::from);
+    Some(Health {
+        healthy: Some(f64::from(u8::from(!will_fail))),
+        temperature,
+        ..Health::default()
+    })
 }
 
 #[cfg(test)]
@@ -70,18 +97,35 @@ mod tests {
             Some((Some(1.0), None)),
             "a warning, and no temperature"
         );
-        for other in
-            [&[][..], &[0x2f, 0, 0, 0], &[0x0d, 0, 0, 8, 0, 0, 3, 4, 0, 0, 38, 65], &[0x2f, 0, 0, 8, 0, 1, 3, 4]]
-        {
+        for other in [
+            &[][..],
+            &[0x2f, 0, 0, 0],
+            &[0x0d, 0, 0, 8, 0, 0, 3, 4, 0, 0, 38, 65],
+            &[0x2f, 0, 0, 8, 0, 1, 3, 4],
+        ] {
             assert_eq!(told(other), None, "{other:?}");
         }
     }
 
     #[test]
     fn a_stopped_disk_sleeps() {
-        let sense = |code| Sense { key: 0, code, registers: None };
-        assert!([(0x5e, 0x43), (0x5e, 0x02), (0x04, 0x02)].map(sense).iter().all(sleeps));
-        assert!(![(0, 0), (0x5e, 0x01), (0x5d, 0x10)].map(sense).iter().any(sleeps));
+        let sense = |code| Sense {
+            key: 0,
+            code,
+            registers: None,
+        };
+        assert!(
+            [(0x5e, 0x43), (0x5e, 0x02), (0x04, 0x02)]
+                .map(sense)
+                .iter()
+                .all(sleeps)
+        );
+        assert!(
+            ![(0, 0), (0x5e, 0x01), (0x5d, 0x10)]
+                .map(sense)
+                .iter()
+                .any(sleeps)
+        );
     }
 
     proptest! {

@@ -54,7 +54,11 @@ pub(super) fn command(disk: &File, command: &[u8], data: &mut [u8]) -> io::Resul
     let mut sense = [0; SENSE_BYTES];
     let mut header = Header {
         interface: b'S'.into(),
-        direction: if data.is_empty() { NO_DATA } else { FROM_DEVICE },
+        direction: if data.is_empty() {
+            NO_DATA
+        } else {
+            FROM_DEVICE
+        },
         command_bytes: command.len() as u8,
         sense_bytes: SENSE_BYTES as u8,
         segments: 0,
@@ -84,8 +88,13 @@ pub(super) fn command(disk: &File, command: &[u8], data: &mut [u8]) -> io::Resul
     let bytes = data.len().saturating_sub(missing);
     match (header.host_status, header.status) {
         (0, GOOD) => Ok(Reply { bytes, sense: None }),
-        (0, CHECK_CONDITION) => Ok(Reply { bytes, sense: Sense::parse(&sense) }),
-        (host, status) => Err(io::Error::other(format!("host status {host:#x}, SCSI status {status:#x}"))),
+        (0, CHECK_CONDITION) => Ok(Reply {
+            bytes,
+            sense: Sense::parse(&sense),
+        }),
+        (host, status) => Err(io::Error::other(format!(
+            "host status {host:#x}, SCSI status {status:#x}"
+        ))),
     }
 }
 
@@ -118,18 +127,38 @@ impl Sense {
         match at(0)? & 0x7f {
             0x70 | 0x71 => {
                 let code = (at(12)?, at(13)?);
-                let registers =
-                    || Some(Registers { status: at(4)?, count: at(6)?, lba_mid: at(10)?, lba_high: at(11)? });
+                let registers = || {
+                    Some(Registers {
+                        status: at(4)?,
+                        count: at(6)?,
+                        lba_mid: at(10)?,
+                        lba_high: at(11)?,
+                    })
+                };
                 let registers = (code == Self::REGISTERS).then(registers).flatten();
-                Some(Self { key: at(2)? & 0xf, code, registers })
+                Some(Self {
+                    key: at(2)? & 0xf,
+                    code,
+                    registers,
+                })
             }
             0x72 | 0x73 => {
                 let end = (8 + usize::from(at(7)?)).min(sense.len());
-                let registers = Self::descriptor(sense.get(8..end)?, Self::ATA_STATUS_RETURN).and_then(|found| {
-                    let at = |place: usize| found.get(place).copied();
-                    Some(Registers { status: at(13)?, count: at(5)?, lba_mid: at(9)?, lba_high: at(11)? })
-                });
-                Some(Self { key: at(1)? & 0xf, code: (at(2)?, at(3)?), registers })
+                let registers = Self::descriptor(sense.get(8..end)?, Self::ATA_STATUS_RETURN)
+                    .and_then(|found| {
+                        let at = |place: usize| found.get(place).copied();
+                        Some(Registers {
+                            status: at(13)?,
+                            count: at(5)?,
+                            lba_mid: at(9)?,
+                            lba_high: at(11)?,
+                        })
+                    });
+                Some(Self {
+                    key: at(1)? & 0xf,
+                    code: (at(2)?, at(3)?),
+                    registers,
+                })
             }
             _ => None,
         }
@@ -154,25 +183,69 @@ mod tests {
     use proptest::prelude::*;
 
     /// A USB disk's answer to STANDBY (SAT, fixed format), from the report at sourceforge.net/p/hdparm/patches/53.
-    const FIXED: [u8; 18] = [0xf0, 0, 1, 0, 0x50, 0x40, 0x3c, 0x0a, 0x80, 0, 0, 0, 0, 0x1d, 0, 0, 0, 0];
+    const FIXED: [u8; 18] = [
+        0xf0, 0, 1, 0, 0x50, 0x40, 0x3c, 0x0a, 0x80, 0, 0, 0, 0, 0x1d, 0, 0, 0, 0,
+    ];
 
     #[test]
     fn registers_come_in_both_formats() {
-        let registers = Registers { status: 0x50, count: 0x3c, lba_mid: 0, lba_high: 0 };
-        let fixed = Sense { key: 1, code: (0, 0x1d), registers: Some(registers) };
+        let registers = Registers {
+            status: 0x50,
+            count: 0x3c,
+            lba_mid: 0,
+            lba_high: 0,
+        };
+        let fixed = Sense {
+            key: 1,
+            code: (0, 0x1d),
+            registers: Some(registers),
+        };
         assert_eq!(Sense::parse(&FIXED), Some(fixed));
         // libata's of Linux 6.1 to CHECK POWER MODE, of a disk that is awake (QEMU's, under a real kernel).
-        let awake = [0x72, 1, 0, 0x1d, 0, 0, 0, 0x0e, 9, 0x0c, 0, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0x50];
-        let registers = Registers { status: 0x50, count: 0xff, lba_mid: 0, lba_high: 0 };
-        assert_eq!(Sense::parse(&awake), Some(Sense { registers: Some(registers), ..fixed }));
+        let awake = [
+            0x72, 1, 0, 0x1d, 0, 0, 0, 0x0e, 9, 0x0c, 0, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0x50,
+        ];
+        let registers = Registers {
+            status: 0x50,
+            count: 0xff,
+            lba_mid: 0,
+            lba_high: 0,
+        };
+        assert_eq!(
+            Sense::parse(&awake),
+            Some(Sense {
+                registers: Some(registers),
+                ..fixed
+            })
+        );
         // The same with SMART's registers, behind a descriptor that somebody else put first.
-        let descriptors =
-            [0x72, 1, 0, 0x1d, 0, 0, 0, 18, 2, 2, 0, 0, 9, 12, 0, 0, 0, 0xff, 0, 0, 0, 0x4f, 0, 0xc2, 0, 0x50];
-        let registers = Registers { status: 0x50, count: 0xff, lba_mid: 0x4f, lba_high: 0xc2 };
-        assert_eq!(Sense::parse(&descriptors), Some(Sense { registers: Some(registers), ..fixed }));
+        let descriptors = [
+            0x72, 1, 0, 0x1d, 0, 0, 0, 18, 2, 2, 0, 0, 9, 12, 0, 0, 0, 0xff, 0, 0, 0, 0x4f, 0,
+            0xc2, 0, 0x50,
+        ];
+        let registers = Registers {
+            status: 0x50,
+            count: 0xff,
+            lba_mid: 0x4f,
+            lba_high: 0xc2,
+        };
+        assert_eq!(
+            Sense::parse(&descriptors),
+            Some(Sense {
+                registers: Some(registers),
+                ..fixed
+            })
+        );
         // "Invalid command operation code", which has no registers.
         let illegal = [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0];
-        assert_eq!(Sense::parse(&illegal), Some(Sense { key: 5, code: (0x20, 0), registers: None }));
+        assert_eq!(
+            Sense::parse(&illegal),
+            Some(Sense {
+                key: 5,
+                code: (0x20, 0),
+                registers: None
+            })
+        );
         assert_eq!(Sense::parse(&[0; 32]), None);
     }
 

@@ -1,8 +1,14 @@
 //! The bits of link modes, from `linux/ethtool.h`.
 
 /// The bits of kinds of ports.
-pub(super) const PORTS: &[(u32, &str)] =
-    &[(7, "TP"), (8, "AUI"), (9, "MII"), (10, "FIBRE"), (11, "BNC"), (16, "Backplane")];
+pub(super) const PORTS: &[(u32, &str)] = &[
+    (7, "TP"),
+    (8, "AUI"),
+    (9, "MII"),
+    (10, "FIBRE"),
+    (11, "BNC"),
+    (16, "Backplane"),
+];
 
 /// The bits of autonegotiation, pause and asymmetric pause.
 pub(super) const FEATURES: [u32; 3] = [6, 13, 14];
@@ -97,8 +103,10 @@ mod tests {
 
     #[test]
     fn no_two_modes_have_the_same_labels() {
-        let labels: BTreeSet<_> =
-            SPEEDS.iter().map(|(_, megabits, is_full, suffix)| (megabits, is_full, suffix)).collect();
+        let labels: BTreeSet<_> = SPEEDS
+            .iter()
+            .map(|(_, megabits, is_full, suffix)| (megabits, is_full, suffix))
+            .collect();
         assert_eq!(labels.len(), SPEEDS.len());
     }
 }

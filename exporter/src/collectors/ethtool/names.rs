@@ -12,17 +12,48 @@ pub(super) struct Renamed {
 
 /// Those that most drivers have, by what they mean elsewhere.
 const COMMON: &[(&str, &str, &str)] = &[
-    ("rx_bytes", "received_bytes_total", "Network interface bytes received"),
-    ("rx_dropped", "received_dropped_total", "Number of received frames dropped"),
-    ("rx_errors", "received_errors_total", "Number of received frames with errors"),
-    ("rx_packets", "received_packets_total", "Network interface packets received"),
-    ("tx_bytes", "transmitted_bytes_total", "Network interface bytes sent"),
-    ("tx_errors", "transmitted_errors_total", "Number of sent frames with errors"),
-    ("tx_packets", "transmitted_packets_total", "Network interface packets sent"),
+    (
+        "rx_bytes",
+        "received_bytes_total",
+        "Network interface bytes received",
+    ),
+    (
+        "rx_dropped",
+        "received_dropped_total",
+        "Number of received frames dropped",
+    ),
+    (
+        "rx_errors",
+        "received_errors_total",
+        "Number of received frames with errors",
+    ),
+    (
+        "rx_packets",
+        "received_packets_total",
+        "Network interface packets received",
+    ),
+    (
+        "tx_bytes",
+        "transmitted_bytes_total",
+        "Network interface bytes sent",
+    ),
+    (
+        "tx_errors",
+        "transmitted_errors_total",
+        "Number of sent frames with errors",
+    ),
+    (
+        "tx_packets",
+        "transmitted_packets_total",
+        "Network interface packets sent",
+    ),
 ];
 
 /// Sorted by name. Of those whose names become the same none is given: nobody could tell which it is.
-pub(super) fn rename(counters: &[(String, u64)], mut passes: impl FnMut(&str) -> bool) -> Vec<Renamed> {
+pub(super) fn rename(
+    counters: &[(String, u64)],
+    mut passes: impl FnMut(&str) -> bool,
+) -> Vec<Renamed> {
     let mut by_name = BTreeMap::<String, Option<Renamed>>::new();
     for (driver_name, value) in counters {
         let plain = plain(driver_name);
@@ -34,8 +65,15 @@ pub(super) fn rename(counters: &[(String, u64)], mut passes: impl FnMut(&str) ->
             Some((_, name, help)) => ((*name).to_owned(), (*help).to_owned()),
             None => (spelt_out(&plain), format!("Network interface {plain}")),
         };
-        let renamed = Renamed { name: name.clone(), help, value: *value };
-        by_name.entry(name).and_modify(|same| *same = None).or_insert(Some(renamed));
+        let renamed = Renamed {
+            name: name.clone(),
+            help,
+            value: *value,
+        };
+        by_name
+            .entry(name)
+            .and_modify(|same| *same = None)
+            .or_insert(Some(renamed));
     }
     by_name.into_values().flatten().collect()
 }
@@ -47,7 +85,9 @@ fn plain(name: &str) -> String {
     while let Some(at) = rest.find(|c| !is_word(c)) {
         plain.push_str(rest[..at].trim_end_matches('_'));
         plain.push('_');
-        rest = rest[at..].trim_start_matches(|c| !is_word(c)).trim_start_matches('_');
+        rest = rest[at..]
+            .trim_start_matches(|c| !is_word(c))
+            .trim_start_matches('_');
     }
     plain + rest
 }
@@ -76,11 +116,32 @@ mod tests {
 
     #[test]
     fn names() {
-        let counters = ["rx_bytes", "queue[0]: rx_packets", "TX", "port.rx_crc", "port_rx_crc", "other"];
-        let counters: Vec<_> = counters.iter().map(|name| (*name).to_owned()).zip(1..).collect();
+        let counters = [
+            "rx_bytes",
+            "queue[0]: rx_packets",
+            "TX",
+            "port.rx_crc",
+            "port_rx_crc",
+            "other",
+        ];
+        let counters: Vec<_> = counters
+            .iter()
+            .map(|name| (*name).to_owned())
+            .zip(1..)
+            .collect();
         let renamed = rename(&counters, |name| name != "other");
-        let names: Vec<_> = renamed.iter().map(|counter| (counter.name.as_str(), counter.value)).collect();
-        assert_eq!(names, [("queue_0_received_packets", 2), ("received_bytes_total", 1), ("transmitted", 3)]);
+        let names: Vec<_> = renamed
+            .iter()
+            .map(|counter| (counter.name.as_str(), counter.value))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                ("queue_0_received_packets", 2),
+                ("received_bytes_total", 1),
+                ("transmitted", 3)
+            ]
+        );
         assert_eq!(plain("a_[x]__b--c"), "a_x_b_c");
         assert_eq!(spelt_out("tx_tx_timeouts"), "transmitted_tx_timeouts");
     }

@@ -23,29 +23,54 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct FilesystemOptions {
     /// Mount points to leave out.
-    #[arg(id = "mount-points-exclude", long = "collector.filesystem.mount-points-exclude", value_name = "REGEXP")]
+    #[arg(
+        id = "mount-points-exclude",
+        long = "collector.filesystem.mount-points-exclude",
+        value_name = "REGEXP"
+    )]
     #[arg(alias = "collector.filesystem.ignored-mount-points")]
-    #[arg(default_value = r"^/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)")]
+    #[arg(
+        default_value = r"^/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)"
+    )]
     pub mount_points_exclude: Pattern,
     /// Mount points to keep, all others being left out.
-    #[arg(long = "collector.filesystem.mount-points-include", value_name = "REGEXP")]
+    #[arg(
+        long = "collector.filesystem.mount-points-include",
+        value_name = "REGEXP"
+    )]
     #[arg(conflicts_with = "mount-points-exclude")]
     pub mount_points_include: Option<Pattern>,
     /// Types of file systems to leave out.
-    #[arg(id = "fs-types-exclude", long = "collector.filesystem.fs-types-exclude", value_name = "REGEXP")]
+    #[arg(
+        id = "fs-types-exclude",
+        long = "collector.filesystem.fs-types-exclude",
+        value_name = "REGEXP"
+    )]
     #[arg(alias = "collector.filesystem.ignored-fs-types")]
     #[arg(
         default_value = r"^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs)$"
     )]
     pub fs_types_exclude: Pattern,
     /// Types of file systems to keep, all others being left out.
-    #[arg(long = "collector.filesystem.fs-types-include", value_name = "REGEXP", conflicts_with = "fs-types-exclude")]
+    #[arg(
+        long = "collector.filesystem.fs-types-include",
+        value_name = "REGEXP",
+        conflicts_with = "fs-types-exclude"
+    )]
     pub fs_types_include: Option<Pattern>,
     /// Of node_exporter, where a mount that hangs holds up the page for so long; here none does.
-    #[arg(long = "collector.filesystem.mount-timeout", value_name = "DURATION", hide = true)]
+    #[arg(
+        long = "collector.filesystem.mount-timeout",
+        value_name = "DURATION",
+        hide = true
+    )]
     pub mount_timeout: Option<String>,
     /// Of node_exporter; here each mount that may hang has a thread of its own.
-    #[arg(long = "collector.filesystem.stat-workers", value_name = "COUNT", hide = true)]
+    #[arg(
+        long = "collector.filesystem.stat-workers",
+        value_name = "COUNT",
+        hide = true
+    )]
     pub stat_workers: Option<usize>,
 }
 
@@ -62,13 +87,36 @@ struct Filesystem {
 type StatFs = fn(&Path) -> io::Result<Space>;
 
 const LABELS: &[&str] = &["device", "mountpoint", "fstype"];
-const SIZE: Metric = Metric::gauge("node_filesystem_size_bytes", "Filesystem size in bytes.", LABELS);
-const FREE: Metric = Metric::gauge("node_filesystem_free_bytes", "Filesystem free space in bytes.", LABELS);
-const AVAIL: Metric =
-    Metric::gauge("node_filesystem_avail_bytes", "Filesystem space available to non-root users in bytes.", LABELS);
-const FILES: Metric = Metric::gauge("node_filesystem_files", "Filesystem total file nodes.", LABELS);
-const FILES_FREE: Metric = Metric::gauge("node_filesystem_files_free", "Filesystem total free file nodes.", LABELS);
-const READONLY: Metric = Metric::gauge("node_filesystem_readonly", "Filesystem read-only status.", LABELS);
+const SIZE: Metric = Metric::gauge(
+    "node_filesystem_size_bytes",
+    "Filesystem size in bytes.",
+    LABELS,
+);
+const FREE: Metric = Metric::gauge(
+    "node_filesystem_free_bytes",
+    "Filesystem free space in bytes.",
+    LABELS,
+);
+const AVAIL: Metric = Metric::gauge(
+    "node_filesystem_avail_bytes",
+    "Filesystem space available to non-root users in bytes.",
+    LABELS,
+);
+const FILES: Metric = Metric::gauge(
+    "node_filesystem_files",
+    "Filesystem total file nodes.",
+    LABELS,
+);
+const FILES_FREE: Metric = Metric::gauge(
+    "node_filesystem_files_free",
+    "Filesystem total free file nodes.",
+    LABELS,
+);
+const READONLY: Metric = Metric::gauge(
+    "node_filesystem_readonly",
+    "Filesystem read-only status.",
+    LABELS,
+);
 const DEVICE_ERROR: Metric = Metric::gauge(
     "node_filesystem_device_error",
     "Whether an error occurred while getting statistics for the given device.",
@@ -79,12 +127,21 @@ const MOUNT_INFO: Metric = Metric::gauge(
     "Filesystem mount information.",
     &["device", "major", "minor", "mountpoint"],
 );
-const METRICS: &[Metric] = &[SIZE, FREE, AVAIL, FILES, FILES_FREE, READONLY, DEVICE_ERROR, MOUNT_INFO];
+const METRICS: &[Metric] = &[
+    SIZE,
+    FREE,
+    AVAIL,
+    FILES,
+    FILES_FREE,
+    READONLY,
+    DEVICE_ERROR,
+    MOUNT_INFO,
+];
 
 /// Types whose `statfs` needs no server and no other process.
 const LOCAL: [&str; 18] = [
-    "bcachefs", "btrfs", "devtmpfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "ntfs3", "ramfs",
-    "reiserfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs",
+    "bcachefs", "btrfs", "devtmpfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs",
+    "ntfs3", "ramfs", "reiserfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs",
 ];
 
 pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
@@ -94,7 +151,11 @@ pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
 impl Filesystem {
     fn new(options: &Options, statfs: StatFs) -> Self {
         let FilesystemOptions {
-            mount_points_exclude, mount_points_include, fs_types_exclude, fs_types_include, ..
+            mount_points_exclude,
+            mount_points_include,
+            fs_types_exclude,
+            fs_types_include,
+            ..
         } = options.filesystem.clone();
         Self {
             mounts: Mounts::new(&options.paths.procfs),
@@ -121,7 +182,8 @@ impl Collector for Filesystem {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let (mount_points, fs_types, rootfs) = (&mut self.mount_points, &mut self.fs_types, &self.rootfs);
+        let (mount_points, fs_types, rootfs) =
+            (&mut self.mount_points, &mut self.fs_types, &self.rootfs);
         self.mounts.file().parse(|text| {
             let mut seen = HashSet::new();
             let mut mounts = Vec::new();
@@ -134,7 +196,10 @@ impl Collector for Filesystem {
                 }
             }
             let paths = |mount: &Mount<'_>| rootfs.join(mount.point.trim_start_matches('/'));
-            let remote = mounts.iter().filter(|mount| !mount.is_local()).map(|mount| (mount.labels(), paths(mount)));
+            let remote = mounts
+                .iter()
+                .filter(|mount| !mount.is_local())
+                .map(|mount| (mount.labels(), paths(mount)));
             self.watches.ask(remote);
             for mount in &mounts {
                 let answer = match mount.is_local() {
@@ -159,7 +224,11 @@ impl Mounts {
 
     /// The first that can be read, or the last.
     fn file(&mut self) -> &mut File {
-        let at = self.0.iter_mut().position(File::opens).unwrap_or(self.0.len() - 1);
+        let at = self
+            .0
+            .iter_mut()
+            .position(File::opens)
+            .unwrap_or(self.0.len() - 1);
         &mut self.0[at]
     }
 }
@@ -211,7 +280,11 @@ impl Mount<'_> {
         if rootfs != Path::new("/")
             && let Ok(inside) = Path::new(&*self.point).strip_prefix(rootfs)
         {
-            self.point = Path::new("/").join(inside).to_string_lossy().into_owned().into();
+            self.point = Path::new("/")
+                .join(inside)
+                .to_string_lossy()
+                .into_owned()
+                .into();
         }
     }
 
@@ -225,7 +298,12 @@ impl Mount<'_> {
             }
             Answer::Error(why) => {
                 let [device, point, fs_type] = *labels;
-                let labels = [("device", device), ("mountpoint", point), ("fstype", fs_type), ("device_error", why)];
+                let labels = [
+                    ("device", device),
+                    ("mountpoint", point),
+                    ("fstype", fs_type),
+                    ("device_error", why),
+                ];
                 for (metric, value) in [(&DEVICE_ERROR, 1.0), (&READONLY, flag(self.read_only))] {
                     out.push_foreign(metric.name, metric.kind, metric.help, &labels, value);
                 }
@@ -246,16 +324,30 @@ impl Mount<'_> {
 
 fn parse(text: &str) -> impl Iterator<Item = Result<Mount<'_>, ParseError>> {
     text.lines().enumerate().map(|(number, line)| {
-        let mount = if line.contains(" - ") { parse_mountinfo(line) } else { parse_mounts(line) };
-        mount.ok_or(ParseError { line: number + 1, expected: "a mount's device, point, type and options" })
+        let mount = if line.contains(" - ") {
+            parse_mountinfo(line)
+        } else {
+            parse_mounts(line)
+        };
+        mount.ok_or(ParseError {
+            line: number + 1,
+            expected: "a mount's device, point, type and options",
+        })
     })
 }
 
 /// `/dev/sda1 / ext4 rw,relatime 0 0`
 fn parse_mounts(line: &str) -> Option<Mount<'_>> {
     let mut words = line.split_ascii_whitespace();
-    let [device, point, fs_type, options] = [words.next()?, words.next()?, words.next()?, words.next()?];
-    Some(Mount { device, point: unescape(point), fs_type, read_only: is_read_only(options), numbers: None })
+    let [device, point, fs_type, options] =
+        [words.next()?, words.next()?, words.next()?, words.next()?];
+    Some(Mount {
+        device,
+        point: unescape(point),
+        fs_type,
+        read_only: is_read_only(options),
+        numbers: None,
+    })
 }
 
 /// `36 35 98:0 / / rw,noatime shared:1 - ext3 /dev/sda1 rw,errors=continue`: the mount's options, and, behind any
@@ -286,7 +378,10 @@ pub(super) fn unescape(text: &str) -> Cow<'_, str> {
     }
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((&first, behind)) = rest.split_first() {
-        let escaped = behind.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = behind
+            .get(..3)
+            .filter(|_| first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 bytes.push(byte);
@@ -309,28 +404,49 @@ mod tests {
 
     #[test]
     fn mounts() {
-        let text = "/dev/vda / ext4 rw,relatime 0 0\nsrv:/x /my\\040home\\134\\11 nfs4 ro,vers=4.2 0 0\n";
+        let text =
+            "/dev/vda / ext4 rw,relatime 0 0\nsrv:/x /my\\040home\\134\\11 nfs4 ro,vers=4.2 0 0\n";
         let mounts: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
         assert_eq!(
             mounts[0],
-            Mount { device: "/dev/vda", point: "/".into(), fs_type: "ext4", read_only: false, numbers: None }
+            Mount {
+                device: "/dev/vda",
+                point: "/".into(),
+                fs_type: "ext4",
+                read_only: false,
+                numbers: None
+            }
         );
         assert_eq!(mounts[1].labels(), ["srv:/x", "/my home\\\\11", "nfs4"]);
         assert!(mounts[1].read_only && !mounts[1].is_local());
-        assert_eq!(parse("/dev/vda / ext4\n").next().unwrap().unwrap_err().line, 1);
+        assert_eq!(
+            parse("/dev/vda / ext4\n").next().unwrap().unwrap_err().line,
+            1
+        );
         let text = "36 1 254:1 / /data rw,noatime shared:1 master:2 - ext4 /dev/vdb ro,errors=remount-ro\n36 1 x - a\n";
         let mounts: Vec<_> = parse(text).collect();
         let mount = mounts[0].as_ref().unwrap();
-        assert_eq!((mount.labels(), mount.numbers), (["/dev/vdb", "/data", "ext4"], Some(("254", "1"))));
-        assert!(mount.read_only, "an error of the disk makes the file system read-only, not the mount");
+        assert_eq!(
+            (mount.labels(), mount.numbers),
+            (["/dev/vdb", "/data", "ext4"], Some(("254", "1")))
+        );
+        assert!(
+            mount.read_only,
+            "an error of the disk makes the file system read-only, not the mount"
+        );
         assert!(mounts[1].is_err());
     }
 
     #[test]
     fn the_nodes_root_is_taken_off() {
         let point = |point: &'static str, rootfs: &str| {
-            let mut mount =
-                Mount { device: "d", point: point.into(), fs_type: "ext4", read_only: false, numbers: None };
+            let mut mount = Mount {
+                device: "d",
+                point: point.into(),
+                fs_type: "ext4",
+                read_only: false,
+                numbers: None,
+            };
             mount.seen_from(Path::new(rootfs));
             mount.point.into_owned()
         };
@@ -345,7 +461,10 @@ mod tests {
         filesystem.collect(&mut samples).unwrap();
         write_page(Format::Text, [&samples], &mut page);
         let lines = page.lines().filter(|line| !line.starts_with('#'));
-        lines.filter(|line| line.contains("device_error{") || line.contains("size")).map(str::to_owned).collect()
+        lines
+            .filter(|line| line.contains("device_error{") || line.contains("size"))
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
@@ -356,7 +475,10 @@ mod tests {
                 Some("/forbidden") => return Err(io::ErrorKind::PermissionDenied.into()),
                 _ => {}
             }
-            Ok(Space { size: 1e9, ..Space::default() })
+            Ok(Space {
+                size: 1e9,
+                ..Space::default()
+            })
         }
         let procfs = tempfile::tempdir().unwrap();
         std::fs::create_dir(procfs.path().join("self")).unwrap();
@@ -379,7 +501,11 @@ mod tests {
                 ]
             );
             // The dead one is asked once and waited for once.
-            assert!(reading == 0 || began.elapsed() < watch::PATIENCE, "{:?}", began.elapsed());
+            assert!(
+                reading == 0 || began.elapsed() < watch::PATIENCE,
+                "{:?}",
+                began.elapsed()
+            );
         }
     }
 }

@@ -33,7 +33,10 @@ impl From<io::Result<Space>> for Answer {
 /// The system's word for the error as Go writes it: without its number, and in small letters.
 fn why(error: &io::Error) -> String {
     let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+    text.split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_lowercase()
 }
 
 /// What node_exporter says of a mount that does not answer.
@@ -62,7 +65,12 @@ struct Watch {
 impl Watches {
     pub fn new(statfs: StatFs) -> Self {
         let (answering, answers) = channel();
-        Self { statfs, watches: HashMap::new(), answers, answering }
+        Self {
+            statfs,
+            watches: HashMap::new(),
+            answers,
+            answering,
+        }
     }
 
     /// Asks all these mounts, but those that still owe an answer, and waits a little. Forgets all others.
@@ -72,8 +80,15 @@ impl Watches {
         let mut owed = 0;
         for (labels, path) in mounts {
             let labels = labels.map(str::to_owned);
-            let mut watch = before.remove(&labels).unwrap_or_else(|| self.watch(labels.clone(), path));
-            if watch.asked.is_none() && watch.question.as_ref().is_some_and(|question| question.send(()).is_ok()) {
+            let mut watch = before
+                .remove(&labels)
+                .unwrap_or_else(|| self.watch(labels.clone(), path));
+            if watch.asked.is_none()
+                && watch
+                    .question
+                    .as_ref()
+                    .is_some_and(|question| question.send(()).is_ok())
+            {
                 watch.asked = Some(Instant::now());
                 owed += 1;
             }
@@ -85,7 +100,9 @@ impl Watches {
         }
         while owed > 0 {
             let left = until.saturating_duration_since(Instant::now());
-            let Ok((labels, answer)) = self.answers.recv_timeout(left) else { break };
+            let Ok((labels, answer)) = self.answers.recv_timeout(left) else {
+                break;
+            };
             owed -= usize::from(self.note(labels, answer, until));
         }
     }
@@ -93,22 +110,31 @@ impl Watches {
     pub fn answer(&self, labels: [&str; 3]) -> Answer {
         let watch = self.watches.get(&labels.map(str::to_owned));
         match watch.and_then(|watch| Some((watch, watch.last.as_ref()?))) {
-            Some((watch, (answer, at))) if watch.asked.is_none() || at.elapsed() < SLOW => answer.clone(),
+            Some((watch, (answer, at))) if watch.asked.is_none() || at.elapsed() < SLOW => {
+                answer.clone()
+            }
             _ => NO_ANSWER,
         }
     }
 
     /// Returns whether the answer is to a question of this reading.
     fn note(&mut self, labels: Labels, answer: Answer, until: Instant) -> bool {
-        let Some(watch) = self.watches.get_mut(&labels) else { return false };
+        let Some(watch) = self.watches.get_mut(&labels) else {
+            return false;
+        };
         watch.last = Some((answer, Instant::now()));
-        watch.asked.take().is_some_and(|asked| asked + PATIENCE >= until)
+        watch
+            .asked
+            .take()
+            .is_some_and(|asked| asked + PATIENCE >= until)
     }
 
     fn watch(&self, labels: Labels, path: PathBuf) -> Watch {
         let (question, questions) = channel();
         let (statfs, answers) = (self.statfs, self.answering.clone());
-        let thread = std::thread::Builder::new().name("statfs".to_owned()).stack_size(STACK_BYTES);
+        let thread = std::thread::Builder::new()
+            .name("statfs".to_owned())
+            .stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
             for () in questions {
                 let answer = Answer::from(statfs(&path));
@@ -117,7 +143,11 @@ impl Watches {
                 }
             }
         });
-        Watch { question: started.is_ok().then_some(question), asked: None, last: None }
+        Watch {
+            question: started.is_ok().then_some(question),
+            asked: None,
+            last: None,
+        }
     }
 }
 
@@ -128,6 +158,9 @@ mod tests {
     #[test]
     fn reasons_are_node_exporters_words() {
         assert_eq!(why(&rustix::io::Errno::ACCESS.into()), "permission denied");
-        assert_eq!(why(&io::ErrorKind::PermissionDenied.into()), "permission denied");
+        assert_eq!(
+            why(&io::ErrorKind::PermissionDenied.into()),
+            "permission denied"
+        );
     }
 }

@@ -14,7 +14,11 @@ struct Address {
     unit: u8,
 }
 
-const BMC: Address = Address { kind: 0x0c, channel: 0x0f, unit: 0 };
+const BMC: Address = Address {
+    kind: 0x0c,
+    channel: 0x0f,
+    unit: 0,
+};
 
 /// `struct ipmi_msg`.
 #[repr(C)]
@@ -46,7 +50,8 @@ struct Received {
 
 /// `_IOR('i', 13, struct ipmi_req)` and `_IOWR('i', 11, struct ipmi_recv)`.
 const SEND_COMMAND: libc::c_ulong = 0x8000_690d | (size_of::<Request>() as libc::c_ulong) << 16;
-const RECEIVE_MESSAGE_TRUNCATED: libc::c_ulong = 0xc000_690b | (size_of::<Received>() as libc::c_ulong) << 16;
+const RECEIVE_MESSAGE_TRUNCATED: libc::c_ulong =
+    0xc000_690b | (size_of::<Received>() as libc::c_ulong) << 16;
 
 /// A BMC has other things to do; the driver itself tries again for a while.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -68,16 +73,29 @@ pub(super) struct Answer {
 
 impl Bmc {
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { device: File::open(path)?, asked: 0 })
+        Ok(Self {
+            device: File::open(path)?,
+            asked: 0,
+        })
     }
 
     /// Sends a command and waits for its answer, but not for ever.
     pub fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Answer> {
         self.asked += 1;
         let mut data = data.to_vec();
-        let message = Message { function, command, bytes: data.len() as u16, data: data.as_mut_ptr() };
+        let message = Message {
+            function,
+            command,
+            bytes: data.len() as u16,
+            data: data.as_mut_ptr(),
+        };
         let address_bytes = size_of::<Address>() as libc::c_uint;
-        let mut request = Request { address: &raw const BMC_ADDRESS, address_bytes, id: self.asked, message };
+        let mut request = Request {
+            address: &raw const BMC_ADDRESS,
+            address_bytes,
+            id: self.asked,
+            message,
+        };
         // SAFETY: the request points to an address and data of the lengths that it says, and they live on.
         if unsafe { libc::ioctl(self.device.as_raw_fd(), SEND_COMMAND, &raw mut request) } != 0 {
             return Err(io::Error::last_os_error());
@@ -97,10 +115,19 @@ impl Bmc {
     fn wait(&self, until: Instant) -> io::Result<()> {
         loop {
             let left = until.saturating_duration_since(Instant::now()).as_millis() as libc::c_int;
-            let mut waits = libc::pollfd { fd: self.device.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            let mut waits = libc::pollfd {
+                fd: self.device.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
             // SAFETY: one `pollfd`, which lives on.
             match unsafe { libc::poll(&raw mut waits, 1, left) } {
-                0 => return Err(io::Error::new(io::ErrorKind::TimedOut, "the BMC does not answer")),
+                0 => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the BMC does not answer",
+                    ));
+                }
                 1.. => return Ok(()),
                 _ => match io::Error::last_os_error() {
                     error if error.kind() == io::ErrorKind::Interrupted => {}
@@ -113,19 +140,50 @@ impl Bmc {
     fn receive(&self) -> io::Result<Option<(libc::c_long, Answer)>> {
         let mut data = [0; ANSWER_BYTES];
         let mut address = BMC;
-        let message = Message { function: 0, command: 0, bytes: ANSWER_BYTES as u16, data: data.as_mut_ptr() };
+        let message = Message {
+            function: 0,
+            command: 0,
+            bytes: ANSWER_BYTES as u16,
+            data: data.as_mut_ptr(),
+        };
         let address_bytes = size_of::<Address>() as libc::c_uint;
-        let mut received = Received { kind: 0, address: &raw mut address, address_bytes, id: 0, message };
+        let mut received = Received {
+            kind: 0,
+            address: &raw mut address,
+            address_bytes,
+            id: 0,
+            message,
+        };
         // SAFETY: there is room for an address and for data of the lengths that it says.
-        if unsafe { libc::ioctl(self.device.as_raw_fd(), RECEIVE_MESSAGE_TRUNCATED, &raw mut received) } != 0 {
+        if unsafe {
+            libc::ioctl(
+                self.device.as_raw_fd(),
+                RECEIVE_MESSAGE_TRUNCATED,
+                &raw mut received,
+            )
+        } != 0
+        {
             let error = io::Error::last_os_error();
             // Somebody else took it; or it is too long to be for us.
-            let is_none = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EMSGSIZE | libc::EINTR));
+            let is_none = matches!(
+                error.raw_os_error(),
+                Some(libc::EAGAIN | libc::EMSGSIZE | libc::EINTR)
+            );
             return if is_none { Ok(None) } else { Err(error) };
         }
-        let said = data.get(..usize::from(received.message.bytes)).unwrap_or_default();
-        let [code, data @ ..] = said else { return Ok(None) };
-        Ok(Some((received.id, Answer { code: *code, data: data.to_vec() })))
+        let said = data
+            .get(..usize::from(received.message.bytes))
+            .unwrap_or_default();
+        let [code, data @ ..] = said else {
+            return Ok(None);
+        };
+        Ok(Some((
+            received.id,
+            Answer {
+                code: *code,
+                data: data.to_vec(),
+            },
+        )))
     }
 }
 
@@ -138,10 +196,25 @@ mod tests {
     #[test]
     fn requests_are_laid_out_as_the_kernel_has_them() {
         if cfg!(target_pointer_width = "64") {
-            assert_eq!((size_of::<Address>(), size_of::<Request>(), size_of::<Received>()), (8, 40, 48));
-            assert_eq!((SEND_COMMAND, RECEIVE_MESSAGE_TRUNCATED), (0x8028_690d, 0xc030_690b));
+            assert_eq!(
+                (
+                    size_of::<Address>(),
+                    size_of::<Request>(),
+                    size_of::<Received>()
+                ),
+                (8, 40, 48)
+            );
+            assert_eq!(
+                (SEND_COMMAND, RECEIVE_MESSAGE_TRUNCATED),
+                (0x8028_690d, 0xc030_690b)
+            );
         }
         // What is no BMC refuses the command.
-        assert!(Bmc::open("/dev/null".as_ref()).unwrap().ask(0x0a, 0x40, &[]).is_err());
+        assert!(
+            Bmc::open("/dev/null".as_ref())
+                .unwrap()
+                .ask(0x0a, 0x40, &[])
+                .is_err()
+        );
     }
 }

@@ -37,19 +37,30 @@ const AT_ONCE: usize = 64;
 pub(super) fn well(answer: Answer) -> io::Result<Vec<u8>> {
     match answer.code {
         0 => Ok(answer.data),
-        code => Err(io::Error::other(format!("the BMC answers with completion code {code:#04x}"))),
+        code => Err(io::Error::other(format!(
+            "the BMC answers with completion code {code:#04x}"
+        ))),
     }
 }
 
 fn too_short() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the BMC's answer is too short")
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        "the BMC's answer is too short",
+    )
 }
 
 pub(super) fn fill(bmc: &mut impl Ask) -> io::Result<Fill> {
     let info = well(bmc.ask(STORAGE, GET_LOG_INFO, &[])?)?;
-    let &[_, e0, e1, f0, f1, .., flags] = info.get(..14).ok_or_else(too_short)? else { return Err(too_short()) };
+    let &[_, e0, e1, f0, f1, .., flags] = info.get(..14).ok_or_else(too_short)? else {
+        return Err(too_short());
+    };
     let (entries, free_bytes) = (u16::from_le_bytes([e0, e1]), u16::from_le_bytes([f0, f1]));
-    Ok(Fill { entries, free_bytes, has_overflown: flags & 0x80 != 0 })
+    Ok(Fill {
+        entries,
+        free_bytes,
+        has_overflown: flags & 0x80 != 0,
+    })
 }
 
 /// Seconds since 1970, by the BMC's clock.
@@ -61,7 +72,11 @@ pub(super) fn clock(bmc: &mut impl Ask) -> io::Result<u32> {
 
 /// Adds to `news` what was written after `mark`, the oldest first, and moves the mark on; both hold also where this fails
 /// midway. Where there is no mark yet, what the log holds was before, and is not read.
-pub(super) fn follow(bmc: &mut impl Ask, mark: &mut Option<Mark>, news: &mut Vec<Raw>) -> io::Result<()> {
+pub(super) fn follow(
+    bmc: &mut impl Ask,
+    mark: &mut Option<Mark>,
+    news: &mut Vec<Raw>,
+) -> io::Result<()> {
     let Some(known) = mark else {
         *mark = entry(bmc, LAST)?.map(|(_, last)| mark_of(&last));
         return Ok(());
@@ -82,8 +97,11 @@ pub(super) fn follow(bmc: &mut impl Ask, mark: &mut Option<Mark>, news: &mut Vec
         if next == NO_MORE {
             break;
         }
-        let Some((behind, record)) = entry(bmc, next)? else { break };
-        let is_old = lost_since.is_some_and(|since| record::time(&record).is_some_and(|at| at <= since));
+        let Some((behind, record)) = entry(bmc, next)? else {
+            break;
+        };
+        let is_old =
+            lost_since.is_some_and(|since| record::time(&record).is_some_and(|at| at <= since));
         if !is_old {
             news.push(record);
         }
@@ -98,11 +116,19 @@ pub(super) fn follow(bmc: &mut impl Ask, mark: &mut Option<Mark>, news: &mut Vec
 
 /// The mark of a log that is empty: whatever comes is new.
 pub(super) fn mark_of_empty() -> Mark {
-    Mark { source: Source::Bmc, log: String::new(), position: 0 }
+    Mark {
+        source: Source::Bmc,
+        log: String::new(),
+        position: 0,
+    }
 }
 
 pub(super) fn mark_of(record: &Raw) -> Mark {
-    Mark { source: Source::Bmc, log: record::hex(record), position: record::id(record).into() }
+    Mark {
+        source: Source::Bmc,
+        log: record::hex(record),
+        position: record::id(record).into(),
+    }
 }
 
 /// The record at the mark, where there was one.
@@ -117,7 +143,11 @@ fn entry(bmc: &mut impl Ask, id: u16) -> io::Result<Option<(u16, Raw)>> {
     const NOT_THERE: [u8; 2] = [0xc9, 0xcb];
     const ALL_OF_IT: [u8; 2] = [0, 0xff];
     let [low, high] = id.to_le_bytes();
-    let answer = bmc.ask(STORAGE, GET_LOG_ENTRY, &[0, 0, low, high, ALL_OF_IT[0], ALL_OF_IT[1]])?;
+    let answer = bmc.ask(
+        STORAGE,
+        GET_LOG_ENTRY,
+        &[0, 0, low, high, ALL_OF_IT[0], ALL_OF_IT[1]],
+    )?;
     if NOT_THERE.contains(&answer.code) {
         return Ok(None);
     }
@@ -141,7 +171,10 @@ mod tests {
 
     fn record(id: u16, time: u32) -> Raw {
         let (id, time) = (id.to_le_bytes(), time.to_le_bytes());
-        [id[0], id[1], 2, time[0], time[1], time[2], time[3], 0x20, 0, 4, 8, 0x51, 0x6f, 3, 0xff, 0xff]
+        [
+            id[0], id[1], 2, time[0], time[1], time[2], time[3], 0x20, 0, 4, 8, 0x51, 0x6f, 3,
+            0xff, 0xff,
+        ]
     }
 
     impl Ask for Bmc {
@@ -154,14 +187,24 @@ mod tests {
             let place = match wanted {
                 FIRST => Some(0),
                 LAST => self.records.len().checked_sub(1),
-                id => self.records.iter().position(|record| record::id(record) == id),
+                id => self
+                    .records
+                    .iter()
+                    .position(|record| record::id(record) == id),
             };
-            let found = place.and_then(|place| Some((self.records.get(place)?, self.records.get(place + 1))));
+            let found = place
+                .and_then(|place| Some((self.records.get(place)?, self.records.get(place + 1))));
             Ok(match found {
-                None => Answer { code: 0xcb, data: Vec::new() },
+                None => Answer {
+                    code: 0xcb,
+                    data: Vec::new(),
+                },
                 Some((record, next)) => {
                     let next = next.map_or(NO_MORE, record::id).to_le_bytes();
-                    Answer { code: 0, data: [&next[..], record].concat() }
+                    Answer {
+                        code: 0,
+                        data: [&next[..], record].concat(),
+                    }
                 }
             })
         }
@@ -180,11 +223,15 @@ mod tests {
 
     #[test]
     fn only_what_comes_is_new() {
-        let mut bmc = Bmc { records: vec![record(1, TIME), record(2, TIME)], ..Bmc::default() };
+        let mut bmc = Bmc {
+            records: vec![record(1, TIME), record(2, TIME)],
+            ..Bmc::default()
+        };
         let mut mark = None;
         assert_eq!(bmc.news(&mut mark), [0_u16; 0], "what was there");
         assert_eq!(bmc.news(&mut mark), [0_u16; 0]);
-        bmc.records.extend([record(3, TIME + 5), record(4, TIME + 5)]);
+        bmc.records
+            .extend([record(3, TIME + 5), record(4, TIME + 5)]);
         bmc.fails_at = Some(4);
         assert_eq!(bmc.news(&mut mark), [3]);
         bmc.fails_at = None;
@@ -197,13 +244,20 @@ mod tests {
 
     #[test]
     fn a_log_that_is_cleared_is_read_from_its_beginning() {
-        let mut bmc = Bmc { records: vec![record(1, TIME), record(2, TIME)], ..Bmc::default() };
+        let mut bmc = Bmc {
+            records: vec![record(1, TIME), record(2, TIME)],
+            ..Bmc::default()
+        };
         let mut mark = None;
         bmc.news(&mut mark);
         bmc.records = vec![record(1, TIME + 5), record(2, TIME + 6)];
         assert_eq!(bmc.news(&mut mark), [1, 2]);
         bmc.records = vec![record(7, TIME), record(8, TIME + 7)];
-        assert_eq!(bmc.news(&mut mark), [8], "an old record under a new number is not news");
+        assert_eq!(
+            bmc.news(&mut mark),
+            [8],
+            "an old record under a new number is not news"
+        );
         let mut mark = Some(mark_of_empty());
         assert_eq!(bmc.news(&mut mark), [7, 8]);
         assert_eq!(mark, Some(mark_of(&record(8, TIME + 7))));
@@ -211,7 +265,10 @@ mod tests {
 
     #[test]
     fn a_flood_is_read_in_pieces() {
-        let mut bmc = Bmc { records: vec![record(1, TIME)], ..Bmc::default() };
+        let mut bmc = Bmc {
+            records: vec![record(1, TIME)],
+            ..Bmc::default()
+        };
         let mut mark = None;
         bmc.news(&mut mark);
         bmc.records.extend((2..=100).map(|id| record(id, TIME)));
@@ -226,17 +283,35 @@ mod tests {
         impl Ask for Info<'_> {
             fn ask(&mut self, _: u8, command: u8, _: &[u8]) -> io::Result<Answer> {
                 assert_eq!(command, GET_LOG_INFO);
-                Ok(Answer { code: self.0[0], data: self.0[1..].to_vec() })
+                Ok(Answer {
+                    code: self.0[0],
+                    data: self.0[1..].to_vec(),
+                })
             }
         }
-        let info = [0, 0x51, 8, 0, 0x4c, 0xfb, 0x5d, 0x55, 0x0b, 0x5b, 0x43, 0xd2, 0xff, 0x4e, 0x0f];
-        let expected = Fill { entries: 8, free_bytes: 0xfb4c, has_overflown: false };
+        let info = [
+            0, 0x51, 8, 0, 0x4c, 0xfb, 0x5d, 0x55, 0x0b, 0x5b, 0x43, 0xd2, 0xff, 0x4e, 0x0f,
+        ];
+        let expected = Fill {
+            entries: 8,
+            free_bytes: 0xfb4c,
+            has_overflown: false,
+        };
         assert_eq!(fill(&mut Info(&info)).unwrap(), expected);
         // QEMU's BMC after four records.
-        let info = &[0, 0x51, 4, 0, 0xc0, 7, 0xb0, 0x37, 2, 0x6b, 0xff, 0xff, 0xff, 0xff, 2];
-        let expected = Fill { entries: 4, free_bytes: 1984, has_overflown: false };
+        let info = &[
+            0, 0x51, 4, 0, 0xc0, 7, 0xb0, 0x37, 2, 0x6b, 0xff, 0xff, 0xff, 0xff, 2,
+        ];
+        let expected = Fill {
+            entries: 4,
+            free_bytes: 1984,
+            has_overflown: false,
+        };
         assert_eq!(fill(&mut Info(info)).unwrap(), expected);
-        assert_eq!(fill(&mut Info(&[0x81])).unwrap_err().to_string(), "the BMC answers with completion code 0x81");
+        assert_eq!(
+            fill(&mut Info(&[0x81])).unwrap_err().to_string(),
+            "the BMC answers with completion code 0x81"
+        );
         assert!(fill(&mut Info(&[0, 0x51, 8])).is_err());
     }
 
@@ -244,7 +319,10 @@ mod tests {
 
     impl Ask for Babble {
         fn ask(&mut self, _: u8, _: u8, _: &[u8]) -> io::Result<Answer> {
-            Ok(Answer { code: 0, data: self.0.clone() })
+            Ok(Answer {
+                code: 0,
+                data: self.0.clone(),
+            })
         }
     }
 

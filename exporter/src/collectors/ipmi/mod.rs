@@ -41,9 +41,16 @@ struct Said {
     faults: Option<[bool; FAULTS.len()]>,
 }
 
-const ENTRIES: Metric = Metric::gauge("takt_ipmi_log_entries", "Records in the BMC's event log.", &[]);
-const FREE: Metric =
-    Metric::gauge("takt_ipmi_log_free_bytes", "Room left in the BMC's event log; 65,535 may be more.", &[]);
+const ENTRIES: Metric = Metric::gauge(
+    "takt_ipmi_log_entries",
+    "Records in the BMC's event log.",
+    &[],
+);
+const FREE: Metric = Metric::gauge(
+    "takt_ipmi_log_free_bytes",
+    "Room left in the BMC's event log; 65,535 may be more.",
+    &[],
+);
 const OVERFLOWN: Metric = Metric::gauge(
     "takt_ipmi_log_overflown",
     "Whether the BMC has dropped records since its log was full. It has to be cleared.",
@@ -99,18 +106,27 @@ impl Collector for Ipmi {
         if let Some((_, said)) = self.said.filter(|(at, _)| at.elapsed() < KEPT) {
             out.push::<&str>(&ENTRIES, &[], said.fill.entries.into());
             out.push::<&str>(&FREE, &[], said.fill.free_bytes.into());
-            out.push::<&str>(&OVERFLOWN, &[], f64::from(u8::from(said.fill.has_overflown)));
+            out.push::<&str>(
+                &OVERFLOWN,
+                &[],
+                f64::from(u8::from(said.fill.has_overflown)),
+            );
             for ((fault, ..), is_there) in FAULTS.iter().zip(said.faults.into_iter().flatten()) {
                 out.push(&FAULT, &[fault], f64::from(u8::from(is_there)));
             }
         }
         match &self.problem {
             None => Ok(()),
-            Some((io::ErrorKind::PermissionDenied, _)) => Err(CollectError::Absent("/dev/ipmi0 may not be opened")),
+            Some((io::ErrorKind::PermissionDenied, _)) => {
+                Err(CollectError::Absent("/dev/ipmi0 may not be opened"))
+            }
             Some((kind, error)) => {
                 let source = io::Error::new(*kind, error.clone());
-                Err(CollectError::Read { path: self.device.clone(), source }
-                    .or_absent("no BMC, or no module ipmi_devintf"))
+                Err(CollectError::Read {
+                    path: self.device.clone(),
+                    source,
+                }
+                .or_absent("no BMC, or no module ipmi_devintf"))
             }
         }
     }
@@ -120,7 +136,13 @@ impl Ipmi {
     fn ask(&mut self) -> io::Result<()> {
         let bmc = &mut Bmc::open(&self.device)?;
         let fill = log::fill(bmc)?;
-        self.said = Some((Instant::now(), Said { fill, faults: faults(bmc).unwrap_or_default() }));
+        self.said = Some((
+            Instant::now(),
+            Said {
+                fill,
+                faults: faults(bmc).unwrap_or_default(),
+            },
+        ));
         let mut news = Vec::new();
         let result = match fill.entries {
             0 => {
@@ -134,15 +156,21 @@ impl Ipmi {
     }
 
     fn tell(&mut self, bmc: &mut Bmc, news: &[Raw]) {
-        let told: Vec<_> = news.iter().filter_map(|record| Some((record, record::read(record)?))).collect();
+        let told: Vec<_> = news
+            .iter()
+            .filter_map(|record| Some((record, record::read(record)?)))
+            .collect();
         if !told.is_empty() {
             let now = SystemTime::now();
             // How far its clock is off, time zone and all.
             let clock = log::clock(bmc).ok();
             for (record, told) in told {
-                let age = clock.zip(record::time(record)).map_or(0, |(clock, at)| clock.saturating_sub(at));
+                let age = clock
+                    .zip(record::time(record))
+                    .map_or(0, |(clock, at)| clock.saturating_sub(at));
                 let at = Timestamp::from(now).minus(Duration::from_secs(age.into()));
-                self.events.hardware_log(told.labels, told.message, at, log::mark_of(record));
+                self.events
+                    .hardware_log(told.labels, told.message, at, log::mark_of(record));
             }
         }
         if let Some(mark) = &self.mark {
@@ -161,13 +189,20 @@ const CHASSIS: u8 = 0x00;
 const GET_CHASSIS_STATUS: u8 = 0x01;
 
 /// Name, byte and bit of Get Chassis Status (IPMI 2.0, §28.2).
-const FAULTS: &[(&str, usize, u8)] =
-    &[("power_overload", 0, 1), ("power", 0, 3), ("power_control", 0, 4), ("drive", 2, 2), ("cooling", 2, 3)];
+const FAULTS: &[(&str, usize, u8)] = &[
+    ("power_overload", 0, 1),
+    ("power", 0, 3),
+    ("power_control", 0, 4),
+    ("drive", 2, 2),
+    ("cooling", 2, 3),
+];
 
 /// What is wrong with the chassis; `None` where the BMC does not know the question.
 fn faults(bmc: &mut impl Ask) -> io::Result<Option<[bool; FAULTS.len()]>> {
     let answer = bmc.ask(CHASSIS, GET_CHASSIS_STATUS, &[])?;
-    Ok(log::well(answer).ok().and_then(|status| parse_faults(&status)))
+    Ok(log::well(answer)
+        .ok()
+        .and_then(|status| parse_faults(&status)))
 }
 
 fn parse_faults(status: &[u8]) -> Option<[bool; FAULTS.len()]> {
@@ -185,7 +220,11 @@ mod tests {
 
     #[test]
     fn what_was_said_last_stands_for_a_while() {
-        let fill = Fill { entries: 7, free_bytes: 100, has_overflown: false };
+        let fill = Fill {
+            entries: 7,
+            free_bytes: 100,
+            has_overflown: false,
+        };
         let told = |ago| {
             let mut ipmi = Ipmi {
                 // No BMC: it refuses every command.
@@ -193,11 +232,16 @@ mod tests {
                 events: Events::default(),
                 mark: None,
                 asked: None,
-                said: Instant::now().checked_sub(ago).map(|at| (at, Said { fill, faults: None })),
+                said: Instant::now()
+                    .checked_sub(ago)
+                    .map(|at| (at, Said { fill, faults: None })),
                 problem: None,
             };
             let mut samples = Samples::new();
-            assert!(matches!(ipmi.collect(&mut samples), Err(CollectError::Read { .. })));
+            assert!(matches!(
+                ipmi.collect(&mut samples),
+                Err(CollectError::Read { .. })
+            ));
             samples.len()
         };
         assert_eq!([told(Duration::ZERO), told(KEPT)], [3, 0]);
@@ -205,10 +249,20 @@ mod tests {
 
     #[test]
     fn faults_of_the_chassis() {
-        assert_eq!(parse_faults(&[0x21, 0x10, 0x40]), Some([false; 5]), "on, and switched on by a command");
+        assert_eq!(
+            parse_faults(&[0x21, 0x10, 0x40]),
+            Some([false; 5]),
+            "on, and switched on by a command"
+        );
         assert_eq!(parse_faults(&[0x61, 0, 0, 0]), Some([false; 5]), "QEMU's");
-        assert_eq!(parse_faults(&[0x0b, 0x00, 0x08, 0x00]), Some([true, true, false, false, true]));
-        assert_eq!(parse_faults(&[0x10, 0x00, 0x04]), Some([false, false, true, true, false]));
+        assert_eq!(
+            parse_faults(&[0x0b, 0x00, 0x08, 0x00]),
+            Some([true, true, false, false, true])
+        );
+        assert_eq!(
+            parse_faults(&[0x10, 0x00, 0x04]),
+            Some([false, false, true, true, false])
+        );
         assert_eq!(parse_faults(&[0x01, 0x00]), None);
     }
 }

@@ -28,7 +28,8 @@ pub(super) fn id(record: &Raw) -> u16 {
 pub(super) fn time(record: &Raw) -> Option<u32> {
     const WITHOUT_TIME: u8 = 0xe0;
     let time = u32::from_le_bytes([record[3], record[4], record[5], record[6]]);
-    Some(time).filter(|time| record[2] < WITHOUT_TIME && (LAST_OF_START + 1..u32::MAX).contains(time))
+    Some(time)
+        .filter(|time| record[2] < WITHOUT_TIME && (LAST_OF_START + 1..u32::MAX).contains(time))
 }
 
 /// The whole of it, to be told and to be known again.
@@ -40,16 +41,43 @@ pub(super) fn hex(record: &Raw) -> String {
 pub(super) fn read(record: &Raw) -> Option<Told> {
     const SYSTEM_EVENT: u8 = 0x02;
     const IS_OVER: u8 = 0x80;
-    let &[_, _, kind, _, _, _, _, _, _, _, sensor_type, sensor, event_type, data, ..] = record;
+    let &[
+        _,
+        _,
+        kind,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        sensor_type,
+        sensor,
+        event_type,
+        data,
+        ..,
+    ] = record;
     if kind != SYSTEM_EVENT || event_type & IS_OVER != 0 {
         return None;
     }
     let (event, severity) = meaning(sensor_type, event_type & 0x7f, data & 0x0f)?;
     let sensor_type = sensor_type_name(sensor_type);
     let sensor = format!("{sensor:#04x}");
-    let labels = [("sensor_type", sensor_type), ("sensor", &sensor), ("event", event), ("severity", severity.name())];
-    let message = format!("BMC: {sensor_type}, sensor {sensor}: {event} (record {})", hex(record));
-    Some(Told { labels: labels.into_iter().collect(), message })
+    let labels = [
+        ("sensor_type", sensor_type),
+        ("sensor", &sensor),
+        ("event", event),
+        ("severity", severity.name()),
+    ];
+    let message = format!(
+        "BMC: {sensor_type}, sensor {sensor}: {event} (record {})",
+        hex(record)
+    );
+    Some(Told {
+        labels: labels.into_iter().collect(),
+        message,
+    })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +174,10 @@ fn meaning(sensor_type: u8, event_type: u8, offset: u8) -> Option<(&'static str,
         TYPE_S_OWN => (OF_A_TYPE, sensor_type),
         _ => (OF_ANY_SENSOR, event_type),
     };
-    table.iter().find(|(of, at, ..)| (*of, *at) == (kind, offset)).map(|(.., event, severity)| (*event, *severity))
+    table
+        .iter()
+        .find(|(of, at, ..)| (*of, *at) == (kind, offset))
+        .map(|(.., event, severity)| (*event, *severity))
 }
 
 fn sensor_type_name(sensor_type: u8) -> &'static str {
@@ -182,12 +213,33 @@ mod tests {
     fn record(sensor_type: u8, event_type: u8, data: u8) -> Raw {
         // Record 1 of 2021-03-20 00:56:43 by generator 0x92, sensor 0x12, as `ipmitool sel get` showed it to the writer of
         // ackdo.com/2021/03/21/ipmi_ackdo_os_boot_sensor, with another sensor in it.
-        [1, 0, 2, 0x4b, 0x48, 0x55, 0x60, 0x92, 0, 4, sensor_type, 0x12, event_type, data, 0xff, 0xff]
+        [
+            1,
+            0,
+            2,
+            0x4b,
+            0x48,
+            0x55,
+            0x60,
+            0x92,
+            0,
+            4,
+            sensor_type,
+            0x12,
+            event_type,
+            data,
+            0xff,
+            0xff,
+        ]
     }
 
     fn told(sensor_type: u8, event_type: u8, data: u8) -> Option<String> {
         let labels = read(&record(sensor_type, event_type, data))?.labels;
-        Some(["sensor_type", "event", "severity"].map(|name| labels.get(name).unwrap_or_default()).join(", "))
+        Some(
+            ["sensor_type", "event", "severity"]
+                .map(|name| labels.get(name).unwrap_or_default())
+                .join(", "),
+        )
     }
 
     #[test]
@@ -196,8 +248,14 @@ mod tests {
             ((0x08, 0x6f, 0x03), "power_supply, input lost, critical"),
             ((0x08, 0x6f, 0xa1), "power_supply, failure, critical"),
             ((0x09, 0x6f, 0x04), "power_unit, AC lost, critical"),
-            ((0x0c, 0x6f, 0x21), "memory, uncorrectable ECC error, critical"),
-            ((0x0c, 0x6f, 0x25), "memory, too many correctable ECC errors, warning"),
+            (
+                (0x0c, 0x6f, 0x21),
+                "memory, uncorrectable ECC error, critical",
+            ),
+            (
+                (0x0c, 0x6f, 0x25),
+                "memory, too many correctable ECC errors, warning",
+            ),
             ((0x07, 0x6f, 0x00), "processor, IERR, critical"),
             ((0x13, 0x6f, 0xa5), "critical_interrupt, PCI SERR, critical"),
             ((0x01, 0x01, 0x59), "temperature, upper critical, critical"),
@@ -207,8 +265,15 @@ mod tests {
             ((0xc1, 0x07, 0x02), "other, critical, critical"),
         ];
         for ((sensor_type, event_type, data), expected) in cases {
-            assert_eq!(told(sensor_type, event_type, data).as_deref(), Some(expected));
-            assert_eq!(told(sensor_type, event_type | 0x80, data), None, "{expected}: it is over");
+            assert_eq!(
+                told(sensor_type, event_type, data).as_deref(),
+                Some(expected)
+            );
+            assert_eq!(
+                told(sensor_type, event_type | 0x80, data),
+                None,
+                "{expected}: it is over"
+            );
         }
         for (sensor_type, event_type, data) in [
             (0x1f, 0x6f, 0x01), // booted from disk, the record as it was
@@ -228,9 +293,13 @@ mod tests {
     fn a_record_says_when_and_which_sensor() {
         let input_lost = record(0x08, 0x6f, 0x03);
         let told = read(&input_lost).unwrap();
-        assert_eq!((id(&input_lost), time(&input_lost)), (1, Some(1_616_201_803)));
+        assert_eq!(
+            (id(&input_lost), time(&input_lost)),
+            (1, Some(1_616_201_803))
+        );
         assert_eq!(told.labels.get("sensor"), Some("0x12"));
-        let message = "BMC: power_supply, sensor 0x12: input lost (record 0100024b48556092000408126f03ffff)";
+        let message =
+            "BMC: power_supply, sensor 0x12: input lost (record 0100024b48556092000408126f03ffff)";
         assert_eq!(told.message, message);
         let mut unset = input_lost;
         unset[3..7].copy_from_slice(&[0x10, 0, 0, 0]);

@@ -32,7 +32,8 @@ pub(super) enum Told {
 impl Environment {
     /// Reads `NAME=value`s that end with a zero each.
     pub fn parse(bytes: &[u8]) -> Self {
-        let (mut jobid, mut indices, mut step_indices, mut uuids, mut runtime_uuids) = (None, None, None, None, None);
+        let (mut jobid, mut indices, mut step_indices, mut uuids, mut runtime_uuids) =
+            (None, None, None, None, None);
         for (name, value) in bytes.split(|byte| *byte == 0).filter_map(variable) {
             match name {
                 "SLURM_JOB_ID" => jobid = value.parse().ok(),
@@ -48,8 +49,14 @@ impl Environment {
         let listed = |text: &str| named(text).or_else(|| numbered(text).map(Told::Indices));
         // UUIDs need no interpretation. Numbers in CUDA_VISIBLE_DEVICES do not help: within a cgroup they begin at 0.
         let gpus = uuids.or(runtime_uuids).map(Told::Uuids);
-        let gpus = gpus.or_else(|| indices.and_then(listed)).or_else(|| step_indices.and_then(listed));
-        Self { jobid, knows_all: false, gpus: gpus.unwrap_or_default() }
+        let gpus = gpus
+            .or_else(|| indices.and_then(listed))
+            .or_else(|| step_indices.and_then(listed));
+        Self {
+            jobid,
+            knows_all: false,
+            gpus: gpus.unwrap_or_default(),
+        }
     }
 }
 
@@ -61,7 +68,10 @@ fn variable(bytes: &[u8]) -> Option<(&str, &str)> {
 fn parse_uuids(text: &str) -> Option<BTreeSet<String>> {
     let is_uuid = |word: &&str| word.starts_with("GPU-") || word.starts_with("MIG-");
     let words: Vec<_> = text.split(',').map(str::trim_ascii).collect();
-    words.iter().all(is_uuid).then(|| words.into_iter().map(str::to_owned).collect())
+    words
+        .iter()
+        .all(is_uuid)
+        .then(|| words.into_iter().map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -79,17 +89,30 @@ mod tests {
 
     #[test]
     fn the_surest_word_counts() {
-        let uuids = |words: &[&str]| Told::Uuids(words.iter().map(|word| (*word).to_owned()).collect());
+        let uuids =
+            |words: &[&str]| Told::Uuids(words.iter().map(|word| (*word).to_owned()).collect());
         for (text, told) in [
-            ("SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0,3\nCUDA_VISIBLE_DEVICES=0,1", indices(&[0, 3])),
+            (
+                "SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0,3\nCUDA_VISIBLE_DEVICES=0,1",
+                indices(&[0, 3]),
+            ),
             ("SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0-2", indices(&[0, 1, 2])),
-            ("SLURM_JOB_ID=7\nSLURM_STEP_GPUS=1\nCUDA_VISIBLE_DEVICES=0", indices(&[1])),
+            (
+                "SLURM_JOB_ID=7\nSLURM_STEP_GPUS=1\nCUDA_VISIBLE_DEVICES=0",
+                indices(&[1]),
+            ),
             ("SLURM_JOB_GPUS=0,1\nSLURM_STEP_GPUS=1", indices(&[0, 1])),
-            ("SLURM_JOB_GPUS=0\nCUDA_VISIBLE_DEVICES=GPU-a,GPU-b", uuids(&["GPU-a", "GPU-b"])),
+            (
+                "SLURM_JOB_GPUS=0\nCUDA_VISIBLE_DEVICES=GPU-a,GPU-b",
+                uuids(&["GPU-a", "GPU-b"]),
+            ),
             ("CUDA_VISIBLE_DEVICES=MIG-c\n", uuids(&["MIG-c"])),
             ("NVIDIA_VISIBLE_DEVICES=GPU-a", uuids(&["GPU-a"])),
             ("NVIDIA_VISIBLE_DEVICES=all", Told::Nothing),
-            ("NVIDIA_VISIBLE_DEVICES=void\nCUDA_VISIBLE_DEVICES=0,1", Told::Nothing),
+            (
+                "NVIDIA_VISIBLE_DEVICES=void\nCUDA_VISIBLE_DEVICES=0,1",
+                Told::Nothing,
+            ),
             ("CUDA_VISIBLE_DEVICES=NoDevFiles", Told::Nothing),
             ("SLURM_JOB_GPUS=", Told::Nothing),
             ("SLURM_JOB_GPUS=a,b", Told::Nothing),

@@ -43,10 +43,17 @@ const NVIDIA_MAJOR: &str = "195";
 pub(super) fn grant(evidence: &Evidence<'_>, table: &GpuTable, order: GpuOrder) -> Grant {
     let by_minor = |minors: &BTreeSet<u32>| {
         let is_one = |minor: Option<u32>| minor.is_some_and(|minor| minors.contains(&minor));
-        let found = table.gpus.iter().filter(|gpu| is_one(gpu.minor)).map(|gpu| gpu.uuid.clone());
+        let found = table
+            .gpus
+            .iter()
+            .filter(|gpu| is_one(gpu.minor))
+            .map(|gpu| gpu.uuid.clone());
         found.collect::<BTreeSet<_>>()
     };
-    let lists = evidence.device_lists.iter().filter_map(|list| parse_device_list(list));
+    let lists = evidence
+        .device_lists
+        .iter()
+        .filter_map(|list| parse_device_list(list));
     if let Some(minors) = lists.reduce(|a, b| &a | &b) {
         return Grant::Gpus(by_minor(&minors));
     }
@@ -64,8 +71,14 @@ pub(super) fn grant(evidence: &Evidence<'_>, table: &GpuTable, order: GpuOrder) 
             },
         }
     }
-    let is_told = evidence.environments.iter().any(|environment| environment.gpus != Told::Nothing);
-    let would_be_told = evidence.environments.iter().any(|environment| environment.knows_all);
+    let is_told = evidence
+        .environments
+        .iter()
+        .any(|environment| environment.gpus != Told::Nothing);
+    let would_be_told = evidence
+        .environments
+        .iter()
+        .any(|environment| environment.knows_all);
     match (is_told, would_be_told) {
         (true, _) | (false, true) => Grant::Gpus(gpus),
         // Where no cgroup forbids it, a process that looks for GPUs opens them all.
@@ -79,8 +92,16 @@ pub(super) fn grant(evidence: &Evidence<'_>, table: &GpuTable, order: GpuOrder) 
 /// The UUID of the table that begins so: CUDA takes beginnings too. One that the table lacks is kept as it is, for the
 /// GPU may be lost.
 fn whole(uuid: &str, table: &GpuTable) -> Option<String> {
-    let parts = |gpu: &'_ crate::gpus::KnownGpu| gpu.parts.iter().map(|(uuid, _)| uuid.clone()).collect::<Vec<_>>();
-    let known = table.gpus.iter().flat_map(|gpu| std::iter::once(gpu.uuid.clone()).chain(parts(gpu)));
+    let parts = |gpu: &'_ crate::gpus::KnownGpu| {
+        gpu.parts
+            .iter()
+            .map(|(uuid, _)| uuid.clone())
+            .collect::<Vec<_>>()
+    };
+    let known = table
+        .gpus
+        .iter()
+        .flat_map(|gpu| std::iter::once(gpu.uuid.clone()).chain(parts(gpu)));
     let mut matching = known.filter(|known| known.starts_with(uuid));
     match (matching.next(), matching.next()) {
         (Some(one), None) => Some(one),
@@ -98,13 +119,20 @@ fn parse_device_list(text: &str) -> Option<BTreeSet<u32>> {
     let mut minors = BTreeSet::new();
     for line in text.lines() {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
-        let [kind, numbers, access] = words[..] else { return None };
+        let [kind, numbers, access] = words[..] else {
+            return None;
+        };
         let (major, minor) = numbers.split_once(':')?;
         match (kind, major, minor) {
             // Containers may make any device's file, not use it.
             _ if !access.contains(['r', 'w']) => {}
             ("a", ..) | ("c", "*", _) | ("c", NVIDIA_MAJOR, "*") => return None,
-            ("c", NVIDIA_MAJOR, minor) => minors.extend(minor.parse::<u32>().ok().filter(|minor| *minor < FIRST_OTHER)),
+            ("c", NVIDIA_MAJOR, minor) => minors.extend(
+                minor
+                    .parse::<u32>()
+                    .ok()
+                    .filter(|minor| *minor < FIRST_OTHER),
+            ),
             _ => {}
         }
     }
@@ -119,8 +147,12 @@ mod tests {
 
     /// Two GPUs whose order on the bus is not that of their minors, and one in parts.
     fn table() -> GpuTable {
-        let gpu =
-            |uuid: &str, index, minor| KnownGpu { uuid: uuid.into(), index, minor: Some(minor), ..KnownGpu::default() };
+        let gpu = |uuid: &str, index, minor| KnownGpu {
+            uuid: uuid.into(),
+            index,
+            minor: Some(minor),
+            ..KnownGpu::default()
+        };
         let mut gpus = vec![gpu("GPU-a1", 0, 1), gpu("GPU-a2", 1, 0), gpu("GPU-b", 2, 2)];
         gpus[2].parts = vec![("MIG-b1".into(), 7), ("MIG-b2".into(), 8)];
         GpuTable { gpus, read_at: 0.0 }
@@ -134,28 +166,59 @@ mod tests {
     }
 
     fn environment(text: &str, knows_all: bool) -> Environment {
-        Environment { knows_all, ..Environment::parse(text.replace(' ', "\0").as_bytes()) }
+        Environment {
+            knows_all,
+            ..Environment::parse(text.replace(' ', "\0").as_bytes())
+        }
     }
 
     fn told(text: &str, knows_all: bool, order: GpuOrder) -> Option<Vec<String>> {
         let environment = environment(text, knows_all);
-        given(&Evidence { environments: vec![&environment], ..Evidence::default() }, order)
+        given(
+            &Evidence {
+                environments: vec![&environment],
+                ..Evidence::default()
+            },
+            order,
+        )
     }
 
     #[test]
     fn numbers_mean_what_slurmd_counts() {
-        assert_eq!(told("SLURM_JOB_GPUS=0", true, GpuOrder::Pci), Some(vec!["GPU-a1".into()]));
-        assert_eq!(told("SLURM_JOB_GPUS=0", true, GpuOrder::Minor), Some(vec!["GPU-a2".into()]));
-        assert_eq!(told("SLURM_JOB_GPUS=0-1", true, GpuOrder::Minor), Some(vec!["GPU-a1".into(), "GPU-a2".into()]));
+        assert_eq!(
+            told("SLURM_JOB_GPUS=0", true, GpuOrder::Pci),
+            Some(vec!["GPU-a1".into()])
+        );
+        assert_eq!(
+            told("SLURM_JOB_GPUS=0", true, GpuOrder::Minor),
+            Some(vec!["GPU-a2".into()])
+        );
+        assert_eq!(
+            told("SLURM_JOB_GPUS=0-1", true, GpuOrder::Minor),
+            Some(vec!["GPU-a1".into(), "GPU-a2".into()])
+        );
     }
 
     #[test]
     fn uuids_may_be_cut_and_of_parts() {
         let told = |text| told(text, true, GpuOrder::Pci);
-        assert_eq!(told("CUDA_VISIBLE_DEVICES=GPU-b"), Some(vec!["GPU-b".into()]));
-        assert_eq!(told("CUDA_VISIBLE_DEVICES=GPU-a"), Some(vec![]), "either of two");
-        assert_eq!(told("CUDA_VISIBLE_DEVICES=MIG-b2"), Some(vec!["MIG-b2".into()]));
-        assert_eq!(told("CUDA_VISIBLE_DEVICES=GPU-lost"), Some(vec!["GPU-lost".into()]));
+        assert_eq!(
+            told("CUDA_VISIBLE_DEVICES=GPU-b"),
+            Some(vec!["GPU-b".into()])
+        );
+        assert_eq!(
+            told("CUDA_VISIBLE_DEVICES=GPU-a"),
+            Some(vec![]),
+            "either of two"
+        );
+        assert_eq!(
+            told("CUDA_VISIBLE_DEVICES=MIG-b2"),
+            Some(vec!["MIG-b2".into()])
+        );
+        assert_eq!(
+            told("CUDA_VISIBLE_DEVICES=GPU-lost"),
+            Some(vec!["GPU-lost".into()])
+        );
     }
 
     #[test]
@@ -166,9 +229,18 @@ mod tests {
 
     #[test]
     fn steps_add_up() {
-        let steps = [environment("SLURM_STEP_GPUS=0", false), environment("SLURM_STEP_GPUS=2", false)];
-        let evidence = Evidence { environments: steps.iter().collect(), ..Evidence::default() };
-        assert_eq!(given(&evidence, GpuOrder::Pci), Some(vec!["GPU-a1".into(), "GPU-b".into()]));
+        let steps = [
+            environment("SLURM_STEP_GPUS=0", false),
+            environment("SLURM_STEP_GPUS=2", false),
+        ];
+        let evidence = Evidence {
+            environments: steps.iter().collect(),
+            ..Evidence::default()
+        };
+        assert_eq!(
+            given(&evidence, GpuOrder::Pci),
+            Some(vec!["GPU-a1".into(), "GPU-b".into()])
+        );
     }
 
     #[test]
@@ -177,12 +249,32 @@ mod tests {
             let environment = environment("SLURM_JOB_GPUS=2", true);
             let environments = vec![&environment];
             let device_lists = vec![list.to_owned()];
-            given(&Evidence { device_lists, environments, open: BTreeSet::new() }, GpuOrder::Pci)
+            given(
+                &Evidence {
+                    device_lists,
+                    environments,
+                    open: BTreeSet::new(),
+                },
+                GpuOrder::Pci,
+            )
         };
         let slurm = Some(vec!["GPU-b".to_owned()]);
-        assert_eq!(listed("c 1:3 rwm\nc 195:1 rwm\nc 195:255 rwm\nb 8:0 r\n"), Some(vec!["GPU-a1".into()]));
-        assert_eq!(listed("c *:* m\nb *:* m\nc 1:3 rwm\n"), Some(vec![]), "none");
-        for all in ["a *:* rwm\n", "c *:* rwm\n", "c 1:3 rwm\nc 195:* rwm\n", "", "nonsense\n"] {
+        assert_eq!(
+            listed("c 1:3 rwm\nc 195:1 rwm\nc 195:255 rwm\nb 8:0 r\n"),
+            Some(vec!["GPU-a1".into()])
+        );
+        assert_eq!(
+            listed("c *:* m\nb *:* m\nc 1:3 rwm\n"),
+            Some(vec![]),
+            "none"
+        );
+        for all in [
+            "a *:* rwm\n",
+            "c *:* rwm\n",
+            "c 1:3 rwm\nc 195:* rwm\n",
+            "",
+            "nonsense\n",
+        ] {
             assert_eq!(listed(all), slurm, "{all:?} tells nothing");
         }
     }
@@ -190,7 +282,13 @@ mod tests {
     #[test]
     fn open_devices_tell_where_nothing_else_does() {
         let open = |minors: &[u32]| {
-            given(&Evidence { open: minors.iter().copied().collect(), ..Evidence::default() }, GpuOrder::Pci)
+            given(
+                &Evidence {
+                    open: minors.iter().copied().collect(),
+                    ..Evidence::default()
+                },
+                GpuOrder::Pci,
+            )
         };
         assert_eq!(open(&[1]), Some(vec!["GPU-a1".into()]));
         assert_eq!(open(&[0, 1, 2]), None, "whoever looks opens all");

@@ -36,7 +36,11 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct JobsOptions {
     /// What SLURM_JOB_GPUS counts: pci with AutoDetect=nvml in gres.conf, minor with File=/dev/nvidia… alone.
-    #[arg(long = "collector.jobs.gpu-order", value_name = "ORDER", default_value = "pci")]
+    #[arg(
+        long = "collector.jobs.gpu-order",
+        value_name = "ORDER",
+        default_value = "pci"
+    )]
     pub gpu_order: GpuOrder,
 }
 
@@ -99,27 +103,52 @@ const USER_INFO: Metric = Metric::gauge(
         files on a shared file system somebody else's.",
     &["user", "uid", "gid"],
 );
-const CPU: Metric = Metric::counter("takt_job_cpu_seconds_total", "CPU time that the job has used on this node.", JOB);
-const CPU_MODE: Metric =
-    Metric::counter("takt_job_cpu_mode_seconds_total", "CPU time by mode, user or system.", &["jobid", "mode"]);
+const CPU: Metric = Metric::counter(
+    "takt_job_cpu_seconds_total",
+    "CPU time that the job has used on this node.",
+    JOB,
+);
+const CPU_MODE: Metric = Metric::counter(
+    "takt_job_cpu_mode_seconds_total",
+    "CPU time by mode, user or system.",
+    &["jobid", "mode"],
+);
 const CPU_THROTTLED: Metric = Metric::counter(
     "takt_job_cpu_throttled_seconds_total",
     "Time for which the job was kept from its CPUs by a quota.",
     JOB,
 );
 const CPUS: Metric = Metric::gauge("takt_job_cpus", "CPUs that the job may run on.", JOB);
-const MEMORY_CURRENT: Metric =
-    Metric::gauge("takt_job_memory_current_bytes", "Memory charged to the job, cached files included.", JOB);
-const MEMORY_PEAK: Metric =
-    Metric::gauge("takt_job_memory_peak_bytes", "The most memory that was ever charged to the job.", JOB);
-const MEMORY_LIMIT: Metric = Metric::gauge("takt_job_memory_limit_bytes", "Memory that the job may have.", JOB);
+const MEMORY_CURRENT: Metric = Metric::gauge(
+    "takt_job_memory_current_bytes",
+    "Memory charged to the job, cached files included.",
+    JOB,
+);
+const MEMORY_PEAK: Metric = Metric::gauge(
+    "takt_job_memory_peak_bytes",
+    "The most memory that was ever charged to the job.",
+    JOB,
+);
+const MEMORY_LIMIT: Metric = Metric::gauge(
+    "takt_job_memory_limit_bytes",
+    "Memory that the job may have.",
+    JOB,
+);
 const MEMORY_ANONYMOUS: Metric = Metric::gauge(
     "takt_job_memory_anonymous_bytes",
     "Memory of the job that is not cached files: what would have to be swapped out or killed.",
     JOB,
 );
-const MEMORY_FILE: Metric = Metric::gauge("takt_job_memory_file_bytes", "Files cached on behalf of the job.", JOB);
-const MEMORY_SWAP: Metric = Metric::gauge("takt_job_memory_swap_bytes", "Memory of the job that is swapped out.", JOB);
+const MEMORY_FILE: Metric = Metric::gauge(
+    "takt_job_memory_file_bytes",
+    "Files cached on behalf of the job.",
+    JOB,
+);
+const MEMORY_SWAP: Metric = Metric::gauge(
+    "takt_job_memory_swap_bytes",
+    "Memory of the job that is swapped out.",
+    JOB,
+);
 const OOM_KILLS: Metric = Metric::counter(
     "takt_job_oom_kills_total",
     "Processes of the job that the kernel killed for lack of memory, since the exporter first saw the job.",
@@ -151,7 +180,11 @@ const UNREADABLE: Metric = Metric::gauge(
     "Jobs whose environment the exporter may not read, so that a GPU they hold and do not use is not seen.",
     &[],
 );
-const LEFT_OUT: Metric = Metric::gauge("takt_jobs_left_out", "Jobs beyond the most that are shown.", &[]);
+const LEFT_OUT: Metric = Metric::gauge(
+    "takt_jobs_left_out",
+    "Jobs beyond the most that are shown.",
+    &[],
+);
 const GPU_JOB_INFO: Metric = Metric::gauge(
     "takt_gpu_job_info",
     "A job that was given the GPU, or a part of it (MIG), used or not; always 1. Join on it instead of labelling every series with jobs.",
@@ -254,7 +287,9 @@ impl Collector for Jobs {
             push_job(key, &name, job, known, &mut self.disks, out);
             names.insert(key.clone(), name);
         }
-        let unreadable = jobs.keys().filter(|key| self.known.get(key).is_some_and(|known| known.is_unreadable));
+        let unreadable = jobs
+            .keys()
+            .filter(|key| self.known.get(key).is_some_and(|known| known.is_unreadable));
         out.push::<&str>(&UNREADABLE, &[], unreadable.count() as f64);
         out.push::<&str>(&LEFT_OUT, &[], left_out as f64);
         let uids: BTreeSet<_> = self.known.values().filter_map(|known| known.uid).collect();
@@ -282,31 +317,48 @@ impl Jobs {
         });
         let mut jobs: BTreeMap<_, _> = jobs.filter(|(_, job)| !job.steps.is_empty()).collect();
         for (key, steps) in self.stepds.jobs(&self.processes) {
-            jobs.entry(key).or_insert_with(|| Job { group: Group::default(), steps });
+            jobs.entry(key).or_insert_with(|| Job {
+                group: Group::default(),
+                steps,
+            });
         }
         jobs
     }
 
-    fn push_gpus(&mut self, jobs: &BTreeMap<Key, Job>, names: &BTreeMap<Key, String>, out: &mut Samples) {
+    fn push_gpus(
+        &mut self,
+        jobs: &BTreeMap<Key, Job>,
+        names: &BTreeMap<Key, String>,
+        out: &mut Samples,
+    ) {
         let table = self.gpus.table(std::mem::take(&mut self.patience));
         let mut holdings = Holdings::default();
         let mut grants = BTreeMap::new();
         for (key, job) in jobs {
-            let (Some(known), Some(name)) = (self.known.get(key), names.get(key)) else { continue };
+            let (Some(known), Some(name)) = (self.known.get(key), names.get(key)) else {
+                continue;
+            };
             let grant = known.grant(job, &table, self.order);
             if let Grant::Gpus(gpus) = &grant {
                 let user = known.user.clone().unwrap_or_default();
-                holdings.given.extend(gpus.iter().map(|uuid| (uuid.clone(), name.clone(), user.clone())));
+                holdings.given.extend(
+                    gpus.iter()
+                        .map(|uuid| (uuid.clone(), name.clone(), user.clone())),
+                );
             }
             grants.insert(key, grant);
         }
         for gpu in &table.gpus {
             for process in &gpu.processes {
-                let Some(owner) = self.processes.owner(process.pid, table.read_at) else { continue };
+                let Some(owner) = self.processes.owner(process.pid, table.read_at) else {
+                    continue;
+                };
                 let uuid = gpu.used_by(process);
                 let may = |gpus: &BTreeSet<String>| {
                     let is_part = |given: &String| gpu.parts.iter().any(|(part, _)| part == given);
-                    gpus.contains(uuid) || gpus.contains(&gpu.uuid) || (uuid == gpu.uuid && gpus.iter().any(is_part))
+                    gpus.contains(uuid)
+                        || gpus.contains(&gpu.uuid)
+                        || (uuid == gpu.uuid && gpus.iter().any(is_part))
                 };
                 let job = owner.job.as_ref();
                 let name = job.map(|job| names.get(job).cloned().unwrap_or_else(|| job.name()));
@@ -321,7 +373,9 @@ impl Jobs {
                 match name {
                     Some(name) if is_allowed => {
                         // The job's, whoever of its processes may have become somebody else.
-                        let known = job.and_then(|job| self.known.get(job)).map(|known| known.user.clone());
+                        let known = job
+                            .and_then(|job| self.known.get(job))
+                            .map(|known| known.user.clone());
                         let user = known.map_or(owner.user, Option::unwrap_or_default);
                         holdings.given.insert((uuid.to_owned(), name, user));
                     }
@@ -350,14 +404,23 @@ struct Holdings {
 impl Holdings {
     fn memory(&mut self, uuid: &str, name: &str, bytes: Option<u64>) {
         if let Some(bytes) = bytes {
-            *self.memory.entry((uuid.to_owned(), name.to_owned())).or_insert(0.0) += bytes as f64;
+            *self
+                .memory
+                .entry((uuid.to_owned(), name.to_owned()))
+                .or_insert(0.0) += bytes as f64;
         }
     }
 
     fn without_job(&mut self, uuid: &str, owner: Owner, bytes: Option<u64>) {
         let Owner { user, command, .. } = owner;
-        *self.without_job.entry((uuid.to_owned(), user.clone())).or_insert(0.0) += 1.0;
-        *self.commands.entry((uuid.to_owned(), user, command)).or_insert(0.0) += bytes.unwrap_or(0) as f64;
+        *self
+            .without_job
+            .entry((uuid.to_owned(), user.clone()))
+            .or_insert(0.0) += 1.0;
+        *self
+            .commands
+            .entry((uuid.to_owned(), user, command))
+            .or_insert(0.0) += bytes.unwrap_or(0) as f64;
     }
 
     fn push(&self, out: &mut Samples) {
@@ -388,7 +451,9 @@ impl Known {
             if is_stepd(step) || self.environments.contains_key(step) {
                 continue;
             }
-            let Some(first) = first_process(pids, processes) else { continue };
+            let Some(first) = first_process(pids, processes) else {
+                continue;
+            };
             // A pod's processes run as whoever its image says, which is nobody's name here.
             if self.user.is_none() && key.scheduler() == "slurm" {
                 self.uid = processes.uid(first);
@@ -396,27 +461,48 @@ impl Known {
             }
             match processes.environment(first) {
                 Ok(environment) => {
-                    let knows_all = ["step_batch", "step_interactive"].iter().any(|name| step.starts_with(name));
+                    let knows_all = ["step_batch", "step_interactive"]
+                        .iter()
+                        .any(|name| step.starts_with(name));
                     let is_slurm = key.scheduler() == "slurm";
                     // Between fork and exec it still has its parent's.
-                    if (is_slurm && environment.jobid.is_some()) || environment.gpus != Told::Nothing {
+                    if (is_slurm && environment.jobid.is_some())
+                        || environment.gpus != Told::Nothing
+                    {
                         let knows_all = is_slurm && knows_all;
-                        self.environments.insert(step.clone(), Environment { knows_all, ..environment });
+                        self.environments.insert(
+                            step.clone(),
+                            Environment {
+                                knows_all,
+                                ..environment
+                            },
+                        );
                     }
                 }
-                Err(error) => self.is_unreadable |= error.kind() == std::io::ErrorKind::PermissionDenied,
+                Err(error) => {
+                    self.is_unreadable |= error.kind() == std::io::ErrorKind::PermissionDenied
+                }
             }
         }
         // The last resort, and not a cheap one.
         if self.environments.is_empty() && self.open.is_empty() {
-            let some = job.steps.iter().filter(|(step, _)| !is_stepd(step)).flat_map(|(_, pids)| pids).take(8);
+            let some = job
+                .steps
+                .iter()
+                .filter(|(step, _)| !is_stepd(step))
+                .flat_map(|(_, pids)| pids)
+                .take(8);
             self.open = some.flat_map(|pid| processes.open_gpus(*pid)).collect();
         }
     }
 
     /// What the job is called: Slurm's number, where it can be had.
     fn name(&self, key: &Key) -> String {
-        let number = || self.environments.values().find_map(|environment| environment.jobid);
+        let number = || {
+            self.environments
+                .values()
+                .find_map(|environment| environment.jobid)
+        };
         match key {
             Key::Sluid(_) => number().map_or_else(|| key.name(), |number| number.to_string()),
             Key::Slurm(_) | Key::Pod(_) => key.name(),
@@ -441,13 +527,41 @@ impl Growing {
     }
 }
 
-fn push_job(key: &Key, name: &str, job: &Job, known: &mut Known, disks: &mut Disks, out: &mut Samples) {
-    let sluid = if let Key::Sluid(sluid) = key { sluid } else { "" };
-    out.push(&INFO, &[name, known.user.as_deref().unwrap_or_default(), key.scheduler(), sluid], 1.0);
-    if let Some(Pod { namespace, name: pod }) = &known.pod {
+fn push_job(
+    key: &Key,
+    name: &str,
+    job: &Job,
+    known: &mut Known,
+    disks: &mut Disks,
+    out: &mut Samples,
+) {
+    let sluid = if let Key::Sluid(sluid) = key {
+        sluid
+    } else {
+        ""
+    };
+    out.push(
+        &INFO,
+        &[
+            name,
+            known.user.as_deref().unwrap_or_default(),
+            key.scheduler(),
+            sluid,
+        ],
+        1.0,
+    );
+    if let Some(Pod {
+        namespace,
+        name: pod,
+    }) = &known.pod
+    {
         out.push(&POD_INFO, &[name, namespace, pod], 1.0);
     }
-    let of_job = job.steps.iter().filter(|(step, _)| !is_stepd(step)).map(|(_, pids)| pids.len());
+    let of_job = job
+        .steps
+        .iter()
+        .filter(|(step, _)| !is_stepd(step))
+        .map(|(_, pids)| pids.len());
     out.push(&PROCESSES, &[name], of_job.sum::<usize>() as f64);
     let mut usage = Usage::default();
     for directory in &job.group.directories {
@@ -466,21 +580,36 @@ fn push_job(key: &Key, name: &str, job: &Job, known: &mut Known, disks: &mut Dis
         (&MEMORY_ANONYMOUS, usage.memory_anonymous),
         (&MEMORY_FILE, usage.memory_file),
         (&MEMORY_SWAP, usage.memory_swap),
-        (&OOM_KILLS, usage.oom_kills.map(|kills| known.oom_kills.step(kills))),
+        (
+            &OOM_KILLS,
+            usage.oom_kills.map(|kills| known.oom_kills.step(kills)),
+        ),
         (&THREADS, usage.threads),
     ] {
-        value.into_iter().for_each(|value| out.push(metric, &[name], value));
+        value
+            .into_iter()
+            .for_each(|value| out.push(metric, &[name], value));
     }
-    for (mode, value) in [("user", usage.cpu_user_seconds), ("system", usage.cpu_system_seconds)] {
-        value.into_iter().for_each(|value| out.push(&CPU_MODE, &[name, mode], value));
+    for (mode, value) in [
+        ("user", usage.cpu_user_seconds),
+        ("system", usage.cpu_system_seconds),
+    ] {
+        value
+            .into_iter()
+            .for_each(|value| out.push(&CPU_MODE, &[name, mode], value));
     }
-    for (metric, pair) in [(&IO_BYTES, usage.io_bytes), (&IO_OPERATIONS, usage.io_operations)] {
+    for (metric, pair) in [
+        (&IO_BYTES, usage.io_bytes),
+        (&IO_OPERATIONS, usage.io_operations),
+    ] {
         for (direction, value) in ["read", "write"].iter().zip(pair.into_iter().flatten()) {
             out.push(metric, &[name, direction], value);
         }
     }
     for (resource, value) in ["cpu", "io", "memory"].iter().zip(usage.pressure_seconds) {
-        value.into_iter().for_each(|value| out.push(&PRESSURE, &[name, resource], value));
+        value
+            .into_iter()
+            .for_each(|value| out.push(&PRESSURE, &[name, resource], value));
     }
 }
 
@@ -495,5 +624,9 @@ fn first_process(pids: &[u32], processes: &Processes) -> Option<u32> {
     const FIRST: usize = 4;
     let mut pids = pids.to_owned();
     pids.sort_unstable();
-    pids.into_iter().take(FIRST).find(|pid| processes.stat(*pid).is_some_and(|stat| stat.name != "slurmstepd"))
+    pids.into_iter().take(FIRST).find(|pid| {
+        processes
+            .stat(*pid)
+            .is_some_and(|stat| stat.name != "slurmstepd")
+    })
 }

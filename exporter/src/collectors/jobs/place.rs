@@ -39,7 +39,10 @@ impl Key {
 
 /// The job of a cgroup, from its path below the root of its hierarchy.
 pub(super) fn job_of(path: &str) -> Option<Key> {
-    let mut names = path.split('/').filter(|name| !name.is_empty() && *name != "..").peekable();
+    let mut names = path
+        .split('/')
+        .filter(|name| !name.is_empty() && *name != "..")
+        .peekable();
     let mut in_pods = false;
     let mut is_first = true;
     while let Some(name) = names.next() {
@@ -64,12 +67,17 @@ pub(super) fn job_of(path: &str) -> Option<Key> {
 
 /// The job of `/proc/PID/cgroup`, whichever hierarchy tells it.
 pub(super) fn job_of_process(cgroup: &str) -> Option<Key> {
-    cgroup.lines().find_map(|line| job_of(line.splitn(3, ':').nth(2)?))
+    cgroup
+        .lines()
+        .find_map(|line| job_of(line.splitn(3, ':').nth(2)?))
 }
 
 /// Slurm's own directory in a hierarchy of version 1; builds for several slurmds on a host add the node.
 pub(super) fn is_slurm_v1(name: &str) -> bool {
-    name == "slurm" || name.strip_prefix("slurm_").is_some_and(|node| !node.is_empty())
+    name == "slurm"
+        || name
+            .strip_prefix("slurm_")
+            .is_some_and(|node| !node.is_empty())
 }
 
 /// Slurm's own directory in the hierarchy of version 2.
@@ -94,12 +102,17 @@ pub(super) fn is_kubelet(name: &str) -> bool {
 /// `job_7`.
 pub(super) fn job_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("job_")?;
-    number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?
+    number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| number.parse().ok())?
 }
 
 /// A job's directory in version 2.
 pub(super) fn job_v2(name: &str) -> Option<Key> {
-    job_number(name).map(Key::Slurm).or_else(|| is_sluid(name).then(|| Key::Sluid(name.to_owned())))
+    job_number(name)
+        .map(Key::Slurm)
+        .or_else(|| is_sluid(name).then(|| Key::Sluid(name.to_owned())))
 }
 
 /// `podUID`, or `kubepods-burstable-podUID.slice` in which systemd wants `_` for `-`.
@@ -108,13 +121,17 @@ pub(super) fn pod(name: &str) -> Option<Key> {
         Some(name) => name.rsplit_once("-pod")?.1,
         None => name.strip_prefix("pod")?,
     };
-    let is_uid = uid.len() >= 8 && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || b"-_".contains(&byte));
+    let is_uid = uid.len() >= 8
+        && uid
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit() || b"-_".contains(&byte));
     is_uid.then(|| Key::Pod(uid.replace('_', "-")))
 }
 
 /// `s` and 13 characters of Crockford's base 32, which knows no I, L, O and U.
 pub(super) fn is_sluid(name: &str) -> bool {
-    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() && !b"ILOU".contains(&byte.to_ascii_uppercase());
+    let is_digit =
+        |byte: u8| byte.is_ascii_alphanumeric() && !b"ILOU".contains(&byte.to_ascii_uppercase());
     name.len() == 14 && name.starts_with('s') && name.bytes().skip(1).all(is_digit)
 }
 
@@ -128,14 +145,35 @@ mod tests {
         let sluid = |text: &str| Some(Key::Sluid(text.into()));
         let pod = |text: &str| Some(Key::Pod(text.into()));
         for (path, job) in [
-            ("/system.slice/slurmstepd.scope/job_123/step_batch/user/task_0", Some(Key::Slurm(123))),
-            ("/system.slice/g01_slurmstepd.scope/job_5/step_0/slurm", Some(Key::Slurm(5))),
-            ("/hpc.slice/hpc-jobs.slice/slurmstepd.scope/job_5", Some(Key::Slurm(5))),
-            ("/../../system.slice/slurmstepd.scope/job_5", Some(Key::Slurm(5))),
+            (
+                "/system.slice/slurmstepd.scope/job_123/step_batch/user/task_0",
+                Some(Key::Slurm(123)),
+            ),
+            (
+                "/system.slice/g01_slurmstepd.scope/job_5/step_0/slurm",
+                Some(Key::Slurm(5)),
+            ),
+            (
+                "/hpc.slice/hpc-jobs.slice/slurmstepd.scope/job_5",
+                Some(Key::Slurm(5)),
+            ),
+            (
+                "/../../system.slice/slurmstepd.scope/job_5",
+                Some(Key::Slurm(5)),
+            ),
             ("/slurm/uid_1000/job_42/step_0/task_0", Some(Key::Slurm(42))),
-            ("/slurm_g01/uid_1000/job_43/step_batch", Some(Key::Slurm(43))),
-            ("/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0", sluid("sEKNKTV3WPV500")),
-            ("/system.slice/n1_slurmstepd.scope/sEKNKTV3WPV500", sluid("sEKNKTV3WPV500")),
+            (
+                "/slurm_g01/uid_1000/job_43/step_batch",
+                Some(Key::Slurm(43)),
+            ),
+            (
+                "/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0",
+                sluid("sEKNKTV3WPV500"),
+            ),
+            (
+                "/system.slice/n1_slurmstepd.scope/sEKNKTV3WPV500",
+                sluid("sEKNKTV3WPV500"),
+            ),
             (
                 "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_0000_4000_8000_0123456789ab.slice/cri-containerd-1f.scope",
                 pod("0a1b2c3d-0000-4000-8000-0123456789ab"),
@@ -144,7 +182,10 @@ mod tests {
                 "/kubepods/besteffort/pod0a1b2c3d-0000-4000-8000-0123456789ab/1f",
                 pod("0a1b2c3d-0000-4000-8000-0123456789ab"),
             ),
-            ("/kubepods/pod0a1b2c3d-0000-4000-8000-0123456789ab", pod("0a1b2c3d-0000-4000-8000-0123456789ab")),
+            (
+                "/kubepods/pod0a1b2c3d-0000-4000-8000-0123456789ab",
+                pod("0a1b2c3d-0000-4000-8000-0123456789ab"),
+            ),
             (
                 "/kubelet/kubepods/burstable/pod0123456789abcdef0123456789abcdef/1f",
                 pod("0123456789abcdef0123456789abcdef"),
@@ -156,7 +197,10 @@ mod tests {
             ("/user.slice/user-1000.slice/session-1.scope", None),
             ("/user.slice/job_7/slurm", None),
             // What users may make themselves.
-            ("/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_7", None),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_7",
+                None,
+            ),
             ("/user.slice/slurm/uid_0/job_7", None),
             ("/system.slice/mine.service/slurm/uid_0/job_7", None),
             ("/system.slice/slurmstepd.scope/system", None),
@@ -175,8 +219,14 @@ mod tests {
 
     #[test]
     fn any_hierarchy_may_tell_a_processs_job() {
-        assert_eq!(job_of_process("9:cpuset:/\n8:devices:/slurm/uid_1/job_3/step_0\n0::/\n"), Some(Key::Slurm(3)));
-        assert_eq!(job_of_process("0::/system.slice/slurmstepd.scope/job_4/step_0/user/task_0\n"), Some(Key::Slurm(4)));
+        assert_eq!(
+            job_of_process("9:cpuset:/\n8:devices:/slurm/uid_1/job_3/step_0\n0::/\n"),
+            Some(Key::Slurm(3))
+        );
+        assert_eq!(
+            job_of_process("0::/system.slice/slurmstepd.scope/job_4/step_0/user/task_0\n"),
+            Some(Key::Slurm(4))
+        );
         assert_eq!(job_of_process("0::/init.scope\n"), None);
         assert_eq!(job_of_process("nonsense"), None);
     }

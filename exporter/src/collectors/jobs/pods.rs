@@ -14,13 +14,21 @@ pub(super) struct Pod {
 
 pub(super) fn find(logs: &Path, uid: &str) -> Option<Pod> {
     let directories = sysfs::names(logs, "").unwrap_or_default();
-    directories.iter().find_map(|directory| parse(directory, uid))
+    directories
+        .iter()
+        .find_map(|directory| parse(directory, uid))
 }
 
 /// Neither namespaces nor names have underscores.
 fn parse(directory: &str, uid: &str) -> Option<Pod> {
-    let (namespace, name) = directory.strip_suffix(uid)?.strip_suffix('_')?.split_once('_')?;
-    Some(Pod { namespace: namespace.to_owned(), name: name.to_owned() })
+    let (namespace, name) = directory
+        .strip_suffix(uid)?
+        .strip_suffix('_')?
+        .split_once('_')?;
+    Some(Pod {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -29,9 +37,17 @@ mod tests {
 
     #[test]
     fn a_pod_is_found_by_its_uid() {
-        let pod =
-            parse("research_train-0_0a1b2c3d-0000-4000-8000-0123456789ab", "0a1b2c3d-0000-4000-8000-0123456789ab");
-        assert_eq!(pod, Some(Pod { namespace: "research".into(), name: "train-0".into() }));
+        let pod = parse(
+            "research_train-0_0a1b2c3d-0000-4000-8000-0123456789ab",
+            "0a1b2c3d-0000-4000-8000-0123456789ab",
+        );
+        assert_eq!(
+            pod,
+            Some(Pod {
+                namespace: "research".into(),
+                name: "train-0".into()
+            })
+        );
         assert_eq!(parse("research_train-0_0a1b", "a1b"), None);
         assert_eq!(parse("0a1b", "0a1b"), None);
     }

@@ -83,7 +83,12 @@ const STEPD: &str = "slurmstepd";
 
 impl Processes {
     pub fn new(procfs: PathBuf) -> Self {
-        Self { procfs, users: HashMap::new(), users_since: Instant::now(), owners: HashMap::new() }
+        Self {
+            procfs,
+            users: HashMap::new(),
+            users_since: Instant::now(),
+            owners: HashMap::new(),
+        }
     }
 
     /// `None` for a process that has ended, or began after `seen_at` (in seconds since the machine's start): then another
@@ -99,7 +104,12 @@ impl Processes {
         let user = self.uid(pid).map(|uid| self.user(uid))?;
         let cgroup = read_to_string(self.procfs.join(format!("{pid}/cgroup"))).unwrap_or_default();
         let job = place::job_of_process(&cgroup).or_else(|| self.job_of_ancestor(&stat));
-        let owner = Owner { user, job, is_desktop: DESKTOP.contains(&stat.name.as_str()), command: stat.name };
+        let owner = Owner {
+            user,
+            job,
+            is_desktop: DESKTOP.contains(&stat.name.as_str()),
+            command: stat.name,
+        };
         self.owners.insert((pid, stat.began), owner.clone());
         Some(owner)
     }
@@ -122,14 +132,19 @@ impl Processes {
     }
 
     pub fn environment(&self, pid: u32) -> io::Result<Environment> {
-        Ok(Environment::parse(&std::fs::read(self.procfs.join(format!("{pid}/environ")))?))
+        Ok(Environment::parse(&std::fs::read(
+            self.procfs.join(format!("{pid}/environ")),
+        )?))
     }
 
     /// The minors of the GPUs that the process holds open: `/dev/nvidia0` and so on.
     pub fn open_gpus(&self, pid: u32) -> Vec<u32> {
         /// Who has more open files is no evidence worth the time.
         const MOST_FILES: usize = 1024;
-        let files = std::fs::read_dir(self.procfs.join(format!("{pid}/fd"))).into_iter().flatten().flatten();
+        let files = std::fs::read_dir(self.procfs.join(format!("{pid}/fd")))
+            .into_iter()
+            .flatten()
+            .flatten();
         let minor = |file: std::fs::DirEntry| {
             let target = std::fs::read_link(file.path()).ok()?;
             target.to_str()?.strip_prefix("/dev/nvidia")?.parse().ok()
@@ -139,7 +154,8 @@ impl Processes {
 
     /// The user's name, or the number of one without.
     pub fn user(&mut self, uid: u32) -> String {
-        self.account(uid).map_or_else(|| uid.to_string(), |(name, _)| name.clone())
+        self.account(uid)
+            .map_or_else(|| uid.to_string(), |(name, _)| name.clone())
     }
 
     /// The number of the user's group, of one who is known here.
@@ -152,19 +168,30 @@ impl Processes {
             self.users.clear();
             self.users_since = Instant::now();
         }
-        let ask = || User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| (user.name, user.gid.as_raw()));
+        let ask = || {
+            User::from_uid(Uid::from_raw(uid))
+                .ok()
+                .flatten()
+                .map(|user| (user.name, user.gid.as_raw()))
+        };
         self.users.entry(uid).or_insert_with(ask).as_ref()
     }
 
     /// The processes that there are.
     pub fn all(&self) -> impl Iterator<Item = u32> {
-        let entries = std::fs::read_dir(&self.procfs).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(&self.procfs)
+            .into_iter()
+            .flatten()
+            .flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 
     /// A process's children, as far as the kernel tells (CONFIG_PROC_CHILDREN).
     pub fn children(&self, pid: u32) -> Vec<u32> {
-        let tasks = std::fs::read_dir(self.procfs.join(format!("{pid}/task"))).into_iter().flatten().flatten();
+        let tasks = std::fs::read_dir(self.procfs.join(format!("{pid}/task")))
+            .into_iter()
+            .flatten()
+            .flatten();
         let lists = tasks.filter_map(|task| read_to_string(task.path().join("children")).ok());
         lists.flat_map(|list| parse_children(&list)).collect()
     }
@@ -176,7 +203,9 @@ impl Processes {
         if name.trim_ascii_end() != STEPD || std::fs::metadata(&process).ok()?.uid() != 0 {
             return None;
         }
-        parse_title(&String::from_utf8_lossy(&std::fs::read(process.join("cmdline")).ok()?))
+        parse_title(&String::from_utf8_lossy(
+            &std::fs::read(process.join("cmdline")).ok()?,
+        ))
     }
 
     fn job_of_ancestor(&self, process: &Stat) -> Option<Key> {
@@ -199,7 +228,11 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     let text = String::from_utf8_lossy(bytes);
     let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
     let fields: Vec<_> = rest.split_ascii_whitespace().collect();
-    Some(Stat { name: name.to_owned(), parent: fields.get(1)?.parse().ok()?, began: fields.get(19)?.parse().ok()? })
+    Some(Stat {
+        name: name.to_owned(),
+        parent: fields.get(1)?.parse().ok()?,
+        began: fields.get(19)?.parse().ok()?,
+    })
 }
 
 fn parse_uid(status: &str) -> Option<u32> {
@@ -208,12 +241,18 @@ fn parse_uid(status: &str) -> Option<u32> {
 }
 
 fn parse_children(text: &str) -> Vec<u32> {
-    text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    text.split_ascii_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
 }
 
 /// `slurmstepd: [7.batch]`, `[7.0]`, `[7.extern]`; the step as cgroups call it.
 fn parse_title(title: &str) -> Option<(Key, String)> {
-    let (job, step) = title.strip_prefix("slurmstepd: [")?.split(']').next()?.split_once('.')?;
+    let (job, step) = title
+        .strip_prefix("slurmstepd: [")?
+        .split(']')
+        .next()?
+        .split_once('.')?;
     // `7+1` is a part of a heterogeneous job.
     let number = job.split('+').next()?.parse().ok().map(Key::Slurm);
     let job = number.or_else(|| place::is_sluid(job).then(|| Key::Sluid(job.to_owned())))?;
@@ -229,7 +268,13 @@ mod tests {
     fn stat() {
         let fields = "S 7 12 12 0 -1 4194304 100 0 0 0 5 6 0 0 20 0 1 0 4711 1000 20";
         let read = |text: &str| parse_stat(text.as_bytes());
-        let expected = |name: &str| Some(Stat { name: name.into(), parent: 7, began: 4711 });
+        let expected = |name: &str| {
+            Some(Stat {
+                name: name.into(),
+                parent: 7,
+                began: 4711,
+            })
+        };
         assert_eq!(read(&format!("12 (python3) {fields}")), expected("python3"));
         assert_eq!(read(&format!("12 (a) (b c) {fields}")), expected("a) (b c"));
         assert_eq!(read("12 (python3) S 7"), None);
@@ -238,7 +283,10 @@ mod tests {
 
     #[test]
     fn status() {
-        assert_eq!(parse_uid("Name:\tpython3\nUmask:\t0022\nUid:\t1000\t0\t0\t0\n"), Some(1000));
+        assert_eq!(
+            parse_uid("Name:\tpython3\nUmask:\t0022\nUid:\t1000\t0\t0\t0\n"),
+            Some(1000)
+        );
         assert_eq!(parse_uid("Name:\tpython3\n"), None);
         assert_eq!(parse_uid("Name:\tx\nUid:\t\n"), None);
     }
@@ -246,11 +294,23 @@ mod tests {
     #[test]
     fn titles_of_slurmstepd() {
         let step = |job, step: &str| Some((job, step.to_owned()));
-        assert_eq!(parse_title("slurmstepd: [123.batch]\0"), step(Key::Slurm(123), "step_batch"));
-        assert_eq!(parse_title("slurmstepd: [123.0]"), step(Key::Slurm(123), "step_0"));
-        assert_eq!(parse_title("slurmstepd: [123+1.0]"), step(Key::Slurm(123), "step_0"));
+        assert_eq!(
+            parse_title("slurmstepd: [123.batch]\0"),
+            step(Key::Slurm(123), "step_batch")
+        );
+        assert_eq!(
+            parse_title("slurmstepd: [123.0]"),
+            step(Key::Slurm(123), "step_0")
+        );
+        assert_eq!(
+            parse_title("slurmstepd: [123+1.0]"),
+            step(Key::Slurm(123), "step_0")
+        );
         let sluid = Key::Sluid("sEKNKTV3WPV500".into());
-        assert_eq!(parse_title("slurmstepd: [sEKNKTV3WPV500.extern]"), step(sluid, "step_extern"));
+        assert_eq!(
+            parse_title("slurmstepd: [sEKNKTV3WPV500.extern]"),
+            step(sluid, "step_extern")
+        );
         assert_eq!(parse_title("slurmstepd"), None);
         assert_eq!(parse_title("slurmstepd: [x.0]"), None);
     }
@@ -260,10 +320,17 @@ mod tests {
         let mut processes = Processes::new("/proc".into());
         let pid = std::process::id();
         let owner = processes.owner(pid, f64::INFINITY).unwrap();
-        assert_eq!(owner.user, User::from_uid(Uid::current()).unwrap().unwrap().name);
+        assert_eq!(
+            owner.user,
+            User::from_uid(Uid::current()).unwrap().unwrap().name
+        );
         assert_eq!(processes.owner(u32::MAX, f64::INFINITY), None);
         let began = processes.stat(pid).unwrap().began as f64 / TICKS;
-        assert_eq!(processes.owner(pid, began - 1.0), None, "began after it was seen");
+        assert_eq!(
+            processes.owner(pid, began - 1.0),
+            None,
+            "began after it was seen"
+        );
         assert!(processes.owner(pid, began + 1.0).is_some());
     }
 

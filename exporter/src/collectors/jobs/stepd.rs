@@ -31,14 +31,18 @@ impl Stepds {
             self.look(processes);
         }
         let mut jobs: BTreeMap<Key, BTreeMap<String, Vec<u32>>> = BTreeMap::new();
-        self.stepds.retain(|pid| match processes.step_of_stepd(*pid) {
-            None => false,
-            Some((job, step)) => {
-                let steps = jobs.entry(job).or_default();
-                steps.entry(step).or_default().extend(descendants(*pid, processes));
-                true
-            }
-        });
+        self.stepds
+            .retain(|pid| match processes.step_of_stepd(*pid) {
+                None => false,
+                Some((job, step)) => {
+                    let steps = jobs.entry(job).or_default();
+                    steps
+                        .entry(step)
+                        .or_default()
+                        .extend(descendants(*pid, processes));
+                    true
+                }
+            });
         jobs
     }
 

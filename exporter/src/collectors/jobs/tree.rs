@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The controllers of version 1 that count something, or tell a job's processes. The first that a job has tells them.
-pub(super) const CONTROLLERS_V1: [&str; 7] = ["freezer", "memory", "cpuacct", "pids", "devices", "blkio", "cpuset"];
+pub(super) const CONTROLLERS_V1: [&str; 7] = [
+    "freezer", "memory", "cpuacct", "pids", "devices", "blkio", "cpuset",
+];
 
 /// The hierarchy of version 2 in [`Directory::controller`].
 pub(super) const V2: &str = "";
@@ -60,11 +62,14 @@ impl Found {
 
     fn slurm_v1(&mut self, controller: &'static str, directory: &Path) {
         for user in directories(directory) {
-            let Some(uid) = user.strip_prefix("uid_").and_then(|uid| uid.parse().ok()) else { continue };
+            let Some(uid) = user.strip_prefix("uid_").and_then(|uid| uid.parse().ok()) else {
+                continue;
+            };
             let of_user = directory.join(&user);
             for name in directories(&of_user) {
                 if let Some(number) = place::job_number(&name) {
-                    self.add(Key::Slurm(number), controller, of_user.join(name)).uid = Some(uid);
+                    self.add(Key::Slurm(number), controller, of_user.join(name))
+                        .uid = Some(uid);
                 }
             }
         }
@@ -93,7 +98,10 @@ impl Found {
             let path = directory.join(&name);
             if let Some(key) = place::pod(&name) {
                 self.add(key, controller, path);
-            } else if depth > 0 && (place::is_kubepods(&name) || ["burstable", "besteffort"].contains(&name.as_str())) {
+            } else if depth > 0
+                && (place::is_kubepods(&name)
+                    || ["burstable", "besteffort"].contains(&name.as_str()))
+            {
                 self.pods(controller, &path, depth - 1);
             }
         }
@@ -103,25 +111,44 @@ impl Found {
 /// The processes of a job and the step that each is in, by the step's path below the job: `step_0/user/task_1`.
 pub(super) fn processes(group: &Group) -> BTreeMap<String, Vec<u32>> {
     let mut by_step = BTreeMap::new();
-    let first = group.directories.first().map(|directory| directory.controller);
+    let first = group
+        .directories
+        .first()
+        .map(|directory| directory.controller);
     // A job that several slurmds of one host have has a directory of each.
-    for directory in group.directories.iter().filter(|directory| Some(directory.controller) == first) {
+    for directory in group
+        .directories
+        .iter()
+        .filter(|directory| Some(directory.controller) == first)
+    {
         add_processes(&directory.path, "", DEEPEST, &mut by_step);
     }
     by_step
 }
 
-fn add_processes(directory: &Path, below: &str, depth: usize, by_step: &mut BTreeMap<String, Vec<u32>>) {
+fn add_processes(
+    directory: &Path,
+    below: &str,
+    depth: usize,
+    by_step: &mut BTreeMap<String, Vec<u32>>,
+) {
     let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     // 0 is a process that our own namespace does not see.
-    let pids = text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != 0);
+    let pids = text
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .filter(|pid| *pid != 0);
     let pids: Vec<u32> = pids.collect();
     if !pids.is_empty() {
         by_step.entry(below.to_owned()).or_default().extend(pids);
     }
     if depth > 0 {
         for name in directories(directory) {
-            let step = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+            let step = if below.is_empty() {
+                name.clone()
+            } else {
+                format!("{below}/{name}")
+            };
             add_processes(&directory.join(name), &step, depth - 1, by_step);
         }
     }
@@ -129,12 +156,19 @@ fn add_processes(directory: &Path, below: &str, depth: usize, by_step: &mut BTre
 
 /// What version 1 says of the devices that a job may use; of a pod's, its containers say it.
 pub(super) fn device_lists(group: &Group) -> Vec<String> {
-    let of_devices = group.directories.iter().filter(|directory| directory.controller == "devices");
+    let of_devices = group
+        .directories
+        .iter()
+        .filter(|directory| directory.controller == "devices");
     let and_below = |job: &Directory| {
-        let containers = directories(&job.path).map(|name| job.path.join(name)).collect::<Vec<_>>();
+        let containers = directories(&job.path)
+            .map(|name| job.path.join(name))
+            .collect::<Vec<_>>();
         std::iter::once(job.path.clone()).chain(containers)
     };
-    let lists = of_devices.flat_map(and_below).map(|path| std::fs::read_to_string(path.join("devices.list")));
+    let lists = of_devices
+        .flat_map(and_below)
+        .map(|path| std::fs::read_to_string(path.join("devices.list")));
     lists.flatten().collect()
 }
 

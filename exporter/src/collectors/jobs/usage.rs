@@ -49,21 +49,34 @@ impl Usage {
         add(&mut self.cpu_user_seconds, seconds("user_usec"));
         add(&mut self.cpu_system_seconds, seconds("system_usec"));
         add(&mut self.cpu_throttled_seconds, seconds("throttled_usec"));
-        add(&mut self.memory_current, number(directory, "memory.current"));
+        add(
+            &mut self.memory_current,
+            number(directory, "memory.current"),
+        );
         add(&mut self.memory_peak, number(directory, "memory.peak"));
         add(&mut self.memory_limit, number(directory, "memory.max"));
-        add(&mut self.memory_swap, number(directory, "memory.swap.current"));
+        add(
+            &mut self.memory_swap,
+            number(directory, "memory.swap.current"),
+        );
         let memory = fields(directory, "memory.stat");
         add(&mut self.memory_anonymous, memory.get("anon").copied());
         add(&mut self.memory_file, memory.get("file").copied());
-        add(&mut self.oom_kills, fields(directory, "memory.events").get("oom_kill").copied());
+        add(
+            &mut self.oom_kills,
+            fields(directory, "memory.events").get("oom_kill").copied(),
+        );
         if let Ok(text) = read_to_string(directory.join("io.stat")) {
             let [bytes, operations] = parse_io_stat(&text, |device| disks.is_stacked(device));
             add_pair(&mut self.io_bytes, bytes);
             add_pair(&mut self.io_operations, operations);
         }
         add(&mut self.threads, number(directory, "pids.current"));
-        for (total, resource) in self.pressure_seconds.iter_mut().zip(["cpu", "io", "memory"]) {
+        for (total, resource) in self
+            .pressure_seconds
+            .iter_mut()
+            .zip(["cpu", "io", "memory"])
+        {
             let text = read_to_string(directory.join(format!("{resource}.pressure")));
             add(total, text.ok().and_then(|text| parse_pressure(&text)));
         }
@@ -74,15 +87,33 @@ impl Usage {
     pub fn add_v1(&mut self, controller: &str, directory: &Path, disks: &mut Disks) {
         match controller {
             "cpuacct" => {
-                add(&mut self.cpu_seconds, number(directory, "cpuacct.usage").map(|nanoseconds| nanoseconds / 1e9));
+                add(
+                    &mut self.cpu_seconds,
+                    number(directory, "cpuacct.usage").map(|nanoseconds| nanoseconds / 1e9),
+                );
                 let cpu = fields(directory, "cpuacct.stat");
-                add(&mut self.cpu_user_seconds, cpu.get("user").map(|ticks| ticks / USER_HZ));
-                add(&mut self.cpu_system_seconds, cpu.get("system").map(|ticks| ticks / USER_HZ));
+                add(
+                    &mut self.cpu_user_seconds,
+                    cpu.get("user").map(|ticks| ticks / USER_HZ),
+                );
+                add(
+                    &mut self.cpu_system_seconds,
+                    cpu.get("system").map(|ticks| ticks / USER_HZ),
+                );
             }
             "memory" => {
-                add(&mut self.memory_current, number(directory, "memory.usage_in_bytes"));
-                add(&mut self.memory_peak, number(directory, "memory.max_usage_in_bytes"));
-                add(&mut self.memory_limit, number(directory, "memory.limit_in_bytes"));
+                add(
+                    &mut self.memory_current,
+                    number(directory, "memory.usage_in_bytes"),
+                );
+                add(
+                    &mut self.memory_peak,
+                    number(directory, "memory.max_usage_in_bytes"),
+                );
+                add(
+                    &mut self.memory_limit,
+                    number(directory, "memory.limit_in_bytes"),
+                );
                 let memory = fields(directory, "memory.stat");
                 add(&mut self.memory_anonymous, memory.get("total_rss").copied());
                 add(&mut self.memory_file, memory.get("total_cache").copied());
@@ -92,11 +123,17 @@ impl Usage {
             "blkio" => {
                 let [bytes, operations] = ["io_service_bytes", "io_serviced"].map(|file| {
                     // Without "_recursive" it counts only what the directory's own tasks did.
-                    let text = read_to_string(directory.join(format!("blkio.throttle.{file}_recursive")));
-                    text.ok().map(|text| parse_blkio(&text, |device| disks.is_stacked(device)))
+                    let text =
+                        read_to_string(directory.join(format!("blkio.throttle.{file}_recursive")));
+                    text.ok()
+                        .map(|text| parse_blkio(&text, |device| disks.is_stacked(device)))
                 });
-                bytes.into_iter().for_each(|bytes| add_pair(&mut self.io_bytes, bytes));
-                operations.into_iter().for_each(|operations| add_pair(&mut self.io_operations, operations));
+                bytes
+                    .into_iter()
+                    .for_each(|bytes| add_pair(&mut self.io_bytes, bytes));
+                operations
+                    .into_iter()
+                    .for_each(|operations| add_pair(&mut self.io_operations, operations));
             }
             "pids" => add(&mut self.threads, number(directory, "pids.current")),
             "cpuset" => add(&mut self.cpus, cpus(directory, "cpuset.effective_cpus")),
@@ -110,7 +147,9 @@ const DEEPEST: usize = 4;
 
 /// Each directory of version 1 counts only its own.
 fn oom_kills_v1(directory: &Path, depth: usize) -> Option<f64> {
-    let own = fields(directory, "memory.oom_control").get("oom_kill").copied();
+    let own = fields(directory, "memory.oom_control")
+        .get("oom_kill")
+        .copied();
     if depth == 0 {
         return own;
     }
@@ -131,7 +170,11 @@ fn add_pair(total: &mut Option<[f64; 2]>, more: [f64; 2]) {
 
 /// A file with one number; `max` and its like are none.
 fn number(directory: &Path, file: &str) -> Option<f64> {
-    let value: f64 = read_to_string(directory.join(file)).ok()?.trim_ascii().parse().ok()?;
+    let value: f64 = read_to_string(directory.join(file))
+        .ok()?
+        .trim_ascii()
+        .parse()
+        .ok()?;
     (value.is_finite() && (0.0..NO_LIMIT).contains(&value)).then_some(value)
 }
 
@@ -176,7 +219,9 @@ fn parse_blkio(text: &str, mut is_stacked: impl FnMut(&str) -> bool) -> [f64; 2]
     let mut sums = [0.0; 2];
     for line in text.lines() {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
-        let [device, direction, value] = words[..] else { continue };
+        let [device, direction, value] = words[..] else {
+            continue;
+        };
         let place = match direction {
             "Read" => 0,
             "Write" => 1,
@@ -192,12 +237,18 @@ fn parse_blkio(text: &str, mut is_stacked: impl FnMut(&str) -> bool) -> [f64; 2]
 /// `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`, in microseconds.
 fn parse_pressure(text: &str) -> Option<f64> {
     let some = text.lines().find(|line| line.starts_with("some "))?;
-    let total = some.rsplit_once("total=")?.1.trim_ascii().parse::<u64>().ok()?;
+    let total = some
+        .rsplit_once("total=")?
+        .1
+        .trim_ascii()
+        .parse::<u64>()
+        .ok()?;
     Some(total as f64 / 1e6)
 }
 
 fn cpus(directory: &Path, file: &str) -> Option<f64> {
-    parse_list(read_to_string(directory.join(file)).ok()?.trim_ascii()).map(|list| list.len() as f64)
+    parse_list(read_to_string(directory.join(file)).ok()?.trim_ascii())
+        .map(|list| list.len() as f64)
 }
 
 /// `0-3,8`: the kernel's way, and Slurm's, to write numbers. `None` for anything else, and for nothing.
@@ -207,7 +258,10 @@ pub(super) fn parse_list(text: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.trim_ascii().parse::<u32>().ok()?, last.trim_ascii().parse::<u32>().ok()?);
+        let (first, last) = (
+            first.trim_ascii().parse::<u32>().ok()?,
+            last.trim_ascii().parse::<u32>().ok()?,
+        );
         if first > last || last > MOST {
             return None;
         }
@@ -225,7 +279,10 @@ pub(super) struct Disks {
 
 impl Disks {
     pub fn new(sysfs: PathBuf) -> Self {
-        Self { sysfs, stacked: HashMap::new() }
+        Self {
+            sysfs,
+            stacked: HashMap::new(),
+        }
     }
 
     fn is_stacked(&mut self, device: &str) -> bool {
@@ -246,9 +303,11 @@ mod tests {
 
     #[test]
     fn io_of_disks_is_counted_once() {
-        let text =
-            "8:0 rbytes=100 wbytes=20 rios=3 wios=4 dbytes=9 dios=9\n253:0 rbytes=100 wbytes=20 rios=3 wios=4\n7:7 \n";
-        assert_eq!(parse_io_stat(text, |device| device == "253:0"), [[100.0, 20.0], [3.0, 4.0]]);
+        let text = "8:0 rbytes=100 wbytes=20 rios=3 wios=4 dbytes=9 dios=9\n253:0 rbytes=100 wbytes=20 rios=3 wios=4\n7:7 \n";
+        assert_eq!(
+            parse_io_stat(text, |device| device == "253:0"),
+            [[100.0, 20.0], [3.0, 4.0]]
+        );
         assert_eq!(parse_io_stat("", |_| false), [[0.0; 2]; 2]);
         let text = "8:0 Read 10\n8:0 Write 5\n8:0 Sync 15\n9:0 Read 10\n8:0 Total 15\nTotal 15\n";
         assert_eq!(parse_blkio(text, |device| device == "9:0"), [10.0, 5.0]);
@@ -265,7 +324,8 @@ mod tests {
 
     #[test]
     fn pressure() {
-        let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 total=7\n";
+        let text =
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 total=7\n";
         assert_eq!(parse_pressure(text), Some(2.5));
         assert_eq!(parse_pressure("full total=7\n"), None);
     }
@@ -276,9 +336,12 @@ mod tests {
         let write = |text: &str| std::fs::write(directory.path().join("memory.max"), text).unwrap();
         let read = || number(directory.path(), "memory.max");
         assert_eq!(read(), None, "no file");
-        for (text, limit) in
-            [("max\n", None), ("9223372036854771712\n", None), ("1073741824\n", Some(1_073_741_824.0)), ("-1\n", None)]
-        {
+        for (text, limit) in [
+            ("max\n", None),
+            ("9223372036854771712\n", None),
+            ("1073741824\n", Some(1_073_741_824.0)),
+            ("-1\n", None),
+        ] {
             write(text);
             assert_eq!(read(), limit, "{text}");
         }

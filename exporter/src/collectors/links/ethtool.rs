@@ -27,18 +27,25 @@ impl Modes {
     #[cfg(test)]
     pub fn of(bits: &[u32]) -> Self {
         let mut words = vec![0; 4];
-        bits.iter().for_each(|bit| words[*bit as usize / 32] |= 1 << (bit % 32));
+        bits.iter()
+            .for_each(|bit| words[*bit as usize / 32] |= 1 << (bit % 32));
         Self(words)
     }
 
     /// Whether this bit is among them.
     pub fn has(&self, bit: u32) -> bool {
-        self.0.get(bit as usize / 32).is_some_and(|word| word & (1 << (bit % 32)) != 0)
+        self.0
+            .get(bit as usize / 32)
+            .is_some_and(|word| word & (1 << (bit % 32)) != 0)
     }
 
     /// The highest speed among them; modes such as "autonegotiation" have none.
     pub fn fastest(&self) -> Option<u32> {
-        SPEEDS.iter().filter(|(_, bits)| bits.iter().any(|bit| self.has(*bit))).map(|(megabits, _)| *megabits).max()
+        SPEEDS
+            .iter()
+            .filter(|(_, bits)| bits.iter().any(|bit| self.has(*bit)))
+            .map(|(megabits, _)| *megabits)
+            .max()
     }
 }
 
@@ -55,7 +62,10 @@ const SPEEDS: &[(u32, &[u32])] = &[
     (40_000, &[23, 24, 25, 26]),
     (50_000, &[34, 35, 40, 52, 53, 54, 55, 56]),
     (56_000, &[27, 28, 29, 30]),
-    (100_000, &[36, 37, 38, 39, 57, 58, 59, 60, 61, 75, 76, 77, 78, 79]),
+    (
+        100_000,
+        &[36, 37, 38, 39, 57, 58, 59, 60, 61, 75, 76, 77, 78, 79],
+    ),
     (200_000, &[62, 63, 64, 65, 66, 80, 81, 82, 83, 84]),
     (400_000, &[69, 70, 71, 72, 73, 85, 86, 87, 88, 89]),
     (800_000, &[93, 94, 95, 96, 97, 98]),
@@ -92,7 +102,10 @@ pub(crate) fn settings(device: &str) -> Result<Settings, Errno> {
     let mut head = [0; HEAD_BYTES];
     ask(0, &mut head)?;
     // The number, negative: "not so many as you said".
-    let words = i8::from_ne_bytes([head[WORDS]]).checked_neg().filter(|words| *words > 0).ok_or(Errno::OPNOTSUPP)?;
+    let words = i8::from_ne_bytes([head[WORDS]])
+        .checked_neg()
+        .filter(|words| *words > 0)
+        .ok_or(Errno::OPNOTSUPP)?;
     let mut answer = vec![0; HEAD_BYTES + 3 * 4 * MAX_WORDS];
     ask(words, &mut answer)?;
     parse(&answer).ok_or(Errno::OPNOTSUPP)
@@ -126,7 +139,13 @@ pub(crate) fn driver(device: &str) -> Result<Driver, Errno> {
     let mut answer = [0; DRIVER_BYTES];
     call(device, ETHTOOL_GDRVINFO, &mut answer)?;
     let text = |number: usize| text(&answer[4 + number * TEXT_BYTES..][..TEXT_BYTES]);
-    Ok(Driver { name: text(0), version: text(1), firmware: text(2), bus: text(3), expansion_rom: text(4) })
+    Ok(Driver {
+        name: text(0),
+        version: text(1),
+        firmware: text(2),
+        bus: text(3),
+        expansion_rom: text(4),
+    })
 }
 
 /// Asks for what a link's driver counts. The names are its own.
@@ -141,14 +160,26 @@ pub(crate) fn counters(device: &str) -> Result<Vec<(String, u64)>, Errno> {
     // A driver whose queues are just being changed may write more than it said: there is room for that.
     let room = 2 * count + 256;
     let (mut names, mut values) = (vec![0; 12 + room * TEXT_BYTES], vec![0; 8 + room * 8]);
-    let words = |words: [usize; 2]| words.map(|word| u32::try_from(word).unwrap_or_default().to_ne_bytes()).concat();
+    let words = |words: [usize; 2]| {
+        words
+            .map(|word| u32::try_from(word).unwrap_or_default().to_ne_bytes())
+            .concat()
+    };
     names[4..12].copy_from_slice(&words([COUNTER_NAMES as usize, count]));
     values[4..8].copy_from_slice(&words([count, 0])[..4]);
     call(device, ETHTOOL_GSTRINGS, &mut names)?;
     call(device, ETHTOOL_GSTATS, &mut values)?;
     let names = names[12..].chunks(TEXT_BYTES).map(text);
-    let values = values[8..].as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes));
-    Ok(names.zip(values).take(count).filter(|(name, _)| !name.is_empty()).collect())
+    let values = values[8..]
+        .as_chunks()
+        .0
+        .iter()
+        .map(|bytes| u64::from_ne_bytes(*bytes));
+    Ok(names
+        .zip(values)
+        .take(count)
+        .filter(|(name, _)| !name.is_empty())
+        .collect())
 }
 
 /// The text before the first zero.
@@ -158,8 +189,17 @@ fn text(bytes: &[u8]) -> String {
 
 /// One `SIOCETHTOOL`. The buffer is as long as the struct of this command.
 fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let mut request = IfReq { name: [0; libc::IFNAMSIZ], data: buffer.as_mut_ptr(), _rest: [0; 16] };
+    let socket = socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let mut request = IfReq {
+        name: [0; libc::IFNAMSIZ],
+        data: buffer.as_mut_ptr(),
+        _rest: [0; 16],
+    };
     if device.len() >= request.name.len() {
         return Err(Errno::NODEV);
     }
@@ -204,21 +244,36 @@ mod tests {
         bytes[SPEED..SPEED + 4].copy_from_slice(&megabits.to_ne_bytes());
         bytes[DUPLEX] = duplex;
         bytes[WORDS] = 4;
-        bytes.extend(sets.as_flattened().iter().flat_map(|word| word.to_ne_bytes()));
+        bytes.extend(
+            sets.as_flattened()
+                .iter()
+                .flat_map(|word| word.to_ne_bytes()),
+        );
         bytes
     }
 
     #[test]
     fn two_and_a_half_gigabits_are_seen() {
         let (t1000, t2500) = (1 << 5, 1 << (47 - 32));
-        let text = answer(1000, 1, [[t1000, t2500, 0, 0], [t1000, t2500, 0, 0], [t1000, 0, 0, 0]]);
+        let text = answer(
+            1000,
+            1,
+            [[t1000, t2500, 0, 0], [t1000, t2500, 0, 0], [t1000, 0, 0, 0]],
+        );
         let settings = parse(&text).unwrap();
-        assert_eq!((settings.megabits, settings.is_full_duplex), (Some(1000), Some(true)));
+        assert_eq!(
+            (settings.megabits, settings.is_full_duplex),
+            (Some(1000), Some(true))
+        );
         assert_eq!(settings.supported.fastest(), Some(2500));
         assert_eq!(settings.partner.fastest(), Some(1000));
         let down = parse(&answer(SPEED_UNKNOWN, 255, [[1 << 6, 1 << 16, 0, 0]; 3])).unwrap();
         assert_eq!((down.megabits, down.is_full_duplex), (None, None));
-        assert_eq!(down.supported.fastest(), Some(5000), "of autonegotiation and 5G only the latter is a speed");
+        assert_eq!(
+            down.supported.fastest(),
+            Some(5000),
+            "of autonegotiation and 5G only the latter is a speed"
+        );
         assert_eq!(parse(&text[..60]), None, "cut off");
     }
 

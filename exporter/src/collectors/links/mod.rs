@@ -30,8 +30,11 @@ const NEGOTIATED: Metric = Metric::gauge(
     "Speed that the link and its partner agreed on. Links that are down have none.",
     DEVICE,
 );
-const CAPABILITY: Metric =
-    Metric::gauge("takt_link_capability_bits_per_second", "Highest speed that the adapter can do.", DEVICE);
+const CAPABILITY: Metric = Metric::gauge(
+    "takt_link_capability_bits_per_second",
+    "Highest speed that the adapter can do.",
+    DEVICE,
+);
 const ADVERTISED: Metric = Metric::gauge(
     "takt_link_advertised_bits_per_second",
     "Highest speed that the adapter offers to its partner; lower than the capability where somebody configured that.",
@@ -42,15 +45,19 @@ const PARTNER: Metric = Metric::gauge(
     "Highest speed that the partner, mostly a switch, offers. No series where it does not say.",
     DEVICE,
 );
-const FULL_DUPLEX: Metric =
-    Metric::gauge("takt_link_full_duplex", "Whether the link sends and receives at the same time.", DEVICE);
+const FULL_DUPLEX: Metric = Metric::gauge(
+    "takt_link_full_duplex",
+    "Whether the link sends and receives at the same time.",
+    DEVICE,
+);
 const BELOW: Metric = Metric::gauge(
     "takt_link_below_capability",
     "Whether the link is slower than the adapter could be, by cause: cable (both ends could do more), partner (it offers no \
      more), configured (the adapter is told to offer no more), unknown (the partner does not say what it can).",
     &["device", "cause"],
 );
-const WIRELESS: Metric = Metric::gauge("takt_link_wireless", "Whether the link is a radio.", DEVICE);
+const WIRELESS: Metric =
+    Metric::gauge("takt_link_wireless", "Whether the link is a radio.", DEVICE);
 const TRAFFIC: Metric = Metric::gauge(
     "takt_link_traffic",
     "Which link the cluster's traffic takes: default_route, and nfs for each link on the way to an NFS server; always 1. \
@@ -73,7 +80,16 @@ impl Collector for Links {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        &[NEGOTIATED, CAPABILITY, ADVERTISED, PARTNER, FULL_DUPLEX, BELOW, WIRELESS, TRAFFIC]
+        &[
+            NEGOTIATED,
+            CAPABILITY,
+            ADVERTISED,
+            PARTNER,
+            FULL_DUPLEX,
+            BELOW,
+            WIRELESS,
+            TRAFFIC,
+        ]
     }
 
     fn max_series(&self) -> usize {
@@ -81,11 +97,14 @@ impl Collector for Links {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let devices = sysfs::names(&self.class_net, "")
-            .map_err(|source| CollectError::read(&self.class_net, source).or_absent("no network devices"))?;
+        let devices = sysfs::names(&self.class_net, "").map_err(|source| {
+            CollectError::read(&self.class_net, source).or_absent("no network devices")
+        })?;
         for device in &devices {
             let directory = self.class_net.join(device);
-            let is_wireless = ["wireless", "phy80211"].iter().any(|name| directory.join(name).exists());
+            let is_wireless = ["wireless", "phy80211"]
+                .iter()
+                .any(|name| directory.join(name).exists());
             // Bridges, tunnels and containers' links have no hardware behind them.
             if is_wireless || directory.join("device").exists() {
                 out.push(&WIRELESS, &[device], f64::from(u8::from(is_wireless)));
@@ -118,7 +137,11 @@ fn push_speeds(device: &str, settings: Result<Settings, Errno>, out: &mut Sample
     if let (Some(_), Some(_)) = (settings.megabits, settings.supported.fastest()) {
         let cause = cause(&settings);
         for name in CAUSES {
-            out.push(&BELOW, &[device, name], f64::from(u8::from(cause == Some(name))));
+            out.push(
+                &BELOW,
+                &[device, name],
+                f64::from(u8::from(cause == Some(name))),
+            );
         }
     }
 }
@@ -146,7 +169,9 @@ impl Links {
         let routes = Routes::parse(&v4, &v6);
         let traffic = routes.defaults().map(|device| (device, "default_route"));
         let mounts = text("1/mounts");
-        let to_servers = nfs_servers(&mounts).filter_map(|server| routes.to(server)).map(|device| (device, "nfs"));
+        let to_servers = nfs_servers(&mounts)
+            .filter_map(|server| routes.to(server))
+            .map(|device| (device, "nfs"));
         let traffic: BTreeSet<_> = traffic.chain(to_servers).collect();
         for (device, kind) in traffic {
             out.push(&TRAFFIC, &[device, kind], 1.0);
@@ -159,7 +184,9 @@ fn nfs_servers(mounts: &str) -> impl Iterator<Item = std::net::IpAddr> + '_ {
     mounts.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(2);
         let (kind, options) = (words.next()?, words.next()?);
-        let address = options.split(',').find_map(|option| option.strip_prefix("addr="))?;
+        let address = options
+            .split(',')
+            .find_map(|option| option.strip_prefix("addr="))?;
         matches!(kind, "nfs" | "nfs4").then(|| address.parse().ok())?
     })
 }
@@ -188,27 +215,58 @@ mod tests {
     fn a_slow_link_has_a_cause() {
         let able = [T1000, T2500];
         assert_eq!(cause(&settings(2500, &able, &able, &able)), None);
-        assert_eq!(cause(&settings(1000, &able, &able, &able)), Some("cable"), "both can do 2.5G");
-        assert_eq!(cause(&settings(1000, &able, &able, &[T1000])), Some("partner"), "an old switch");
-        assert_eq!(cause(&settings(1000, &able, &[T1000], &able)), Some("configured"));
+        assert_eq!(
+            cause(&settings(1000, &able, &able, &able)),
+            Some("cable"),
+            "both can do 2.5G"
+        );
+        assert_eq!(
+            cause(&settings(1000, &able, &able, &[T1000])),
+            Some("partner"),
+            "an old switch"
+        );
+        assert_eq!(
+            cause(&settings(1000, &able, &[T1000], &able)),
+            Some("configured")
+        );
         assert_eq!(cause(&settings(1000, &able, &able, &[])), Some("unknown"));
-        assert_eq!(cause(&settings(1000, &[], &[], &[])), None, "it says nothing");
-        assert_eq!(cause(&settings(2500, &[T1000, T2500, T5000], &[], &[T5000])), Some("cable"));
+        assert_eq!(
+            cause(&settings(1000, &[], &[], &[])),
+            None,
+            "it says nothing"
+        );
+        assert_eq!(
+            cause(&settings(2500, &[T1000, T2500, T5000], &[], &[T5000])),
+            Some("cable")
+        );
     }
 
     fn page(links: &mut Links) -> Vec<String> {
         let mut samples = Samples::new();
         links.collect(&mut samples).unwrap();
         let mut page = String::new();
-        takt_model::exposition::write_page(takt_model::exposition::Format::Text, [&samples], &mut page);
-        page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+        takt_model::exposition::write_page(
+            takt_model::exposition::Format::Text,
+            [&samples],
+            &mut page,
+        );
+        page.lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
     fn the_cluster_s_traffic_over_the_air_is_told() {
         let node = tempfile::tempdir().unwrap();
         let (sys, proc) = (node.path().join("class/net"), node.path().join("proc"));
-        for directory in ["eth0/device", "wlan0/phy80211", "wlan0/device", "br0", "gone/device"] {
+        for directory in [
+            "eth0/device",
+            "wlan0/phy80211",
+            "wlan0/device",
+            "br0",
+            "gone/device",
+        ] {
             std::fs::create_dir_all(sys.join(directory)).unwrap();
         }
         std::fs::create_dir_all(proc.join("net")).unwrap();
@@ -224,7 +282,11 @@ mod tests {
             "eth0" => Ok(settings(1000, &[T1000, T2500], &[T1000, T2500], &[T1000])),
             _ => Err(Errno::NODEV),
         };
-        let mut links = Links { class_net: sys, procfs: proc, settings };
+        let mut links = Links {
+            class_net: sys,
+            procfs: proc,
+            settings,
+        };
         assert_eq!(
             page(&mut links),
             [
@@ -245,7 +307,13 @@ mod tests {
                 r#"takt_link_traffic{device="wlan0",traffic="nfs"} 1"#,
             ]
         );
-        let mut nothing = Links { class_net: "/nonexistent".into(), ..links };
-        assert!(matches!(nothing.collect(&mut Samples::new()), Err(CollectError::Absent(_))));
+        let mut nothing = Links {
+            class_net: "/nonexistent".into(),
+            ..links
+        };
+        assert!(matches!(
+            nothing.collect(&mut Samples::new()),
+            Err(CollectError::Absent(_))
+        ));
     }
 }

@@ -31,8 +31,13 @@ impl<'a> Routes<'a> {
     /// The link for everything that no other route names; IPv4's before IPv6's.
     pub fn defaults(&self) -> impl Iterator<Item = &'a str> + '_ {
         let best = |prefix: u32| {
-            let routes = self.0.iter().filter(move |route| route.prefix == prefix && route.is_v4() == (prefix == V4));
-            routes.min_by_key(|route| route.metric).map(|route| route.device)
+            let routes = self
+                .0
+                .iter()
+                .filter(move |route| route.prefix == prefix && route.is_v4() == (prefix == V4));
+            routes
+                .min_by_key(|route| route.metric)
+                .map(|route| route.device)
         };
         best(V4).into_iter().chain(best(0))
     }
@@ -43,8 +48,14 @@ impl<'a> Routes<'a> {
             IpAddr::V6(address) => address.to_bits(),
         };
         let is_v4 = address >> 32 == MAPPED >> 32;
-        let leads = |route: &&Route<'_>| route.is_v4() == is_v4 && (address ^ route.network) & mask(route.prefix) == 0;
-        let best = self.0.iter().filter(leads).min_by_key(|route| (u32::MAX - route.prefix, route.metric));
+        let leads = |route: &&Route<'_>| {
+            route.is_v4() == is_v4 && (address ^ route.network) & mask(route.prefix) == 0
+        };
+        let best = self
+            .0
+            .iter()
+            .filter(leads)
+            .min_by_key(|route| (u32::MAX - route.prefix, route.metric));
         best.map(|route| route.device)
     }
 }
@@ -64,7 +75,9 @@ fn mask(prefix: u32) -> u128 {
 /// `Iface Destination Gateway Flags RefCnt Use Metric Mask …`
 fn parse_v4(line: &str) -> Option<Route<'_>> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
-    let [device, destination, _, flags, _, _, metric, netmask, ..] = words[..] else { return None };
+    let [device, destination, _, flags, _, _, metric, netmask, ..] = words[..] else {
+        return None;
+    };
     let hex = |text: &str| u32::from_str_radix(text, 16).ok();
     let address = |text: &str| hex(text).map(|bits| Ipv4Addr::from(bits.to_ne_bytes()));
     let flags = hex(flags).filter(|flags| flags & UP != 0 && flags & REJECT == 0);
@@ -80,11 +93,15 @@ fn parse_v4(line: &str) -> Option<Route<'_>> {
 /// `destination prefix source prefix next-hop metric references use flags device`, numbers hexadecimal.
 fn parse_v6(line: &str) -> Option<Route<'_>> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
-    let [destination, prefix, _, _, _, metric, _, _, flags, device] = words[..] else { return None };
+    let [destination, prefix, _, _, _, metric, _, _, flags, device] = words[..] else {
+        return None;
+    };
     let hex = |text: &str| u32::from_str_radix(text, 16).ok();
     let flags = hex(flags).filter(|flags| flags & UP != 0 && flags & REJECT == 0);
     flags?;
-    let network = u128::from_str_radix(destination, 16).ok().map(Ipv6Addr::from_bits)?;
+    let network = u128::from_str_radix(destination, 16)
+        .ok()
+        .map(Ipv6Addr::from_bits)?;
     // The kernel's own routes to itself lead to no link.
     (device != "lo").then_some(Route {
         device,
@@ -120,7 +137,11 @@ fd000000000000000000000000000000 08 00000000000000000000000000000000 00 00000000
         let to = |address: &str| routes.to(address.parse().unwrap());
         assert_eq!(to("192.168.1.9"), Some("eth2"));
         assert_eq!(to("192.168.9.9"), Some("eth1"));
-        assert_eq!(to("192.168.2.9"), Some("eth1"), "the rejected route leads nowhere");
+        assert_eq!(
+            to("192.168.2.9"),
+            Some("eth1"),
+            "the rejected route leads nowhere"
+        );
         assert_eq!(to("8.8.8.8"), Some("eth0"));
         assert_eq!(to("fd12::1"), Some("eth3"));
         assert_eq!(to("2001:db8::1"), Some("wlan0"));

@@ -18,7 +18,12 @@ pub(super) fn push(metric: &Metric, out: &mut Samples) -> Result<(), Errno> {
         if let Some((link, bits, address)) = parse(message)
             && let Some(device) = names.of(link)
         {
-            let labels = [device.as_str(), &address.to_string(), &bits.to_string(), scope(&address)];
+            let labels = [
+                device.as_str(),
+                &address.to_string(),
+                &bits.to_string(),
+                scope(&address),
+            ];
             out.push(metric, &labels, 1.0);
         }
     })
@@ -26,7 +31,11 @@ pub(super) fn push(metric: &Metric, out: &mut Samples) -> Result<(), Errno> {
 
 fn parse(message: &[u8]) -> Option<(u32, u8, IpAddr)> {
     let values = || netlink::attributes(message.get(HEAD_BYTES..).unwrap_or_default());
-    let value = |kind| values().find(|(found, _)| *found == kind).map(|(_, value)| value);
+    let value = |kind| {
+        values()
+            .find(|(found, _)| *found == kind)
+            .map(|(_, value)| value)
+    };
     let bytes = value(LOCAL).or_else(|| value(ADDRESS))?;
     let address = match bytes.len() {
         4 => IpAddr::from(Ipv4Addr::from(*bytes.first_chunk::<4>()?)),
@@ -55,11 +64,14 @@ mod tests {
 
     #[test]
     fn addresses_and_scopes() {
-        let message = [2, 24, 0, 0, 3, 0, 0, 0, 8, 0, 1, 0, 10, 1, 2, 9, 8, 0, 2, 0, 10, 1, 2, 3];
+        let message = [
+            2, 24, 0, 0, 3, 0, 0, 0, 8, 0, 1, 0, 10, 1, 2, 9, 8, 0, 2, 0, 10, 1, 2, 3,
+        ];
         let address: IpAddr = "10.1.2.3".parse().unwrap();
         assert_eq!(parse(&message), Some((3, 24, address)));
         assert_eq!(parse(&message[..9]), None);
-        let scopes = ["127.0.0.1", "fe80::1", "10.0.0.1", "2001:db8::1"].map(|text| scope(&text.parse().unwrap()));
+        let scopes = ["127.0.0.1", "fe80::1", "10.0.0.1", "2001:db8::1"]
+            .map(|text| scope(&text.parse().unwrap()));
         assert_eq!(scopes, ["link-local", "link-local", "global", "global"]);
     }
 

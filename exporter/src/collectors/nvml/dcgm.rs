@@ -129,22 +129,56 @@ pub(super) fn push(gpu: &Gpu, reading: &Reading, hostname: &str, last_xid: u32, 
         ("Hostname", hostname),
         ("DCGM_FI_DRIVER_VERSION", &identity.driver),
     ];
-    for Name { name, kind, help, from, labels: wanted, scale } in NAMES {
+    for Name {
+        name,
+        kind,
+        help,
+        from,
+        labels: wanted,
+        scale,
+    } in NAMES
+    {
         let is_wanted = |labels: &[std::borrow::Cow<'static, str>]| {
-            labels.len() >= wanted.len() && labels.iter().rev().zip(wanted.iter().rev()).all(|(a, b)| a == b)
+            labels.len() >= wanted.len()
+                && labels
+                    .iter()
+                    .rev()
+                    .zip(wanted.iter().rev())
+                    .all(|(a, b)| a == b)
         };
-        let found = reading.values.0.iter().filter(|value| value.metric.name == from.name && is_wanted(&value.labels));
+        let found = reading
+            .values
+            .0
+            .iter()
+            .filter(|value| value.metric.name == from.name && is_wanted(&value.labels));
         if let Some(sum) = found.map(|value| value.value).reduce(|a, b| a + b) {
             out.push_foreign(name, *kind, help, &labels, rounded(sum * scale));
         }
     }
-    let mut gauge = |name, help, value: f64| out.push_foreign(name, Kind::Gauge, help, &labels, value);
-    gauge("DCGM_FI_DEV_XID_ERRORS", "Value of the last XID error encountered.", f64::from(last_xid));
-    let reasons = reading.values.0.iter().filter(|value| value.metric.name == THROTTLE.name);
-    let bit = |value: &Value| REASONS.iter().position(|reason| value.labels.iter().any(|label| label == reason));
+    let mut gauge =
+        |name, help, value: f64| out.push_foreign(name, Kind::Gauge, help, &labels, value);
+    gauge(
+        "DCGM_FI_DEV_XID_ERRORS",
+        "Value of the last XID error encountered.",
+        f64::from(last_xid),
+    );
+    let reasons = reading
+        .values
+        .0
+        .iter()
+        .filter(|value| value.metric.name == THROTTLE.name);
+    let bit = |value: &Value| {
+        REASONS
+            .iter()
+            .position(|reason| value.labels.iter().any(|label| label == reason))
+    };
     let bits = reasons.filter_map(|value| Some(bit(value)?).map(|bit| (value.value as u64) << bit));
     if let Some(bits) = bits.reduce(|a, b| a | b) {
-        gauge("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "Reasons for which the clocks are held down (bits).", bits as f64);
+        gauge(
+            "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
+            "Reasons for which the clocks are held down (bits).",
+            bits as f64,
+        );
     }
 }
 

@@ -35,8 +35,21 @@ enum Only {
 }
 use Only::{Always, In64Bits, NotZero, WithEcc};
 
-const fn field(id: u32, metric: &'static Metric, label: &'static [&'static str], unit: f64, only: Only) -> Field {
-    Field { id, scope: 0, metric, label, unit, only }
+const fn field(
+    id: u32,
+    metric: &'static Metric,
+    label: &'static [&'static str],
+    unit: f64,
+    only: Only,
+) -> Field {
+    Field {
+        id,
+        scope: 0,
+        metric,
+        label,
+        unit,
+        only,
+    }
 }
 
 const MILLI: f64 = 1e-3;
@@ -104,8 +117,13 @@ pub(super) fn read(
     ask: &mut Asking<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
-    let mut requests: Vec<_> = FIELDS.iter().map(|field| request(field.id, field.scope)).collect();
-    let Some(found) = get(device, &mut requests, ask)? else { return Ok(()) };
+    let mut requests: Vec<_> = FIELDS
+        .iter()
+        .map(|field| request(field.id, field.scope))
+        .collect();
+    let Some(found) = get(device, &mut requests, ask)? else {
+        return Ok(());
+    };
     for (field, found) in FIELDS.iter().zip(found) {
         let Some(found) = found else { continue };
         let counts = match field.only {
@@ -130,7 +148,11 @@ pub(super) struct Found {
 pub(super) fn request(id: u32, scope: u32) -> sys::nvmlFieldValue_t {
     // SAFETY: a struct of numbers may be all zeros.
     let zeros: sys::nvmlFieldValue_t = unsafe { std::mem::zeroed() };
-    sys::nvmlFieldValue_t { fieldId: id, scopeId: scope, ..zeros }
+    sys::nvmlFieldValue_t {
+        fieldId: id,
+        scopeId: scope,
+        ..zeros
+    }
 }
 
 /// `None` for each field that the GPU does not have, and for all where the call fails.
@@ -140,13 +162,24 @@ pub(super) fn get(
     ask: &mut Asking<'_>,
 ) -> Result<Option<Vec<Option<Found>>>, NvmlError> {
     if ask.is_renumbered {
-        requests.iter_mut().for_each(|request| request.fieldId = newer_id(request.fieldId));
+        requests
+            .iter_mut()
+            .for_each(|request| request.fieldId = newer_id(request.fieldId));
     }
     // SAFETY: the handle is the device's; pointer and length are the slice's.
-    let code = call(&device.nvml().lib().nvmlDeviceGetFieldValues, |function| unsafe {
-        function(device.handle(), requests.len() as i32, requests.as_mut_ptr())
-    });
-    Ok(ask.value("GetFieldValues", code)?.map(|()| requests.iter().map(found).collect()))
+    let code = call(
+        &device.nvml().lib().nvmlDeviceGetFieldValues,
+        |function| unsafe {
+            function(
+                device.handle(),
+                requests.len() as i32,
+                requests.as_mut_ptr(),
+            )
+        },
+    );
+    Ok(ask
+        .value("GetFieldValues", code)?
+        .map(|()| requests.iter().map(found).collect()))
 }
 
 pub(super) fn found(field: &sys::nvmlFieldValue_t) -> Option<Found> {
@@ -155,11 +188,21 @@ pub(super) fn found(field: &sys::nvmlFieldValue_t) -> Option<Found> {
     let (value, is_wide) = unsafe {
         match field.valueType {
             sys::nvmlValueType_enum_NVML_VALUE_TYPE_DOUBLE => (field.value.dVal, true),
-            sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT => (f64::from(field.value.uiVal), false),
-            sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG => (field.value.ulVal as f64, true),
-            sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG => (field.value.ullVal as f64, true),
-            sys::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_LONG_LONG => (field.value.sllVal as f64, true),
-            sys::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT => (f64::from(field.value.siVal), false),
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT => {
+                (f64::from(field.value.uiVal), false)
+            }
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG => {
+                (field.value.ulVal as f64, true)
+            }
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG => {
+                (field.value.ullVal as f64, true)
+            }
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_LONG_LONG => {
+                (field.value.sllVal as f64, true)
+            }
+            sys::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT => {
+                (f64::from(field.value.siVal), false)
+            }
             _ => return None,
         }
     };
@@ -168,7 +211,9 @@ pub(super) fn found(field: &sys::nvmlFieldValue_t) -> Option<Found> {
 
 /// From 580.82 on, drivers have other numbers for some fields.
 pub(super) fn is_renumbered(driver: &str) -> bool {
-    let mut parts = driver.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut parts = driver
+        .split('.')
+        .map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (580, 82)
 }
 
@@ -185,7 +230,9 @@ pub(super) fn call<F, E: ToString>(
     symbol: &Result<F, E>,
     call: impl FnOnce(&F) -> sys::nvmlReturn_t,
 ) -> Result<(), NvmlError> {
-    let function = symbol.as_ref().map_err(|error| NvmlError::FailedToLoadSymbol(error.to_string()))?;
+    let function = symbol
+        .as_ref()
+        .map_err(|error| NvmlError::FailedToLoadSymbol(error.to_string()))?;
     nvml_try(call(function))
 }
 
@@ -201,14 +248,24 @@ mod tests {
     #[test]
     fn fields_are_numbered_as_the_driver_does() {
         assert!(!is_renumbered("570.86.15") && !is_renumbered("580.65.06") && !is_renumbered(""));
-        assert!(is_renumbered("580.82.07") && is_renumbered("580.105.08") && is_renumbered("590.1"));
-        assert_eq!([74, 251, 253, 255, 256, 273, 274].map(newer_id), [74, 269, 271, 273, 251, 268, 274]);
+        assert!(
+            is_renumbered("580.82.07") && is_renumbered("580.105.08") && is_renumbered("590.1")
+        );
+        assert_eq!(
+            [74, 251, 253, 255, 256, 273, 274].map(newer_id),
+            [74, 269, 271, 273, 251, 268, 274]
+        );
     }
 
     #[test]
     fn every_field_has_its_labels() {
         for field in FIELDS {
-            assert_eq!(field.label.len() + 1, field.metric.labels.len(), "{}", field.metric.name);
+            assert_eq!(
+                field.label.len() + 1,
+                field.metric.labels.len(),
+                "{}",
+                field.metric.name
+            );
         }
     }
 }

@@ -77,7 +77,11 @@ impl Activity {
     ) -> Result<(), NvmlError> {
         let sample = ask.value("GpmMigSampleGet", parent.gpm_mig_sample(instance))?;
         for (part, share) in self.since(Some(instance), nvml, sample, ask)? {
-            values.labelled(&MIG_ACTIVITY, [uuid.to_owned(), part.to_owned()], Some(share));
+            values.labelled(
+                &MIG_ACTIVITY,
+                [uuid.to_owned(), part.to_owned()],
+                Some(share),
+            );
         }
         Ok(())
     }
@@ -90,25 +94,39 @@ impl Activity {
         sample: Option<GpmSample<'_>>,
         ask: &mut Asking<'_>,
     ) -> Result<Vec<(&'static str, f64)>, NvmlError> {
-        let Some(sample) = sample else { return Ok(Vec::new()) };
-        let before = self.samples.get(&instance).filter(|kept| Arc::ptr_eq(&kept.nvml, nvml));
+        let Some(sample) = sample else {
+            return Ok(Vec::new());
+        };
+        let before = self
+            .samples
+            .get(&instance)
+            .filter(|kept| Arc::ptr_eq(&kept.nvml, nvml));
         if before.is_some_and(|kept| kept.at.elapsed() < SHORTEST) {
             return Ok(Vec::new());
         }
         let mut shares = Vec::new();
         if let Some(kept) = before {
             // SAFETY: the sample stays the kept one's: it is taken out again before it would be freed.
-            let first = std::mem::ManuallyDrop::new(unsafe { GpmSample::from_handle(nvml, kept.sample) });
-            let metrics =
-                ask.value("GpmMetricsGet", gpm_metrics_get(nvml, &first, &sample, &PARTS.map(|(_, id)| id)))?;
+            let first =
+                std::mem::ManuallyDrop::new(unsafe { GpmSample::from_handle(nvml, kept.sample) });
+            let metrics = ask.value(
+                "GpmMetricsGet",
+                gpm_metrics_get(nvml, &first, &sample, &PARTS.map(|(_, id)| id)),
+            )?;
             for ((part, _), metric) in PARTS.iter().zip(metrics.into_iter().flatten()) {
                 let metric = ask.value("GpmMetricsGet", metric)?;
                 shares.extend(
-                    metric.filter(|metric| metric.value.is_finite()).map(|metric| (*part, metric.value / 100.0)),
+                    metric
+                        .filter(|metric| metric.value.is_finite())
+                        .map(|metric| (*part, metric.value / 100.0)),
                 );
             }
         }
-        let kept = Kept { nvml: Arc::clone(nvml), sample: sample.into_handle(), at: Instant::now() };
+        let kept = Kept {
+            nvml: Arc::clone(nvml),
+            sample: sample.into_handle(),
+            at: Instant::now(),
+        };
         self.samples.insert(instance, kept);
         Ok(shares)
     }

@@ -67,38 +67,59 @@ struct Remembered {
 
 impl Library {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, session: None, missed: None, whole: None, slots: BTreeMap::new(), events: None }
+        Self {
+            path,
+            session: None,
+            missed: None,
+            whole: None,
+            slots: BTreeMap::new(),
+            events: None,
+        }
     }
 
     fn count(&mut self) -> Result<Counted, Trouble> {
         if self.missed.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
-            return Err(Trouble { attempt: "begin with NVML", error: NvmlError::LibraryNotFound });
+            return Err(Trouble {
+                attempt: "begin with NVML",
+                error: NvmlError::LibraryNotFound,
+            });
         }
         let attempt = "wait for NVML";
         let worker = match &mut self.whole {
             Some(worker) => worker,
-            none => {
-                none.insert(Worker::start("nvml calls").map_err(|error| Trouble { attempt, error: no_thread(&error) })?)
-            }
+            none => none.insert(Worker::start("nvml calls").map_err(|error| Trouble {
+                attempt,
+                error: no_thread(&error),
+            })?),
         };
         // A driver that takes longer to begin than anybody waits has begun all the same.
         if let Some(late) = worker.late_answer() {
             return late;
         }
-        let patience = if self.session.is_some() { PATIENCE } else { BEGINNING };
+        let patience = if self.session.is_some() {
+            PATIENCE
+        } else {
+            BEGINNING
+        };
         let (session, path) = (self.session.clone(), self.path.clone());
         let until = match worker.ask(move || count(session, &path)) {
             true => Instant::now() + patience,
             false => Instant::now(),
         };
-        worker.answer(until).unwrap_or(Err(Trouble { attempt, error: NvmlError::Timeout }))
+        worker.answer(until).unwrap_or(Err(Trouble {
+            attempt,
+            error: NvmlError::Timeout,
+        }))
     }
 
     /// A new session has its XIDs waited for.
     fn take_up(&mut self, session: &Arc<Session>) {
         if self.session.is_none() {
             self.session = Some(Arc::clone(session));
-            let watched = self.events.as_ref().map(|events| xid::watch(session, events));
+            let watched = self
+                .events
+                .as_ref()
+                .map(|events| xid::watch(session, events));
             if let Some(Err(error)) = watched {
                 tracing::warn!(%error, "no thread for NVML's XIDs");
             }
@@ -112,17 +133,27 @@ impl Library {
         for index in 0..count {
             let slot = match self.slots.remove(&index) {
                 Some(slot) => slot,
-                None => Slot::new(index).map_err(|error| Trouble { attempt, error: no_thread(&error) })?,
+                None => Slot::new(index).map_err(|error| Trouble {
+                    attempt,
+                    error: no_thread(&error),
+                })?,
             };
             let slot = self.slots.entry(index).or_insert(slot);
             asked.push(slot.ask(session, index));
         }
         let mut gpus = Vec::new();
         for (index, asked) in (0..count).zip(asked) {
-            let Some(slot) = self.slots.get_mut(&index) else { continue };
+            let Some(slot) = self.slots.get_mut(&index) else {
+                continue;
+            };
             // Who hung before is not waited for again.
-            let answer = slot.worker.answer(if asked { until } else { Instant::now() });
-            gpus.push(slot.gpu(answer, index, &session.driver).map_err(|error| Trouble { attempt, error })?);
+            let answer = slot
+                .worker
+                .answer(if asked { until } else { Instant::now() });
+            gpus.push(
+                slot.gpu(answer, index, &session.driver)
+                    .map_err(|error| Trouble { attempt, error })?,
+            );
         }
         self.slots.retain(|index, _| *index < count);
         Ok(gpus)
@@ -131,7 +162,9 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        self.session.iter().for_each(|session| session.is_over.store(true, Ordering::Relaxed));
+        self.session
+            .iter()
+            .for_each(|session| session.is_over.store(true, Ordering::Relaxed));
     }
 }
 
@@ -173,9 +206,15 @@ impl Gpus for Library {
 fn count(session: Option<Arc<Session>>, path: &Path) -> Result<Counted, Trouble> {
     let session = match session {
         Some(session) => session,
-        None => Arc::new(Session::begin(path).map_err(|error| Trouble { attempt: "begin with NVML", error })?),
+        None => Arc::new(Session::begin(path).map_err(|error| Trouble {
+            attempt: "begin with NVML",
+            error,
+        })?),
     };
-    let count = session.nvml.device_count().map_err(|error| Trouble { attempt: "count the GPUs", error })?;
+    let count = session.nvml.device_count().map_err(|error| Trouble {
+        attempt: "count the GPUs",
+        error,
+    })?;
     Ok((session, count))
 }
 
@@ -186,7 +225,9 @@ fn no_thread(error: &io::Error) -> NvmlError {
 
 impl Session {
     fn begin(path: &Path) -> Result<Self, NvmlError> {
-        let nvml = nvml_wrapper::Nvml::builder().lib_path(path.as_os_str()).init()?;
+        let nvml = nvml_wrapper::Nvml::builder()
+            .lib_path(path.as_os_str())
+            .init()?;
         let driver = nvml.sys_driver_version().unwrap_or_default();
         let is_renumbered = fields::is_renumbered(&driver);
         // Without this symbol the wrapper's Drop panics; such a library is kept.
@@ -195,7 +236,12 @@ impl Session {
         if keep {
             std::mem::forget(Arc::clone(&nvml));
         }
-        Ok(Self { nvml, driver, is_renumbered, is_over: AtomicBool::new(false) })
+        Ok(Self {
+            nvml,
+            driver,
+            is_renumbered,
+            is_over: AtomicBool::new(false),
+        })
     }
 
     /// Whether the driver was unloaded or replaced, or nobody reads any more.
@@ -207,7 +253,11 @@ impl Session {
 impl Slot {
     fn new(index: u32) -> io::Result<Self> {
         let worker = Worker::start(&format!("gpu {index}"))?;
-        Ok(Self { worker, memory: Arc::default(), identity: None })
+        Ok(Self {
+            worker,
+            memory: Arc::default(),
+            identity: None,
+        })
     }
 
     /// Returns whether it could be asked: not while a call hangs.
@@ -229,7 +279,10 @@ impl Slot {
         let silence = match answer {
             Some(Ok((identity, reading))) => {
                 self.identity = Some(identity.clone());
-                return Ok(Gpu { identity, reading: Ok(reading) });
+                return Ok(Gpu {
+                    identity,
+                    reading: Ok(reading),
+                });
             }
             Some(Err(error)) if ends_session(&error) => return Err(error),
             Some(Err(NvmlError::GpuLost)) => Silence::Lost,
@@ -240,31 +293,62 @@ impl Slot {
             }
             None => Silence::Hung,
         };
-        let identity = self.identity.clone().unwrap_or_else(|| Identity::unknown(index.to_string(), index, driver));
-        Ok(Gpu { identity, reading: Err(silence) })
+        let identity = self
+            .identity
+            .clone()
+            .unwrap_or_else(|| Identity::unknown(index.to_string(), index, driver));
+        Ok(Gpu {
+            identity,
+            reading: Err(silence),
+        })
     }
 }
 
 impl Remembered {
     fn read(&mut self, session: &Session, index: u32) -> Result<(Identity, Reading), NvmlError> {
-        let mut ask = Asking { errors: &mut self.errors, is_renumbered: session.is_renumbered };
+        let mut ask = Asking {
+            errors: &mut self.errors,
+            is_renumbered: session.is_renumbered,
+        };
         let device = session.nvml.device_by_index(index)?;
         let uuid = device.uuid()?;
         // A GPU may have been taken out, and the one behind it moved up.
-        if self.known.as_ref().is_none_or(|(identity, _)| identity.uuid != uuid) {
+        if self
+            .known
+            .as_ref()
+            .is_none_or(|(identity, _)| identity.uuid != uuid)
+        {
             let identity = Identity::of(&device, uuid, index, &session.driver, &mut ask)?;
             self.known = Some((identity, Fixed::of(&device, &mut ask)?));
             self.activity = Activity::default();
         }
-        let Some((identity, fixed)) = &self.known else { return Err(NvmlError::Unknown) };
+        let Some((identity, fixed)) = &self.known else {
+            return Err(NvmlError::Unknown);
+        };
         let mut values = reading::read(&device, fixed, &mut ask)?;
         if fixed.has_gpm {
-            self.activity.read(&session.nvml, &device, &mut ask, &mut values)?;
+            self.activity
+                .read(&session.nvml, &device, &mut ask, &mut values)?;
         }
-        let parts = mig::read(&session.nvml, &device, fixed, &mut self.activity, &mut ask, &mut values)?;
+        let parts = mig::read(
+            &session.nvml,
+            &device,
+            fixed,
+            &mut self.activity,
+            &mut ask,
+            &mut values,
+        )?;
         let processes = reading::processes(&device, &mut ask)?;
         values.0.extend(fixed.values.0.iter().cloned());
-        Ok((identity.clone(), Reading { values, parts, processes, errors: self.errors.clone() }))
+        Ok((
+            identity.clone(),
+            Reading {
+                values,
+                parts,
+                processes,
+                errors: self.errors.clone(),
+            },
+        ))
     }
 }
 
@@ -280,7 +364,9 @@ impl Identity {
             uuid,
             index,
             minor: ask.value("GetMinorNumber", device.minor_number())?,
-            pci_bus_id: ask.value("GetPciInfo", device.pci_info())?.map_or_else(String::new, |pci| pci.bus_id),
+            pci_bus_id: ask
+                .value("GetPciInfo", device.pci_info())?
+                .map_or_else(String::new, |pci| pci.bus_id),
             model: ask.value("GetName", device.name())?.unwrap_or_default(),
             driver: driver.to_owned(),
         })

@@ -18,12 +18,17 @@ pub(super) fn read(
     values: &mut Values,
 ) -> Result<Vec<(String, u32)>, NvmlError> {
     let mode = ask.value("GetMigMode", device.mig_mode())?;
-    values.one(&MIG_ENABLED, mode.as_ref().map(|mode| f64::from(mode.current)));
+    values.one(
+        &MIG_ENABLED,
+        mode.as_ref().map(|mode| f64::from(mode.current)),
+    );
     let mut parts = Vec::new();
     if mode.is_none_or(|mode| mode.current != 1) {
         return Ok(parts);
     }
-    let places = ask.value("GetMaxMigDeviceCount", device.mig_device_count())?.unwrap_or(0);
+    let places = ask
+        .value("GetMaxMigDeviceCount", device.mig_device_count())?
+        .unwrap_or(0);
     for place in 0..places {
         // Places may be empty, and any of them.
         let part = match device.mig_device_by_index(place) {
@@ -33,7 +38,9 @@ pub(super) fn read(
                 Some(()) | None => continue,
             },
         };
-        let Some(uuid) = ask.value("GetUUID", part.uuid())? else { continue };
+        let Some(uuid) = ask.value("GetUUID", part.uuid())? else {
+            continue;
+        };
         let lib = nvml.lib();
         let (mut gpu_instance, mut compute_instance) = (0, 0);
         // SAFETY: the handle is the part's, the pointers are valid.
@@ -48,12 +55,22 @@ pub(super) fn read(
             )
         };
         let gpu_instance = ask.value("GetGpuInstanceId", gpu)?.map(|()| gpu_instance);
-        let compute_instance = ask.value("GetComputeInstanceId", compute)?.map(|()| compute_instance.to_string());
+        let compute_instance = ask
+            .value("GetComputeInstanceId", compute)?
+            .map(|()| compute_instance.to_string());
         let name = ask.value("GetName", part.name())?.unwrap_or_default();
         // `NVIDIA A100-SXM4-40GB MIG 1g.5gb`
-        let profile = name.rsplit_once("MIG ").map_or(name.as_str(), |(_, profile)| profile).to_owned();
+        let profile = name
+            .rsplit_once("MIG ")
+            .map_or(name.as_str(), |(_, profile)| profile)
+            .to_owned();
         let instance = gpu_instance.map_or_else(String::new, |instance| instance.to_string());
-        let labels = [uuid.clone(), instance, compute_instance.unwrap_or_default(), profile];
+        let labels = [
+            uuid.clone(),
+            instance,
+            compute_instance.unwrap_or_default(),
+            profile,
+        ];
         values.labelled(&MIG_INFO, labels, Some(1.0));
         if let Some(memory) = ask.value("GetMemoryInfo", part.memory_info())? {
             values.labelled(&MIG_MEMORY_USED, [uuid.clone()], Some(memory.used as f64));

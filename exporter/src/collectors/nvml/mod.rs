@@ -39,7 +39,11 @@ use takt_model::{Metric, Samples};
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct NvmlOptions {
     /// NVIDIA's management library, by path or by a name that the system's loader knows.
-    #[arg(long = "nvml.library", value_name = "PATH", default_value = "libnvidia-ml.so.1")]
+    #[arg(
+        long = "nvml.library",
+        value_name = "PATH",
+        default_value = "libnvidia-ml.so.1"
+    )]
     pub library: PathBuf,
     /// Tell what NVML says under dcgm-exporter's names too.
     #[arg(long = "gpu.dcgm-names")]
@@ -133,7 +137,12 @@ pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
         slots: Slots::new(&options.paths.sysfs),
         seen: Seen::load(options.state_directory.as_deref()),
         events: Events::default(),
-        hostname: options.nvml.dcgm_names.then(|| rustix::system::uname().nodename().to_string_lossy().into_owned()),
+        hostname: options.nvml.dcgm_names.then(|| {
+            rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned()
+        }),
         lost: BTreeSet::new(),
     })
 }
@@ -160,7 +169,9 @@ impl Collector for Nvml {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         if self.letting_go.is_now() {
             self.gpus.let_go();
-            self.seen.identities().for_each(|identity| identity.push(Some(Silence::LetGo), out));
+            self.seen
+                .identities()
+                .for_each(|identity| identity.push(Some(Silence::LetGo), out));
             self.publish(&[]);
             return Ok(());
         }
@@ -178,7 +189,9 @@ impl Collector for Nvml {
                 dcgm::push(gpu, reading, hostname, last_xid, out);
             }
         }
-        let silence = read.as_ref().map_or_else(Trouble::silence, |_| Silence::NotEnumerated);
+        let silence = read
+            .as_ref()
+            .map_or_else(Trouble::silence, |_| Silence::NotEnumerated);
         let is_here = |uuid: &str| gpus.iter().any(|gpu| gpu.identity.uuid == uuid);
         self.seen
             .identities()
@@ -186,19 +199,33 @@ impl Collector for Nvml {
             .for_each(|gone| gone.push(Some(silence), out));
         let is_absent = read.as_ref().is_err_and(Trouble::is_absence);
         // Where no driver was ever installed, cards that it could drive are nobody's concern.
-        let unseen = if is_absent { Vec::new() } else { self.slots.without(gpus, &self.seen) };
+        let unseen = if is_absent {
+            Vec::new()
+        } else {
+            self.slots.without(gpus, &self.seen)
+        };
         unseen.iter().for_each(|card| card.push(Some(silence), out));
         self.publish(gpus);
         let is_known = !self.seen.is_empty() || !unseen.is_empty();
         match read {
-            Ok(gpus) if !gpus.is_empty() && gpus.iter().all(|gpu| gpu.reading == Err(Silence::Hung)) => {
-                Err(CollectError::Nvml { attempt: "read a GPU", source: NvmlError::Timeout })
+            Ok(gpus)
+                if !gpus.is_empty() && gpus.iter().all(|gpu| gpu.reading == Err(Silence::Hung)) =>
+            {
+                Err(CollectError::Nvml {
+                    attempt: "read a GPU",
+                    source: NvmlError::Timeout,
+                })
             }
             Ok(_) if is_known => Ok(()),
             Ok(_) => Err(CollectError::Absent("no NVIDIA GPU")),
             // A node image may bring the driver to nodes without GPUs.
-            Err(trouble) if !is_known && trouble.is_absence() => Err(CollectError::Absent("no NVIDIA driver")),
-            Err(Trouble { attempt, error }) => Err(CollectError::Nvml { attempt, source: error }),
+            Err(trouble) if !is_known && trouble.is_absence() => {
+                Err(CollectError::Absent("no NVIDIA driver"))
+            }
+            Err(Trouble { attempt, error }) => Err(CollectError::Nvml {
+                attempt,
+                source: error,
+            }),
         }
     }
 }
@@ -206,10 +233,16 @@ impl Collector for Nvml {
 impl Nvml {
     /// Tells where the GPUs are, and that one is lost, which is said once.
     fn tell(&mut self, gpus: &[Gpu]) {
-        let places = gpus.iter().map(|gpu| (gpu.identity.pci_bus_id.clone(), gpu.identity.uuid.clone()));
+        let places = gpus
+            .iter()
+            .map(|gpu| (gpu.identity.pci_bus_id.clone(), gpu.identity.uuid.clone()));
         self.events.gpus(places);
         let is_lost = |gpu: &&Gpu| gpu.reading == Err(Silence::Lost);
-        let lost: BTreeSet<_> = gpus.iter().filter(is_lost).map(|gpu| gpu.identity.pci_bus_id.clone()).collect();
+        let lost: BTreeSet<_> = gpus
+            .iter()
+            .filter(is_lost)
+            .map(|gpu| gpu.identity.pci_bus_id.clone())
+            .collect();
         lost.difference(&self.lost)
             .filter(|place| !place.is_empty())
             .for_each(|place| self.events.gpu_lost_by_nvml(place));
@@ -225,8 +258,12 @@ impl Nvml {
                 uuid: identity.uuid.clone(),
                 index: identity.index,
                 minor: identity.minor,
-                parts: reading.map(|reading| reading.parts.clone()).unwrap_or_default(),
-                processes: reading.and_then(|reading| reading.processes.clone()).unwrap_or_default(),
+                parts: reading
+                    .map(|reading| reading.parts.clone())
+                    .unwrap_or_default(),
+                processes: reading
+                    .and_then(|reading| reading.processes.clone())
+                    .unwrap_or_default(),
             }
         });
         let mut known: Vec<_> = known.collect();
@@ -237,7 +274,10 @@ impl Nvml {
 
 impl Trouble {
     fn is_absence(&self) -> bool {
-        matches!(self.error, NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded)
+        matches!(
+            self.error,
+            NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded
+        )
     }
 
     fn silence(&self) -> Silence {
@@ -284,11 +324,25 @@ impl Identity {
     }
 
     fn push(&self, silence: Option<Silence>, out: &mut Samples) {
-        let Self { uuid, index, minor, pci_bus_id, model, driver } = self;
+        let Self {
+            uuid,
+            index,
+            minor,
+            pci_bus_id,
+            model,
+            driver,
+        } = self;
         let up = f64::from(u8::from(silence.is_none()));
         out.push(&UP, &[uuid.as_str(), silence.map_or("", Silence::word)], up);
-        let (index, minor) = (index.to_string(), minor.map_or_else(String::new, |minor| minor.to_string()));
-        out.push(&INFO, &[uuid, &index, &minor, pci_bus_id, model, driver], 1.0);
+        let (index, minor) = (
+            index.to_string(),
+            minor.map_or_else(String::new, |minor| minor.to_string()),
+        );
+        out.push(
+            &INFO,
+            &[uuid, &index, &minor, pci_bus_id, model, driver],
+            1.0,
+        );
     }
 }
 
@@ -298,7 +352,8 @@ const UNKNOWN: &str = "unknown-";
 impl Gpu {
     fn push(&self, out: &mut Samples) {
         let uuid = &self.identity.uuid;
-        self.identity.push(self.reading.as_ref().err().copied(), out);
+        self.identity
+            .push(self.reading.as_ref().err().copied(), out);
         let Ok(reading) = &self.reading else { return };
         reading.values.push(uuid, out);
         if let Some(processes) = &reading.processes {

@@ -93,18 +93,35 @@ struct Question {
 
 impl Nvlinks {
     pub fn of(device: &Device<'_>, ask: &mut Asking<'_>) -> Result<Self, NvmlError> {
-        let count = get(device, &mut [request(NVML_FI_DEV_NVLINK_LINK_COUNT, 0)], ask)?;
+        let count = get(
+            device,
+            &mut [request(NVML_FI_DEV_NVLINK_LINK_COUNT, 0)],
+            ask,
+        )?;
         let count = count.and_then(|values| values.first().copied().flatten());
         let count = count.map_or(0, |count| (count.value as u32).min(MAX_NVLINKS));
-        let mut asked: Vec<_> =
-            (0..count).flat_map(|link| LINK_FIELDS.iter().filter_map(move |field| field.of(link))).collect();
+        let mut asked: Vec<_> = (0..count)
+            .flat_map(|link| LINK_FIELDS.iter().filter_map(move |field| field.of(link)))
+            .collect();
         if !asked.is_empty() {
             let mut requests = requests(&asked);
             get(device, &mut requests, ask)?;
             // A link that is down has no figures now; what a GPU does not have at all it refuses for each.
-            let has: Vec<_> = requests.iter().map(|request| !is_refused(request)).collect();
-            let is_known = |id| asked.iter().zip(&has).any(|(question, has)| question.id == id && *has);
-            asked = asked.iter().filter(|question| is_known(question.id)).copied().collect();
+            let has: Vec<_> = requests
+                .iter()
+                .map(|request| !is_refused(request))
+                .collect();
+            let is_known = |id| {
+                asked
+                    .iter()
+                    .zip(&has)
+                    .any(|(question, has)| question.id == id && *has)
+            };
+            asked = asked
+                .iter()
+                .filter(|question| is_known(question.id))
+                .copied()
+                .collect();
         }
         Ok(Self { count, asked })
     }
@@ -119,16 +136,27 @@ impl LinkField {
             Numbered([_, seventh]) if link < OLD_LINKS => (seventh + link - 6, 0),
             Numbered(_) => return None,
         };
-        Some(Question { link, id, scope, field: self })
+        Some(Question {
+            link,
+            id,
+            scope,
+            field: self,
+        })
     }
 }
 
 fn requests(asked: &[Question]) -> Vec<sys::nvmlFieldValue_t> {
-    asked.iter().map(|question| request(question.id, question.scope)).collect()
+    asked
+        .iter()
+        .map(|question| request(question.id, question.scope))
+        .collect()
 }
 
 fn is_refused(field: &sys::nvmlFieldValue_t) -> bool {
-    let refusals = [sys::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED, sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT];
+    let refusals = [
+        sys::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED,
+        sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT,
+    ];
     refusals.contains(&field.nvmlReturn)
         || (found(field).is_none() && field.nvmlReturn == sys::nvmlReturn_enum_NVML_SUCCESS)
 }
@@ -146,7 +174,9 @@ pub(super) fn read(
     if links.asked.is_empty() {
         return Ok(());
     }
-    let Some(found) = get(device, &mut requests(&links.asked), ask)? else { return Ok(()) };
+    let Some(found) = get(device, &mut requests(&links.asked), ask)? else {
+        return Ok(());
+    };
     push(&links.asked, &found, values);
     Ok(())
 }
@@ -169,13 +199,25 @@ fn push(asked: &[Question], found: &[Option<Found>], values: &mut Values) {
             To::Sum => continue,
         };
         let kind = (!field.kind.is_empty()).then_some(Cow::Borrowed(field.kind));
-        let labels = [Cow::Owned(link.to_string())].into_iter().chain(kind).collect();
-        values.0.push(Value { metric, labels, value });
+        let labels = [Cow::Owned(link.to_string())]
+            .into_iter()
+            .chain(kind)
+            .collect();
+        values.0.push(Value {
+            metric,
+            labels,
+            value,
+        });
     }
     for direction in ["tx", "rx"].into_iter().filter(|_| !has_sum) {
-        let of_direction = asked.iter().zip(found).filter(|(question, _)| is_sum(question, direction));
+        let of_direction = asked
+            .iter()
+            .zip(found)
+            .filter(|(question, _)| is_sum(question, direction));
         // The sum of some would be a counter that falls.
-        let sum = of_direction.map(|(_, found)| found.map(|found| found.value)).sum::<Option<f64>>();
+        let sum = of_direction
+            .map(|(_, found)| found.map(|found| found.value))
+            .sum::<Option<f64>>();
         let has_any = asked.iter().any(|question| is_sum(question, direction));
         values.labelled(&NVLINK_BYTES, [direction], sum.filter(|_| has_any));
     }
@@ -187,26 +229,40 @@ fn is_sum(question: &Question, direction: &str) -> bool {
 
 /// NVML packs it: four bits of mantissa above eight of a negative exponent of ten.
 fn bit_error_ratio(packed: u64) -> f64 {
-    let mantissa = (packed >> sys::NVML_NVLINK_BER_MANTISSA_SHIFT) & u64::from(sys::NVML_NVLINK_BER_MANTISSA_WIDTH);
-    let exponent = (packed >> sys::NVML_NVLINK_BER_EXP_SHIFT) & u64::from(sys::NVML_NVLINK_BER_EXP_WIDTH);
+    let mantissa = (packed >> sys::NVML_NVLINK_BER_MANTISSA_SHIFT)
+        & u64::from(sys::NVML_NVLINK_BER_MANTISSA_WIDTH);
+    let exponent =
+        (packed >> sys::NVML_NVLINK_BER_EXP_SHIFT) & u64::from(sys::NVML_NVLINK_BER_EXP_WIDTH);
     mantissa as f64 / 10_f64.powi(exponent as i32)
 }
 
 /// Whether the GPU has been taken into its fabric.
-pub(super) fn fabric(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+pub(super) fn fabric(
+    device: &Device<'_>,
+    ask: &mut Asking<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
     // SAFETY: a struct of numbers may be all zeros.
     let mut info: sys::nvmlGpuFabricInfo_v2_t = unsafe { std::mem::zeroed() };
     info.version = fields::version::<sys::nvmlGpuFabricInfo_v2_t>(2);
     // SAFETY: the handle is the device's; the library writes the version that the struct says, which is this one.
-    let code = call(&device.nvml().lib().nvmlDeviceGetGpuFabricInfoV, |function| unsafe {
-        function(device.handle(), (&raw mut info).cast())
-    });
+    let code = call(
+        &device.nvml().lib().nvmlDeviceGetGpuFabricInfoV,
+        |function| unsafe { function(device.handle(), (&raw mut info).cast()) },
+    );
     let info = ask.value("GetGpuFabricInfoV", code)?.map(|()| info);
-    let Some(info) = info.filter(|info| u32::from(info.state) != sys::NVML_GPU_FABRIC_STATE_NOT_SUPPORTED) else {
+    let Some(info) =
+        info.filter(|info| u32::from(info.state) != sys::NVML_GPU_FABRIC_STATE_NOT_SUPPORTED)
+    else {
         return Ok(());
     };
     let is_complete = u32::from(info.state) == sys::NVML_GPU_FABRIC_STATE_COMPLETED;
-    values.one(&FABRIC_READY, Some(flag(is_complete && info.status == sys::nvmlReturn_enum_NVML_SUCCESS)));
+    values.one(
+        &FABRIC_READY,
+        Some(flag(
+            is_complete && info.status == sys::nvmlReturn_enum_NVML_SUCCESS,
+        )),
+    );
     let degraded = match info.healthMask & DEGRADED_BANDWIDTH {
         sys::NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_TRUE => Some(1.0),
         sys::NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_FALSE => Some(0.0),
@@ -233,7 +289,10 @@ mod tests {
 
     #[test]
     fn links_of_older_gpus_have_fields_of_their_own() {
-        let field = LINK_FIELDS.iter().find(|field| matches!(field.ids, Numbered(_))).unwrap();
+        let field = LINK_FIELDS
+            .iter()
+            .find(|field| matches!(field.ids, Numbered(_)))
+            .unwrap();
         let id = |link| field.of(link).map(|question| (question.id, question.scope));
         assert_eq!(id(5), Some((NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L5, 0)));
         assert_eq!(id(6), Some((NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L6, 0)));
@@ -243,10 +302,18 @@ mod tests {
 
     #[test]
     fn a_sum_of_some_links_is_none() {
-        let field = LINK_FIELDS.iter().find(|field| field.to == To::Sum).unwrap();
+        let field = LINK_FIELDS
+            .iter()
+            .find(|field| field.to == To::Sum)
+            .unwrap();
         let asked: Vec<_> = (0..2).filter_map(|link| field.of(link)).collect();
         let bytes = |values: &Values| values.0.iter().map(|value| value.value).collect::<Vec<_>>();
-        let found = |value| Some(Found { value, is_wide: true });
+        let found = |value| {
+            Some(Found {
+                value,
+                is_wide: true,
+            })
+        };
         let told = |found: [Option<Found>; 2]| {
             let mut values = Values::default();
             push(&asked, &found, &mut values);

@@ -26,7 +26,11 @@ pub(super) struct Slots {
 
 impl Slots {
     pub fn new(sysfs: &Path) -> Self {
-        Self { devices: sysfs.join("bus/pci/devices"), cards: Vec::new(), looked: None }
+        Self {
+            devices: sysfs.join("bus/pci/devices"),
+            cards: Vec::new(),
+            looked: None,
+        }
     }
 
     /// The cards that are neither among these GPUs nor known from before, as GPUs that cannot say who they are.
@@ -35,14 +39,20 @@ impl Slots {
             self.looked = Some(Instant::now());
             self.cards = self.look();
         }
-        let told = gpus.iter().map(|gpu| &gpu.identity).chain(seen.identities());
+        let told = gpus
+            .iter()
+            .map(|gpu| &gpu.identity)
+            .chain(seen.identities());
         let told: Vec<_> = told.map(|identity| kernels(&identity.pci_bus_id)).collect();
         // One that cannot say where it is may be any.
         if gpus.iter().any(|gpu| gpu.identity.pci_bus_id.is_empty()) {
             return Vec::new();
         }
         let unseen = self.cards.iter().filter(|card| !told.contains(card));
-        let identity = |card: &String| Identity { pci_bus_id: card.clone(), ..Identity::unknown(card.clone(), 0, "") };
+        let identity = |card: &String| Identity {
+            pci_bus_id: card.clone(),
+            ..Identity::unknown(card.clone(), 0, "")
+        };
         unseen.map(identity).collect()
     }
 
@@ -54,11 +64,18 @@ impl Slots {
                 wanted.iter().any(|wanted| value.starts_with(wanted))
             };
             let driver = read_link(device.join("driver")).ok();
-            let driver = driver.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
-            is("vendor", &[NVIDIA]) && is("class", &CLASSES) && driver.is_none_or(|driver| !OTHERS.contains(&driver))
+            let driver = driver
+                .as_deref()
+                .and_then(Path::file_name)
+                .and_then(|name| name.to_str());
+            is("vendor", &[NVIDIA])
+                && is("class", &CLASSES)
+                && driver.is_none_or(|driver| !OTHERS.contains(&driver))
         };
         let cards = devices.filter(|device| is_card(&device.path()));
-        let mut cards: Vec<_> = cards.filter_map(|device| device.file_name().into_string().ok()).collect();
+        let mut cards: Vec<_> = cards
+            .filter_map(|device| device.file_name().into_string().ok())
+            .collect();
         cards.sort();
         cards
     }
@@ -98,12 +115,19 @@ mod tests {
             std::fs::write(device.join("vendor"), format!("{vendor}\n")).unwrap();
             std::fs::write(device.join("class"), format!("{class}\n")).unwrap();
             if let Some(driver) = driver {
-                std::os::unix::fs::symlink(format!("../../../drivers/{driver}"), device.join("driver")).unwrap();
+                std::os::unix::fs::symlink(
+                    format!("../../../drivers/{driver}"),
+                    device.join("driver"),
+                )
+                .unwrap();
             }
         }
         let mut slots = Slots::new(sysfs.path());
         let unseen = slots.without(&[], &Seen::load(None));
-        let unseen: Vec<_> = unseen.iter().map(|identity| identity.uuid.as_str()).collect();
+        let unseen: Vec<_> = unseen
+            .iter()
+            .map(|identity| identity.uuid.as_str())
+            .collect();
         assert_eq!(unseen, ["unknown-0000:01:00.0", "unknown-0000:21:00.0"]);
     }
 }

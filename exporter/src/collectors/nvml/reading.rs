@@ -14,8 +14,12 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings as sys;
 
-const CLOCKS: [(&str, Clock); 4] =
-    [("graphics", Clock::Graphics), ("sm", Clock::SM), ("memory", Clock::Memory), ("video", Clock::Video)];
+const CLOCKS: [(&str, Clock); 4] = [
+    ("graphics", Clock::Graphics),
+    ("sm", Clock::SM),
+    ("memory", Clock::Memory),
+    ("video", Clock::Video),
+];
 
 /// By their bits; NVML's `nvmlClocksEventReason*`.
 pub(super) const REASONS: [&str; 9] = [
@@ -48,11 +52,22 @@ impl Fixed {
     pub fn of(device: &Device<'_>, ask: &mut Asking<'_>) -> Result<Self, NvmlError> {
         let mut fixed = Self::default();
         let values = &mut fixed.values;
-        let constraints =
-            ask.value("GetPowerManagementLimitConstraints", device.power_management_limit_constraints())?;
-        values.one(&POWER_LIMIT_MIN, constraints.as_ref().map(|limits| milli(limits.min_limit)));
-        values.one(&POWER_LIMIT_MAX, constraints.map(|limits| milli(limits.max_limit)));
-        let default = ask.value("GetPowerManagementDefaultLimit", device.power_management_limit_default())?;
+        let constraints = ask.value(
+            "GetPowerManagementLimitConstraints",
+            device.power_management_limit_constraints(),
+        )?;
+        values.one(
+            &POWER_LIMIT_MIN,
+            constraints.as_ref().map(|limits| milli(limits.min_limit)),
+        );
+        values.one(
+            &POWER_LIMIT_MAX,
+            constraints.map(|limits| milli(limits.max_limit)),
+        );
+        let default = ask.value(
+            "GetPowerManagementDefaultLimit",
+            device.power_management_limit_default(),
+        )?;
         values.one(&POWER_LIMIT_DEFAULT, default.map(milli));
         for (limit, threshold) in [
             ("shutdown", TemperatureThreshold::Shutdown),
@@ -61,7 +76,10 @@ impl Fixed {
             ("memory_max", TemperatureThreshold::MemoryMax),
             ("target", TemperatureThreshold::AcousticCurr),
         ] {
-            let degrees = ask.value("GetTemperatureThreshold", device.temperature_threshold(threshold))?;
+            let degrees = ask.value(
+                "GetTemperatureThreshold",
+                device.temperature_threshold(threshold),
+            )?;
             // A threshold that the GPU does not have may come as 0.
             let degrees = degrees.filter(|degrees| *degrees > 0).map(f64::from);
             values.labelled(&TEMPERATURE_LIMIT, [limit], degrees);
@@ -78,20 +96,32 @@ impl Fixed {
             values.labelled(&VBIOS, [version], Some(1.0));
         }
         let ecc = ask.value("GetEccMode", device.is_ecc_enabled())?;
-        values.one(&ECC_ENABLED, ecc.as_ref().map(|ecc| flag(ecc.currently_enabled)));
+        values.one(
+            &ECC_ENABLED,
+            ecc.as_ref().map(|ecc| flag(ecc.currently_enabled)),
+        );
         (fixed.pcie_generation_max, fixed.pcie_width_max) = (generation, width);
         fixed.has_ecc = ecc.is_some();
         fixed.nvlinks = Nvlinks::of(device, ask)?;
         fixed.virtualization = Virtualization::of(device, ask, &mut fixed.values)?;
-        fixed.has_gpm = ask.value("GpmQueryDeviceSupport", device.gpm_support())?.unwrap_or(false);
-        let reasons = ask.value("GetSupportedClocksEventReasons", device.supported_throttle_reasons())?;
+        fixed.has_gpm = ask
+            .value("GpmQueryDeviceSupport", device.gpm_support())?
+            .unwrap_or(false);
+        let reasons = ask.value(
+            "GetSupportedClocksEventReasons",
+            device.supported_throttle_reasons(),
+        )?;
         fixed.reasons = reasons.map_or(0, |reasons| reasons.bits());
         Ok(fixed)
     }
 }
 
 /// All values that change.
-pub(super) fn read(device: &Device<'_>, fixed: &Fixed, ask: &mut Asking<'_>) -> Result<Values, NvmlError> {
+pub(super) fn read(
+    device: &Device<'_>,
+    fixed: &Fixed,
+    ask: &mut Asking<'_>,
+) -> Result<Values, NvmlError> {
     let mut values = Values::default();
     activity(device, ask, &mut values)?;
     memory(device, ask, &mut values)?;
@@ -108,23 +138,41 @@ pub(super) fn read(device: &Device<'_>, fixed: &Fixed, ask: &mut Asking<'_>) -> 
     Ok(values)
 }
 
-fn activity(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+fn activity(
+    device: &Device<'_>,
+    ask: &mut Asking<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
     let rates = ask.value("GetUtilizationRates", device.utilization_rates())?;
     values.one(&UTILIZATION, rates.as_ref().map(|rates| percent(rates.gpu)));
-    values.one(&MEMORY_UTILIZATION, rates.map(|rates| percent(rates.memory)));
+    values.one(
+        &MEMORY_UTILIZATION,
+        rates.map(|rates| percent(rates.memory)),
+    );
     let encoder = ask.value("GetEncoderUtilization", device.encoder_utilization())?;
-    values.one(&ENCODER, encoder.map(|encoder| percent(encoder.utilization)));
+    values.one(
+        &ENCODER,
+        encoder.map(|encoder| percent(encoder.utilization)),
+    );
     let decoder = ask.value("GetDecoderUtilization", device.decoder_utilization())?;
-    values.one(&DECODER, decoder.map(|decoder| percent(decoder.utilization)));
+    values.one(
+        &DECODER,
+        decoder.map(|decoder| percent(decoder.utilization)),
+    );
     let lib = device.nvml().lib();
     for (name, symbol, metric) in [
         ("GetJpgUtilization", &lib.nvmlDeviceGetJpgUtilization, &JPEG),
-        ("GetOfaUtilization", &lib.nvmlDeviceGetOfaUtilization, &OPTICAL_FLOW),
+        (
+            "GetOfaUtilization",
+            &lib.nvmlDeviceGetOfaUtilization,
+            &OPTICAL_FLOW,
+        ),
     ] {
         let (mut share, mut period) = (0, 0);
         // SAFETY: the handle is the device's and the pointers are valid.
-        let code =
-            fields::call(symbol, |function| unsafe { function(device.handle(), &raw mut share, &raw mut period) });
+        let code = fields::call(symbol, |function| unsafe {
+            function(device.handle(), &raw mut share, &raw mut period)
+        });
         values.one(metric, ask.value(name, code)?.map(|()| percent(share)));
     }
     Ok(())
@@ -145,9 +193,19 @@ fn memory(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Res
 }
 
 fn power(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
-    values.one(&POWER, ask.value("GetPowerUsage", device.power_usage())?.map(milli));
-    values.one(&POWER_LIMIT, ask.value("GetEnforcedPowerLimit", device.enforced_power_limit())?.map(milli));
-    let energy = ask.value("GetTotalEnergyConsumption", device.total_energy_consumption())?;
+    values.one(
+        &POWER,
+        ask.value("GetPowerUsage", device.power_usage())?.map(milli),
+    );
+    values.one(
+        &POWER_LIMIT,
+        ask.value("GetEnforcedPowerLimit", device.enforced_power_limit())?
+            .map(milli),
+    );
+    let energy = ask.value(
+        "GetTotalEnergyConsumption",
+        device.total_energy_consumption(),
+    )?;
     values.one(&ENERGY, energy.map(|millijoules| millijoules as f64 / 1e3));
     Ok(())
 }
@@ -161,10 +219,13 @@ fn heat(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Resul
     };
     let symbol = &device.nvml().lib().nvmlDeviceGetMarginTemperature;
     // SAFETY: the handle is the device's, the pointer valid, its version that of the struct.
-    let code = fields::call(symbol, |function| unsafe { function(device.handle(), &raw mut margin) });
+    let code = fields::call(symbol, |function| unsafe {
+        function(device.handle(), &raw mut margin)
+    });
     values.one(
         &TEMPERATURE_MARGIN,
-        ask.value("GetMarginTemperature", code)?.map(|()| f64::from(margin.marginTemperature)),
+        ask.value("GetMarginTemperature", code)?
+            .map(|()| f64::from(margin.marginTemperature)),
     );
     let fans = ask.value("GetNumFans", device.num_fans())?.unwrap_or(0);
     for fan in 0..fans {
@@ -175,28 +236,56 @@ fn heat(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Resul
     Ok(())
 }
 
-fn clocks(device: &Device<'_>, fixed: &Fixed, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+fn clocks(
+    device: &Device<'_>,
+    fixed: &Fixed,
+    ask: &mut Asking<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
     for (domain, clock) in CLOCKS {
         let megahertz = ask.value("GetClockInfo", device.clock_info(clock))?;
         values.labelled(&CLOCK, [domain], megahertz.map(mega));
     }
     let state = ask.value("GetPerformanceState", device.performance_state())?;
-    values.one(&PERFORMANCE_STATE, state.map(|state| state as u32).filter(|state| *state < 16).map(f64::from));
-    if let Some(reasons) = ask.value("GetCurrentClocksEventReasons", device.current_throttle_reasons())? {
-        let supported = REASONS.iter().enumerate().filter(|(bit, _)| fixed.reasons & (1 << bit) != 0);
+    values.one(
+        &PERFORMANCE_STATE,
+        state
+            .map(|state| state as u32)
+            .filter(|state| *state < 16)
+            .map(f64::from),
+    );
+    if let Some(reasons) = ask.value(
+        "GetCurrentClocksEventReasons",
+        device.current_throttle_reasons(),
+    )? {
+        let supported = REASONS
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| fixed.reasons & (1 << bit) != 0);
         for (bit, reason) in supported {
-            values.labelled(&THROTTLE, [*reason], Some(flag(reasons.bits() & (1 << bit) != 0)));
+            values.labelled(
+                &THROTTLE,
+                [*reason],
+                Some(flag(reasons.bits() & (1 << bit) != 0)),
+            );
         }
     }
     Ok(())
 }
 
-fn pcie(device: &Device<'_>, fixed: &Fixed, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+fn pcie(
+    device: &Device<'_>,
+    fixed: &Fixed,
+    ask: &mut Asking<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
     let generation = ask.value("GetCurrPcieLinkGeneration", device.current_pcie_link_gen())?;
     let width = ask.value("GetCurrPcieLinkWidth", device.current_pcie_link_width())?;
     values.labelled(&PCIE_GENERATION, ["current"], generation.map(f64::from));
     values.labelled(&PCIE_WIDTH, ["current"], width.map(f64::from));
-    let is_working = values.get(&PERFORMANCE_STATE).is_some_and(|state| state <= FAST)
+    let is_working = values
+        .get(&PERFORMANCE_STATE)
+        .is_some_and(|state| state <= FAST)
         && values.get(&UTILIZATION).is_some_and(|share| share > 0.0);
     let is_less = |now: Option<u32>, max: Option<u32>| now.zip(max).map(|(now, max)| now < max);
     let narrow = is_less(width, fixed.pcie_width_max);
@@ -209,20 +298,30 @@ fn pcie(device: &Device<'_>, fixed: &Fixed, ask: &mut Asking<'_>, values: &mut V
 /// The slowest state in which a GPU does work; at rest it also slows its link down.
 const FAST: f64 = 2.0;
 
-fn memory_repairs(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+fn memory_repairs(
+    device: &Device<'_>,
+    ask: &mut Asking<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
     // Somebody may set it at any time; the mode that is in force changes only at a reset.
     let ecc = ask.value("GetEccMode", device.is_ecc_enabled())?;
     values.one(&ECC_PENDING, ecc.map(|ecc| flag(ecc.pending_enabled)));
     // SAFETY: a struct of numbers may be all zeros.
-    let (mut banks, mut sram): (sys::nvmlRowRemapperHistogramValues_t, sys::nvmlEccSramErrorStatus_t) =
-        unsafe { std::mem::zeroed() };
+    let (mut banks, mut sram): (
+        sys::nvmlRowRemapperHistogramValues_t,
+        sys::nvmlEccSramErrorStatus_t,
+    ) = unsafe { std::mem::zeroed() };
     sram.version = fields::version::<sys::nvmlEccSramErrorStatus_t>(1);
     let lib = device.nvml().lib();
     // SAFETY: the handle is the device's, the pointers are valid, the version is that of the struct.
     let (remapper, status) = unsafe {
         (
-            fields::call(&lib.nvmlDeviceGetRowRemapperHistogram, |function| function(device.handle(), &raw mut banks)),
-            fields::call(&lib.nvmlDeviceGetSramEccErrorStatus, |function| function(device.handle(), &raw mut sram)),
+            fields::call(&lib.nvmlDeviceGetRowRemapperHistogram, |function| {
+                function(device.handle(), &raw mut banks)
+            }),
+            fields::call(&lib.nvmlDeviceGetSramEccErrorStatus, |function| {
+                function(device.handle(), &raw mut sram)
+            }),
         )
     };
     if ask.value("GetRowRemapperHistogram", remapper)?.is_some() {
@@ -236,15 +335,26 @@ fn memory_repairs(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values
             values.labelled(&REMAP_BANKS, [spare], Some(f64::from(count)));
         }
     }
-    let exceeded = ask.value("GetSramEccErrorStatus", status)?.map(|()| flag(sram.bThresholdExceeded != 0));
+    let exceeded = ask
+        .value("GetSramEccErrorStatus", status)?
+        .map(|()| flag(sram.bThresholdExceeded != 0));
     values.one(&SRAM_THRESHOLD, exceeded);
     Ok(())
 }
 
 /// Who uses the GPU. A process that computes and draws is on both lists, with the same memory.
-pub(super) fn processes(device: &Device<'_>, ask: &mut Asking<'_>) -> Result<Option<Vec<GpuProcess>>, NvmlError> {
-    let compute = ask.value("GetComputeRunningProcesses", device.running_compute_processes())?;
-    let graphics = ask.value("GetGraphicsRunningProcesses", device.running_graphics_processes())?;
+pub(super) fn processes(
+    device: &Device<'_>,
+    ask: &mut Asking<'_>,
+) -> Result<Option<Vec<GpuProcess>>, NvmlError> {
+    let compute = ask.value(
+        "GetComputeRunningProcesses",
+        device.running_compute_processes(),
+    )?;
+    let graphics = ask.value(
+        "GetGraphicsRunningProcesses",
+        device.running_graphics_processes(),
+    )?;
     if compute.is_none() && graphics.is_none() {
         return Ok(None);
     }
@@ -255,7 +365,11 @@ pub(super) fn processes(device: &Device<'_>, ask: &mut Asking<'_>) -> Result<Opt
             UsedGpuMemory::Unavailable => None,
         };
         if processes.iter().all(|other| other.pid != process.pid) {
-            processes.push(GpuProcess { pid: process.pid, memory, gpu_instance: process.gpu_instance_id });
+            processes.push(GpuProcess {
+                pid: process.pid,
+                memory,
+                gpu_instance: process.gpu_instance_id,
+            });
         }
     }
     Ok(Some(processes))

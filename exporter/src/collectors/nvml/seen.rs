@@ -44,10 +44,17 @@ impl Seen {
     /// A GPU that cannot say who it is, is the one that was in its place and is nowhere else; or the only one missing.
     pub fn recognise(&self, gpus: &mut [Gpu]) {
         let here: Vec<_> = gpus.iter().map(|gpu| gpu.identity.uuid.clone()).collect();
-        let missing: Vec<_> = self.known.values().filter(|identity| !here.contains(&identity.uuid)).collect();
-        let is_single = missing.len() == 1 && gpus.iter().filter(|gpu| !gpu.identity.is_known()).count() == 1;
+        let missing: Vec<_> = self
+            .known
+            .values()
+            .filter(|identity| !here.contains(&identity.uuid))
+            .collect();
+        let is_single =
+            missing.len() == 1 && gpus.iter().filter(|gpu| !gpu.identity.is_known()).count() == 1;
         for gpu in gpus.iter_mut().filter(|gpu| !gpu.identity.is_known()) {
-            let in_place = missing.iter().find(|identity| identity.index == gpu.identity.index);
+            let in_place = missing
+                .iter()
+                .find(|identity| identity.index == gpu.identity.index);
             if let Some(identity) = in_place.or(missing.first().filter(|_| is_single)) {
                 gpu.identity = (*identity).clone();
             }
@@ -57,10 +64,17 @@ impl Seen {
     /// Remembers those that are here.
     pub fn update(&mut self, gpus: &[Gpu]) {
         let mut is_changed = false;
-        for identity in gpus.iter().map(|gpu| &gpu.identity).filter(|identity| identity.is_known()) {
+        for identity in gpus
+            .iter()
+            .map(|gpu| &gpu.identity)
+            .filter(|identity| identity.is_known())
+        {
             let before = self.known.len();
-            let is_other = |other: &Identity| other.uuid != identity.uuid && other.pci_bus_id == identity.pci_bus_id;
-            self.known.retain(|_, other| identity.pci_bus_id.is_empty() || !is_other(other));
+            let is_other = |other: &Identity| {
+                other.uuid != identity.uuid && other.pci_bus_id == identity.pci_bus_id
+            };
+            self.known
+                .retain(|_, other| identity.pci_bus_id.is_empty() || !is_other(other));
             is_changed |= before != self.known.len();
             if self.known.get(&identity.uuid) != Some(identity) {
                 self.known.insert(identity.uuid.clone(), identity.clone());
@@ -73,7 +87,9 @@ impl Seen {
     }
 
     fn save(&self) -> io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
         let draft = file.with_extension("new");
         std::fs::write(&draft, render(&self.known))?;
         std::fs::rename(draft, file)
@@ -82,7 +98,15 @@ impl Seen {
 
 fn render(known: &BTreeMap<String, Identity>) -> String {
     let mut text = format!("{HEADER}\n");
-    for Identity { uuid, index, minor, pci_bus_id, model, driver } in known.values() {
+    for Identity {
+        uuid,
+        index,
+        minor,
+        pci_bus_id,
+        model,
+        driver,
+    } in known.values()
+    {
         let minor = minor.map_or_else(String::new, |minor| minor.to_string());
         let fields = [uuid, &index.to_string(), &minor, pci_bus_id, model, driver];
         // Nobody's name has a tab in it; if it had, a blank would do.
@@ -96,7 +120,9 @@ fn render(known: &BTreeMap<String, Identity>) -> String {
 fn parse(text: &str) -> BTreeMap<String, Identity> {
     let identity = |line: &str| {
         let fields: Vec<_> = line.split('\t').collect();
-        let [uuid, index, minor, pci_bus_id, model, driver] = fields[..] else { return None };
+        let [uuid, index, minor, pci_bus_id, model, driver] = fields[..] else {
+            return None;
+        };
         let identity = Identity {
             uuid: uuid.to_owned(),
             index: index.parse().ok()?,
@@ -117,20 +143,32 @@ mod tests {
     use proptest::prelude::*;
 
     fn gpu(uuid: &str, index: u32, bus: &str) -> Gpu {
-        let identity =
-            Identity { uuid: uuid.into(), pci_bus_id: bus.into(), ..Identity::unknown(String::new(), index, "580") };
-        Gpu { identity, reading: Ok(Reading::default()) }
+        let identity = Identity {
+            uuid: uuid.into(),
+            pci_bus_id: bus.into(),
+            ..Identity::unknown(String::new(), index, "580")
+        };
+        Gpu {
+            identity,
+            reading: Ok(Reading::default()),
+        }
     }
 
     fn uuids(seen: &Seen) -> Vec<&str> {
-        seen.identities().map(|identity| identity.uuid.as_str()).collect()
+        seen.identities()
+            .map(|identity| identity.uuid.as_str())
+            .collect()
     }
 
     #[test]
     fn a_restart_forgets_no_gpu_and_another_in_its_place_does() {
         let directory = tempfile::tempdir().unwrap();
         let mut seen = Seen::load(Some(directory.path()));
-        seen.update(&[gpu("GPU-a", 0, "0:1"), gpu("GPU-b", 1, "0:2"), gpu("unknown-2", 2, "")]);
+        seen.update(&[
+            gpu("GPU-a", 0, "0:1"),
+            gpu("GPU-b", 1, "0:2"),
+            gpu("unknown-2", 2, ""),
+        ]);
         let mut seen = Seen::load(Some(directory.path()));
         assert_eq!(uuids(&seen), ["GPU-a", "GPU-b"]);
         // The second cannot say who it is; it is known by its place.
@@ -142,11 +180,18 @@ mod tests {
         let mut gpus = [gpu("GPU-b", 0, "0:2"), gpu("unknown-1", 1, "")];
         seen.recognise(&mut gpus);
         assert_eq!(gpus[1].identity.uuid, "GPU-a");
-        let mut gpus = [gpu("GPU-b", 0, "0:2"), gpu("unknown-1", 1, ""), gpu("unknown-2", 2, "")];
+        let mut gpus = [
+            gpu("GPU-b", 0, "0:2"),
+            gpu("unknown-1", 1, ""),
+            gpu("unknown-2", 2, ""),
+        ];
         seen.recognise(&mut gpus);
         assert_eq!(gpus[1].identity.uuid, "unknown-1", "one of two");
         seen.update(&[gpu("GPU-c", 0, "0:1"), gpu("GPU-b", 1, "0:2")]);
-        assert_eq!(uuids(&Seen::load(Some(directory.path()))), ["GPU-b", "GPU-c"]);
+        assert_eq!(
+            uuids(&Seen::load(Some(directory.path()))),
+            ["GPU-b", "GPU-c"]
+        );
     }
 
     #[test]

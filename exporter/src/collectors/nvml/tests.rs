@@ -29,9 +29,13 @@ fn collector(readings: impl IntoIterator<Item = Result<Vec<Gpu>, Trouble>>) -> N
 /// The lines of the page that hold `part`, and how the reading ended.
 fn read(nvml: &mut Nvml, part: &str) -> (Vec<String>, Result<(), String>) {
     let (mut samples, mut page) = (Samples::new(), String::new());
-    let result = nvml.collect(&mut samples).map_err(|error| error.to_string());
+    let result = nvml
+        .collect(&mut samples)
+        .map_err(|error| error.to_string());
     write_page(Format::Text, [&samples], &mut page);
-    let lines = page.lines().filter(|line| !line.starts_with('#') && line.contains(part));
+    let lines = page
+        .lines()
+        .filter(|line| !line.starts_with('#') && line.contains(part));
     (lines.map(str::to_owned).collect(), result)
 }
 
@@ -52,7 +56,10 @@ fn well() -> Result<Reading, Silence> {
 }
 
 fn trouble(error: NvmlError) -> Trouble {
-    Trouble { attempt: "begin", error }
+    Trouble {
+        attempt: "begin",
+        error,
+    }
 }
 
 #[test]
@@ -61,7 +68,10 @@ fn what_a_gpu_does_not_support_is_left_out() {
     values.one(&UTILIZATION, Some(0.0));
     values.labelled(&FAN, ["0"], None);
     values.labelled(&FAN, ["1"], Some(0.31));
-    let reading = Reading { values, ..Reading::default() };
+    let reading = Reading {
+        values,
+        ..Reading::default()
+    };
     let (lines, result) = read(&mut collector([Ok(vec![gpu("GPU-a", Ok(reading))])]), "");
     assert_eq!(result, Ok(()));
     assert_eq!(
@@ -88,12 +98,20 @@ fn a_gpu_that_is_silent_says_why_and_its_sibling_stays() {
         Ok(both()),
     ]);
     let mut up = || read(&mut nvml, "_up").0;
-    let line = |uuid, reason, value| format!("takt_gpu_up{{uuid=\"GPU-{uuid}\",reason=\"{reason}\"}} {value}");
+    let line = |uuid, reason, value| {
+        format!("takt_gpu_up{{uuid=\"GPU-{uuid}\",reason=\"{reason}\"}} {value}")
+    };
     assert_eq!(up(), [line("a", "", 1), line("b", "", 1)]);
     assert_eq!(up(), [line("a", "lost", 0), line("b", "", 1)]);
     assert_eq!(up(), [line("a", "hung", 0), line("b", "", 1)]);
     assert_eq!(up(), [line("b", "", 1), line("a", "not_enumerated", 0)]);
-    assert_eq!(up(), [line("a", "driver_mismatch", 0), line("b", "driver_mismatch", 0)]);
+    assert_eq!(
+        up(),
+        [
+            line("a", "driver_mismatch", 0),
+            line("b", "driver_mismatch", 0)
+        ]
+    );
     assert_eq!(up(), [line("a", "hung", 0), line("b", "hung", 0)]);
     assert_eq!(up(), [line("a", "", 1), line("b", "", 1)]);
 }
@@ -103,14 +121,26 @@ fn absent_and_broken_are_told_apart() {
     let end = |readings: Vec<Result<Vec<Gpu>, Trouble>>| {
         let count = readings.len();
         let mut nvml = collector(readings);
-        (0..count).fold(String::new(), |_, _| read(&mut nvml, "").1.err().unwrap_or_default())
+        (0..count).fold(String::new(), |_, _| {
+            read(&mut nvml, "").1.err().unwrap_or_default()
+        })
     };
-    assert_eq!(end(vec![Err(trouble(NvmlError::DriverNotLoaded))]), "nothing to collect: no NVIDIA driver");
+    assert_eq!(
+        end(vec![Err(trouble(NvmlError::DriverNotLoaded))]),
+        "nothing to collect: no NVIDIA driver"
+    );
     assert_eq!(end(vec![Ok(vec![])]), "nothing to collect: no NVIDIA GPU");
     assert_eq!(end(vec![Err(trouble(NvmlError::Unknown))]), "cannot begin");
-    assert_eq!(end(vec![Ok(vec![gpu("GPU-a", Err(Silence::Hung))])]), "cannot read a GPU", "none answers");
+    assert_eq!(
+        end(vec![Ok(vec![gpu("GPU-a", Err(Silence::Hung))])]),
+        "cannot read a GPU",
+        "none answers"
+    );
     let was_there = || Ok(vec![gpu("GPU-a", well())]);
-    assert_eq!(end(vec![was_there(), Err(trouble(NvmlError::DriverNotLoaded))]), "cannot begin");
+    assert_eq!(
+        end(vec![was_there(), Err(trouble(NvmlError::DriverNotLoaded))]),
+        "cannot begin"
+    );
 }
 
 #[test]
@@ -123,14 +153,34 @@ fn a_name_may_have_any_character() {
 
 #[test]
 fn who_uses_the_gpus_is_told_to_the_jobs() {
-    let process = GpuProcess { pid: 10, memory: Some(1 << 30), gpu_instance: None };
-    let reading = Reading { processes: Some(vec![process]), ..Reading::default() };
-    let mut nvml = collector([Ok(vec![gpu("GPU-a", Ok(reading))]), Err(trouble(NvmlError::Unknown))]);
-    assert_eq!(read(&mut nvml, "process").0, [r#"takt_gpu_processes{uuid="GPU-a"} 1"#]);
+    let process = GpuProcess {
+        pid: 10,
+        memory: Some(1 << 30),
+        gpu_instance: None,
+    };
+    let reading = Reading {
+        processes: Some(vec![process]),
+        ..Reading::default()
+    };
+    let mut nvml = collector([
+        Ok(vec![gpu("GPU-a", Ok(reading))]),
+        Err(trouble(NvmlError::Unknown)),
+    ]);
+    assert_eq!(
+        read(&mut nvml, "process").0,
+        [r#"takt_gpu_processes{uuid="GPU-a"} 1"#]
+    );
     let table = nvml.shared.table(Duration::ZERO);
-    assert_eq!((table.gpus[0].uuid.as_str(), table.gpus[0].minor), ("GPU-a", Some(1)));
+    assert_eq!(
+        (table.gpus[0].uuid.as_str(), table.gpus[0].minor),
+        ("GPU-a", Some(1))
+    );
     assert_eq!(table.gpus[0].processes, [process]);
     read(&mut nvml, "").1.unwrap_err();
     let table = nvml.shared.table(Duration::ZERO);
-    assert_eq!((table.gpus.len(), table.gpus[0].processes.len()), (1, 0), "who is on a GPU that is silent?");
+    assert_eq!(
+        (table.gpus.len(), table.gpus[0].processes.len()),
+        (1, 0),
+        "who is on a GPU that is silent?"
+    );
 }

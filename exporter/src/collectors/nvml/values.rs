@@ -32,22 +32,43 @@ impl Values {
         value: Option<f64>,
     ) {
         let labels = || labels.map(Into::into).to_vec();
-        self.0.extend(value.map(|value| Value { metric, labels: labels(), value }));
+        self.0.extend(value.map(|value| Value {
+            metric,
+            labels: labels(),
+            value,
+        }));
     }
 
     /// The same with labels from a table.
-    pub fn tabled(&mut self, metric: &'static Metric, labels: &'static [&'static str], value: Option<f64>) {
+    pub fn tabled(
+        &mut self,
+        metric: &'static Metric,
+        labels: &'static [&'static str],
+        value: Option<f64>,
+    ) {
         let labels = || labels.iter().map(|label| Cow::Borrowed(*label)).collect();
-        self.0.extend(value.map(|value| Value { metric, labels: labels(), value }));
+        self.0.extend(value.map(|value| Value {
+            metric,
+            labels: labels(),
+            value,
+        }));
     }
 
     /// The value with no label but the UUID.
     pub fn get(&self, metric: &'static Metric) -> Option<f64> {
-        self.0.iter().find(|value| value.metric == metric && value.labels.is_empty()).map(|value| value.value)
+        self.0
+            .iter()
+            .find(|value| value.metric == metric && value.labels.is_empty())
+            .map(|value| value.value)
     }
 
     pub fn push(&self, uuid: &str, out: &mut Samples) {
-        for Value { metric, labels, value } in &self.0 {
+        for Value {
+            metric,
+            labels,
+            value,
+        } in &self.0
+        {
             let mut all = Vec::with_capacity(1 + labels.len());
             all.push(uuid);
             all.extend(labels.iter().map(AsRef::as_ref));
@@ -69,7 +90,11 @@ pub(super) struct Asking<'e> {
 impl Asking<'_> {
     /// `None` for what the GPU, the driver or our permissions do not allow, and for what fails just now: no value is ever
     /// made up. An error remains only when there is no use in asking this GPU further.
-    pub fn value<T>(&mut self, call: &'static str, result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+    pub fn value<T>(
+        &mut self,
+        call: &'static str,
+        result: Result<T, NvmlError>,
+    ) -> Result<Option<T>, NvmlError> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) if ends_session(&error) => Err(error),
@@ -78,7 +103,11 @@ impl Asking<'_> {
             Err(error) => {
                 // Their debug form is NVML's word for them; what else they carry is cut off.
                 let word = format!("{error:?}");
-                let word = word.split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
+                let word = word
+                    .split(['(', ' ', '{'])
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
                 *self.errors.entry((call, word)).or_insert(0) += 1;
                 tracing::debug!(call, %error, "no value");
                 Ok(None)
@@ -89,7 +118,10 @@ impl Asking<'_> {
 
 /// The driver was unloaded or replaced under us.
 pub(super) fn ends_session(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
+    matches!(
+        error,
+        NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch
+    )
 }
 
 #[cfg(test)]
@@ -99,16 +131,34 @@ mod tests {
     #[test]
     fn what_fails_is_left_out_and_counted_and_what_is_not_supported_only_left_out() {
         let mut errors = Errors::new();
-        let mut ask = Asking { errors: &mut errors, is_renumbered: false };
+        let mut ask = Asking {
+            errors: &mut errors,
+            is_renumbered: false,
+        };
         assert_eq!(ask.value("GetPowerUsage", Ok(1)).unwrap(), Some(1));
-        assert_eq!(ask.value::<()>("GetPowerUsage", Err(NvmlError::NotSupported)).unwrap(), None);
-        assert_eq!(ask.value::<()>("GetPowerUsage", Err(NvmlError::Unknown)).unwrap(), None);
+        assert_eq!(
+            ask.value::<()>("GetPowerUsage", Err(NvmlError::NotSupported))
+                .unwrap(),
+            None
+        );
+        assert_eq!(
+            ask.value::<()>("GetPowerUsage", Err(NvmlError::Unknown))
+                .unwrap(),
+            None
+        );
         let odd = NvmlError::UnexpectedVariant(77);
         assert_eq!(ask.value::<()>("GetPowerUsage", Err(odd)).unwrap(), None);
-        for lost in [NvmlError::GpuLost, NvmlError::ResetRequired, NvmlError::DriverNotLoaded] {
+        for lost in [
+            NvmlError::GpuLost,
+            NvmlError::ResetRequired,
+            NvmlError::DriverNotLoaded,
+        ] {
             assert!(ask.value::<()>("GetPowerUsage", Err(lost)).is_err());
         }
-        let counted: Vec<_> = errors.iter().map(|((_, error), count)| (error.as_str(), *count)).collect();
+        let counted: Vec<_> = errors
+            .iter()
+            .map(|((_, error), count)| (error.as_str(), *count))
+            .collect();
         assert_eq!(counted, [("UnexpectedVariant", 1), ("Unknown", 1)]);
     }
 }

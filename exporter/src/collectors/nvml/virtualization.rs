@@ -35,14 +35,25 @@ const TEXT: usize = 96;
 
 impl Virtualization {
     /// What it is, which does not change while the driver is loaded.
-    pub fn of(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<Self, NvmlError> {
+    pub fn of(
+        device: &Device<'_>,
+        ask: &mut Asking<'_>,
+        values: &mut Values,
+    ) -> Result<Self, NvmlError> {
         let mut mode = 0;
         // SAFETY: the handle is the device's, the pointer valid.
-        let code = call(&device.nvml().lib().nvmlDeviceGetVirtualizationMode, |function| unsafe {
-            function(device.handle(), &raw mut mode)
-        });
-        let known = ask.value("GetVirtualizationMode", code)?.and_then(|()| MODES.get(mode as usize));
-        values.labelled(&VIRTUALIZATION, [known.map_or("", |(word, _)| word)], known.map(|_| 1.0));
+        let code = call(
+            &device.nvml().lib().nvmlDeviceGetVirtualizationMode,
+            |function| unsafe { function(device.handle(), &raw mut mode) },
+        );
+        let known = ask
+            .value("GetVirtualizationMode", code)?
+            .and_then(|()| MODES.get(mode as usize));
+        values.labelled(
+            &VIRTUALIZATION,
+            [known.map_or("", |(word, _)| word)],
+            known.map(|_| 1.0),
+        );
         Ok(known.map_or(Self::Neither, |(_, side)| *side))
     }
 }
@@ -60,16 +71,27 @@ pub(super) fn read(
     }
 }
 
-fn licence(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+fn licence(
+    device: &Device<'_>,
+    ask: &mut Asking<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
     // SAFETY: a struct of numbers may be all zeros.
     let mut features: sys::nvmlGridLicensableFeatures_t = unsafe { std::mem::zeroed() };
     // SAFETY: the handle is the device's, the pointer valid.
-    let code = call(&device.nvml().lib().nvmlDeviceGetGridLicensableFeatures_v4, |function| unsafe {
-        function(device.handle(), &raw mut features)
-    });
-    if ask.value("GetGridLicensableFeatures", code)?.is_some() && features.isGridLicenseSupported != 0 {
+    let code = call(
+        &device.nvml().lib().nvmlDeviceGetGridLicensableFeatures_v4,
+        |function| unsafe { function(device.handle(), &raw mut features) },
+    );
+    if ask.value("GetGridLicensableFeatures", code)?.is_some()
+        && features.isGridLicenseSupported != 0
+    {
         let count = features.licensableFeaturesCount as usize;
-        let is_licensed = features.gridLicensableFeatures.iter().take(count).any(|feature| feature.featureState != 0);
+        let is_licensed = features
+            .gridLicensableFeatures
+            .iter()
+            .take(count)
+            .any(|feature| feature.featureState != 0);
         values.one(&VGPU_LICENSED, Some(flag(is_licensed)));
     }
     Ok(())
@@ -89,10 +111,14 @@ fn parts(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Resu
     for &instance in instances.iter().take(count as usize) {
         let uuid = text(|buffer, length| {
             // SAFETY: the buffer has that length.
-            call(&lib.nvmlVgpuInstanceGetUUID, |function| unsafe { function(instance, buffer, length) })
+            call(&lib.nvmlVgpuInstanceGetUUID, |function| unsafe {
+                function(instance, buffer, length)
+            })
         });
         // A machine may have ended since.
-        let Some(uuid) = ask.value("VgpuInstanceGetUUID", uuid)? else { continue };
+        let Some(uuid) = ask.value("VgpuInstanceGetUUID", uuid)? else {
+            continue;
+        };
         let mut id_type = 0;
         let vm = text(|buffer, length| {
             // SAFETY: the buffer has that length, the pointer is valid.
@@ -105,8 +131,12 @@ fn parts(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Resu
         // SAFETY: the pointers are valid.
         let (of_type, usage) = unsafe {
             (
-                call(&lib.nvmlVgpuInstanceGetType, |function| function(instance, &raw mut type_id)),
-                call(&lib.nvmlVgpuInstanceGetFbUsage, |function| function(instance, &raw mut used)),
+                call(&lib.nvmlVgpuInstanceGetType, |function| {
+                    function(instance, &raw mut type_id)
+                }),
+                call(&lib.nvmlVgpuInstanceGetFbUsage, |function| {
+                    function(instance, &raw mut used)
+                }),
             )
         };
         let name = match ask.value("VgpuInstanceGetType", of_type)? {
@@ -114,12 +144,16 @@ fn parts(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Resu
             Some(()) => {
                 let name = text(|buffer, mut length| {
                     // SAFETY: the buffer has that length.
-                    call(&lib.nvmlVgpuTypeGetName, |function| unsafe { function(type_id, buffer, &raw mut length) })
+                    call(&lib.nvmlVgpuTypeGetName, |function| unsafe {
+                        function(type_id, buffer, &raw mut length)
+                    })
                 });
                 ask.value("VgpuTypeGetName", name)?
             }
         };
-        let used = ask.value("VgpuInstanceGetFbUsage", usage)?.map(|()| used as f64);
+        let used = ask
+            .value("VgpuInstanceGetFbUsage", usage)?
+            .map(|()| used as f64);
         values.labelled(&VGPU_MEMORY, [uuid.clone()], used);
         values.labelled(&VGPU_INFO, [uuid, vm, name.unwrap_or_default()], Some(1.0));
     }
@@ -127,9 +161,12 @@ fn parts(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Resu
 }
 
 /// A text that the library writes into a buffer.
-fn text(write: impl FnOnce(*mut c_char, u32) -> Result<(), NvmlError>) -> Result<String, NvmlError> {
+fn text(
+    write: impl FnOnce(*mut c_char, u32) -> Result<(), NvmlError>,
+) -> Result<String, NvmlError> {
     let mut buffer = [0; TEXT];
     write(buffer.as_mut_ptr().cast(), TEXT as u32)?;
-    let text = CStr::from_bytes_until_nul(&buffer).map_err(|_| NvmlError::InsufficientSize(None))?;
+    let text =
+        CStr::from_bytes_until_nul(&buffer).map_err(|_| NvmlError::InsufficientSize(None))?;
     Ok(text.to_string_lossy().into_owned())
 }

@@ -21,7 +21,9 @@ impl<A: Send + 'static> Worker<A> {
     pub fn start(name: &str) -> io::Result<Self> {
         let (questions, to_answer) = channel::<Question<A>>();
         let (answering, answers) = channel();
-        let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .stack_size(STACK_BYTES);
         thread.spawn(move || {
             for question in to_answer {
                 if answering.send(question()).is_err() {
@@ -29,7 +31,11 @@ impl<A: Send + 'static> Worker<A> {
                 }
             }
         })?;
-        Ok(Self { questions, answers, owes: false })
+        Ok(Self {
+            questions,
+            answers,
+            owes: false,
+        })
     }
 
     /// Asks, unless it still owes an answer to the question before: then false. An answer that came too late is dropped.

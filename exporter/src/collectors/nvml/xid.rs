@@ -21,7 +21,9 @@ const STACK_BYTES: usize = 256 << 10;
 /// Starts the thread that waits for the session's XIDs. It ends with the session.
 pub(super) fn watch(session: &Arc<Session>, events: &Events) -> io::Result<()> {
     let (session, events) = (Arc::clone(session), events.clone());
-    let thread = std::thread::Builder::new().name("xid".to_owned()).stack_size(STACK_BYTES);
+    let thread = std::thread::Builder::new()
+        .name("xid".to_owned())
+        .stack_size(STACK_BYTES);
     thread.spawn(move || {
         if let Err(error) = tell(&session, &events) {
             tracing::debug!(%error, "NVML tells no XIDs");
@@ -38,14 +40,23 @@ fn tell(session: &Session, events: &Events) -> Result<(), NvmlError> {
     }
     let set = session.nvml.create_event_set()?;
     for index in 0..session.nvml.device_count()? {
-        let Ok(device) = session.nvml.device_by_index(index) else { continue };
+        let Ok(device) = session.nvml.device_by_index(index) else {
+            continue;
+        };
         // To ask for a type that the GPU does not have is an error.
-        if !device.supported_event_types().is_ok_and(|types| types.contains(EventTypes::CRITICAL_XID_ERROR)) {
+        if !device
+            .supported_event_types()
+            .is_ok_and(|types| types.contains(EventTypes::CRITICAL_XID_ERROR))
+        {
             continue;
         }
         // SAFETY: both handles are the wrapper's. Its own function gives up the whole set when one GPU fails.
         let registered = fields::call(&lib.nvmlDeviceRegisterEvents, |function| unsafe {
-            function(device.handle(), EventTypes::CRITICAL_XID_ERROR.bits(), set.handle())
+            function(
+                device.handle(),
+                EventTypes::CRITICAL_XID_ERROR.bits(),
+                set.handle(),
+            )
         });
         if let Err(error) = registered {
             tracing::debug!(index, %error, "NVML tells no XIDs of this GPU");

@@ -15,15 +15,25 @@ impl Names {
     /// In the given file, or where distributions put it.
     pub fn new(file: Option<&Path>) -> Self {
         let usual = || PLACES.iter().map(PathBuf::from).find(|path| path.exists());
-        Self { file: file.map(Path::to_owned).or_else(usual), known: HashMap::new() }
+        Self {
+            file: file.map(Path::to_owned).or_else(usual),
+            known: HashMap::new(),
+        }
     }
 
     /// Names of the vendor, the device, the subsystem's vendor, the subsystem and the class, given the numbers of the
     /// class, vendor, device, subsystem's vendor and subsystem. What has no name is called by its number.
     pub fn of(&mut self, ids: &[String]) -> &[String; 5] {
         if !self.known.contains_key(ids) {
-            let text = self.file.as_ref().and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
-            self.known.insert(ids.to_owned(), look_up(&String::from_utf8_lossy(&text), ids));
+            let text = self
+                .file
+                .as_ref()
+                .and_then(|file| std::fs::read(file).ok())
+                .unwrap_or_default();
+            self.known.insert(
+                ids.to_owned(),
+                look_up(&String::from_utf8_lossy(&text), ids),
+            );
         }
         &self.known[ids]
     }
@@ -35,17 +45,24 @@ fn look_up(text: &str, ids: &[String]) -> [String; 5] {
     let devices = children(text, vendor, 0);
     let subsystems = devices.and_then(|devices| children(devices.1, device, 1));
     let pair = format!("{other_vendor} {subsystem}");
-    let name = |found: Option<(&str, &str)>, otherwise: &str| found.map_or(otherwise, |(name, _)| name).to_owned();
+    let name = |found: Option<(&str, &str)>, otherwise: &str| {
+        found.map_or(otherwise, |(name, _)| name).to_owned()
+    };
     let class_name = || {
         let base = children(text, &format!("C {}", class.get(..2)?), 0)?;
-        let Some(sub) = children(base.1, class.get(2..4)?, 1) else { return Some(base.0) };
+        let Some(sub) = children(base.1, class.get(2..4)?, 1) else {
+            return Some(base.0);
+        };
         Some(children(sub.1, class.get(4..6)?, 2).map_or(sub.0, |interface| interface.0))
     };
     [
         name(devices, vendor),
         name(subsystems, device),
         name(children(text, other_vendor, 0), other_vendor),
-        name(subsystems.and_then(|subsystems| children(subsystems.1, &pair, 2)), subsystem),
+        name(
+            subsystems.and_then(|subsystems| children(subsystems.1, &pair, 2)),
+            subsystem,
+        ),
         class_name().map_or_else(|| format!("Unknown class ({class})"), str::to_owned),
     ]
 }
@@ -82,12 +99,27 @@ mod tests {
         let ids = |ids: [&str; 5]| look_up(TEXT, &ids.map(|id| format!("0x{id}")));
         assert_eq!(
             ids(["030000", "10de", "2b85", "1043", "8a11"]),
-            ["NVIDIA Corporation", "GB202 [GeForce RTX 5090]", "ASUSTeK", "ROG Astral", "VGA controller"]
+            [
+                "NVIDIA Corporation",
+                "GB202 [GeForce RTX 5090]",
+                "ASUSTeK",
+                "ROG Astral",
+                "VGA controller"
+            ]
         );
         assert_eq!(
             ids(["030200", "10de", "2204", "10de", "8a11"]),
-            ["NVIDIA Corporation", "GA102", "NVIDIA Corporation", "8a11", "Display controller"]
+            [
+                "NVIDIA Corporation",
+                "GA102",
+                "NVIDIA Corporation",
+                "8a11",
+                "Display controller"
+            ]
         );
-        assert_eq!(ids(["ff0000", "abcd", "2204", "abcd", "1"])[4], "Unknown class (ff0000)");
+        assert_eq!(
+            ids(["ff0000", "abcd", "2204", "abcd", "1"])[4],
+            "Unknown class (ff0000)"
+        );
     }
 }

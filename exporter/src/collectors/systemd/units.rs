@@ -14,16 +14,30 @@ pub(super) struct Unit {
 impl Unit {
     /// Name, description, whether it is loaded, state, and more, then the path of its object.
     fn parse(value: &Value) -> Option<Self> {
-        let [name, _, loaded, state, _, _, path, ..] = value.list() else { return None };
+        let [name, _, loaded, state, _, _, path, ..] = value.list() else {
+            return None;
+        };
         let text = |value: &Value| value.text().map(str::to_owned);
-        Some(Self { name: text(name)?, is_loaded: loaded.text()? == "loaded", state: text(state)?, path: text(path)? })
+        Some(Self {
+            name: text(name)?,
+            is_loaded: loaded.text()? == "loaded",
+            state: text(state)?,
+            path: text(path)?,
+        })
     }
 
     /// The part of its object's interface that is its kind's own.
     pub fn kind(&self) -> &'static str {
-        const KINDS: [(&str, &str); 4] =
-            [(".service", "Service"), (".mount", "Mount"), (".timer", "Timer"), (".socket", "Socket")];
-        KINDS.iter().find(|(suffix, _)| self.name.ends_with(suffix)).map_or("Unit", |(_, kind)| kind)
+        const KINDS: [(&str, &str); 4] = [
+            (".service", "Service"),
+            (".mount", "Mount"),
+            (".timer", "Timer"),
+            (".socket", "Socket"),
+        ];
+        KINDS
+            .iter()
+            .find(|(suffix, _)| self.name.ends_with(suffix))
+            .map_or("Unit", |(_, kind)| kind)
     }
 }
 
@@ -40,7 +54,12 @@ const MANAGER: Method<'static> = Method {
 impl Manager<'_> {
     pub fn units(&mut self) -> Result<Vec<Unit>, DbusError> {
         let values = self.0.call(MANAGER, &[])?;
-        Ok(values.first().map_or(&[][..], Value::list).iter().filter_map(Unit::parse).collect())
+        Ok(values
+            .first()
+            .map_or(&[][..], Value::list)
+            .iter()
+            .filter_map(Unit::parse)
+            .collect())
     }
 
     /// A property of the manager's own.
@@ -52,18 +71,34 @@ impl Manager<'_> {
     /// A property of a unit, of one of its object's interfaces.
     pub fn property(&mut self, unit: &Unit, interface: &str, name: &str) -> Option<Value> {
         let interface = format!("{DESTINATION}.{interface}");
-        self.0.property(Method { destination: DESTINATION, path: &unit.path, interface: &interface, name }).ok()
+        self.0
+            .property(Method {
+                destination: DESTINATION,
+                path: &unit.path,
+                interface: &interface,
+                name,
+            })
+            .ok()
     }
 }
 
 /// The number in a version such as `252.22-1~deb12u1` or `v256`.
 pub(super) fn version(text: &str) -> f64 {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let starts = text.char_indices().map(|(at, _)| at).find(|at| digits(&text[*at..]) >= 3);
-    let Some(text) = starts.map(|at| &text[at..]) else { return 0.0 };
+    let starts = text
+        .char_indices()
+        .map(|(at, _)| at)
+        .find(|at| digits(&text[*at..]) >= 3);
+    let Some(text) = starts.map(|at| &text[at..]) else {
+        return 0.0;
+    };
     let whole = digits(text);
     let fraction = text[whole..].strip_prefix('.').map_or(0, digits);
-    let length = if fraction == 0 { whole } else { whole + 1 + fraction };
+    let length = if fraction == 0 {
+        whole
+    } else {
+        whole + 1 + fraction
+    };
     text[..length].parse().unwrap_or_default()
 }
 

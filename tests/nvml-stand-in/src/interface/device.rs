@@ -366,7 +366,12 @@ const MAX_PARTS: u32 = 7;
 /// Errors of one NVLink.
 pub fn nvlink_errors(gpu: &Gpu, link: u32, kind: usize) -> Answer<u64> {
     gpu.nvlink_active(link)?;
-    Ok(gpu.script.nvlink_errors.get(&(link, kind)).copied().unwrap_or(0))
+    Ok(gpu
+        .script
+        .nvlink_errors
+        .get(&(link, kind))
+        .copied()
+        .unwrap_or(0))
 }
 
 /// How far the GPU is from the temperature at which it slows down.
@@ -375,14 +380,21 @@ pub fn temperature_margin(gpu: &Gpu) -> c_int {
 }
 
 /// ECC errors of a kind (corrected, uncorrected) since the last start or ever.
-pub fn ecc_errors(gpu: &Gpu, kind: nvmlMemoryErrorType_t, scope: nvmlEccCounterType_t) -> Answer<u64> {
+pub fn ecc_errors(
+    gpu: &Gpu,
+    kind: nvmlMemoryErrorType_t,
+    scope: nvmlEccCounterType_t,
+) -> Answer<u64> {
     gpu.data_centre()?;
     let counts = match scope {
         nvmlEccCounterType_enum_NVML_VOLATILE_ECC => gpu.script.ecc.volatile,
         nvmlEccCounterType_enum_NVML_AGGREGATE_ECC => gpu.script.ecc.aggregate,
         _ => return Err(code::INVALID_ARGUMENT),
     };
-    counts.get(kind as usize).copied().ok_or(code::INVALID_ARGUMENT)
+    counts
+        .get(kind as usize)
+        .copied()
+        .ok_or(code::INVALID_ARGUMENT)
 }
 
 /// Watts as NVML's milliwatts.
@@ -401,8 +413,14 @@ fn pci_info(gpu: &Gpu) -> nvmlPciInfo_t {
         pciSubSystemId: gpu.profile().pci_subsystem_id,
         busId: [0; 32],
     };
-    fill(&mut info.busIdLegacy, &format!("{domain:04X}:{bus:02X}:{device:02X}.0"));
-    fill(&mut info.busId, &format!("{domain:08X}:{bus:02X}:{device:02X}.0"));
+    fill(
+        &mut info.busIdLegacy,
+        &format!("{domain:04X}:{bus:02X}:{device:02X}.0"),
+    );
+    fill(
+        &mut info.busId,
+        &format!("{domain:08X}:{bus:02X}:{device:02X}.0"),
+    );
     info
 }
 

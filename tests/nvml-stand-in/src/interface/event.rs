@@ -5,18 +5,22 @@ use std::ptr;
 use std::time::Duration;
 
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlEventTypeClock, nvmlEventTypeDoubleBitEccError,
-    nvmlEventTypeDramRetirementEvent, nvmlEventTypeDramRetirementFailure, nvmlEventTypeFatalPoisonError,
-    nvmlEventTypeGpuRecoveryAction, nvmlEventTypeGpuUnavailableError, nvmlEventTypeNonFatalPoisonError,
-    nvmlEventTypePState, nvmlEventTypeSingleBitEccError, nvmlEventTypeXidCriticalError, nvmlReturn_t,
+    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlEventTypeClock,
+    nvmlEventTypeDoubleBitEccError, nvmlEventTypeDramRetirementEvent,
+    nvmlEventTypeDramRetirementFailure, nvmlEventTypeFatalPoisonError,
+    nvmlEventTypeGpuRecoveryAction, nvmlEventTypeGpuUnavailableError,
+    nvmlEventTypeNonFatalPoisonError, nvmlEventTypePState, nvmlEventTypeSingleBitEccError,
+    nvmlEventTypeXidCriticalError, nvmlReturn_t,
 };
 
 use super::{device_calls, put};
 use crate::gpu::Gpu;
 use crate::{code, world};
 
-const EVERY_GPU: u32 =
-    nvmlEventTypeXidCriticalError | nvmlEventTypePState | nvmlEventTypeClock | nvmlEventTypeGpuRecoveryAction;
+const EVERY_GPU: u32 = nvmlEventTypeXidCriticalError
+    | nvmlEventTypePState
+    | nvmlEventTypeClock
+    | nvmlEventTypeGpuRecoveryAction;
 const DATA_CENTRE: u32 = nvmlEventTypeSingleBitEccError
     | nvmlEventTypeDoubleBitEccError
     | nvmlEventTypeDramRetirementEvent
@@ -52,12 +56,18 @@ pub extern "C" fn nvmlDeviceRegisterEvents(
     set: nvmlEventSet_t,
 ) -> nvmlReturn_t {
     let possible = world::on_device("nvmlDeviceRegisterEvents", device, |gpu| {
-        if types & !supported(gpu) == 0 { Ok(()) } else { Err(code::NOT_SUPPORTED) }
+        if types & !supported(gpu) == 0 {
+            Ok(())
+        } else {
+            Err(code::NOT_SUPPORTED)
+        }
     });
     if possible != code::SUCCESS {
         return possible;
     }
-    world::call("nvmlDeviceRegisterEvents", |world| world.register(set.addr(), device, types))
+    world::call("nvmlDeviceRegisterEvents", |world| {
+        world.register(set.addr(), device, types)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -97,6 +107,10 @@ pub unsafe extern "C" fn nvmlEventSetWait(
 }
 
 fn supported(gpu: &Gpu) -> u64 {
-    let types = if gpu.profile().data_centre { EVERY_GPU | DATA_CENTRE } else { EVERY_GPU };
+    let types = if gpu.profile().data_centre {
+        EVERY_GPU | DATA_CENTRE
+    } else {
+        EVERY_GPU
+    };
     types.into()
 }

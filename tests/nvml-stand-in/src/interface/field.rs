@@ -29,7 +29,9 @@ pub unsafe extern "C" fn nvmlDeviceGetFieldValues(
     values: *mut nvmlFieldValue_t,
 ) -> nvmlReturn_t {
     let mut driver = String::new();
-    let answer = world::call("nvmlDeviceGetFieldValues", |world| world.driver().map(|version| driver = version));
+    let answer = world::call("nvmlDeviceGetFieldValues", |world| {
+        world.driver().map(|version| driver = version)
+    });
     if answer != code::SUCCESS {
         return answer;
     }
@@ -40,7 +42,11 @@ pub unsafe extern "C" fn nvmlDeviceGetFieldValues(
         }
         // SAFETY: the caller's array has `count` elements.
         for field in unsafe { slice::from_raw_parts_mut(values, count) } {
-            let id = if renumbers(&driver) { older_id(field.fieldId) } else { field.fieldId };
+            let id = if renumbers(&driver) {
+                older_id(field.fieldId)
+            } else {
+                field.fieldId
+            };
             let value = match gpu.script.field_faults.get(&id) {
                 Some(&code) => Err(code),
                 None => match gpu.script.field_values.get(&(id, field.scopeId)) {
@@ -79,32 +85,48 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
         NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN => U64(throttle_ns(gpu, 6)),
         NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN => U64(throttle_ns(gpu, 7)),
         NVML_FI_DEV_MEMORY_TEMP => U32(gpu.memory_temperature()?),
-        NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION | NVML_FI_DEV_ENERGY => U64((gpu.counters().energy_joules * 1e3) as u64),
+        NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION | NVML_FI_DEV_ENERGY => {
+            U64((gpu.counters().energy_joules * 1e3) as u64)
+        }
         NVML_FI_DEV_NVLINK_LINK_COUNT => U32(gpu.profile().nvlinks),
         NVML_FI_DEV_PCIE_REPLAY_COUNTER => U32(gpu.script.pcie_replays),
         NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER => U32(0),
         // KiB, of all links together or of the one in the scope.
-        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX..=NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX if gpu.profile().nvlink5 => {
+        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX..=NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX
+            if gpu.profile().nvlink5 =>
+        {
             return Err(code::NOT_SUPPORTED);
         }
         NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
         | NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
         | NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_TX
         | NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX => {
-            let links = if scope == u32::MAX { f64::from(gpu.profile().nvlinks) } else { 1.0 };
+            let links = if scope == u32::MAX {
+                f64::from(gpu.profile().nvlinks)
+            } else {
+                1.0
+            };
             gpu.nvlink_active(if scope == u32::MAX { 0 } else { scope })?;
             U64((gpu.counters().nvlink_bytes * links / 1024.0) as u64)
         }
         NVML_FI_DEV_NVLINK_GET_SPEED if has_scopes(gpu) => {
             gpu.nvlink_active(scope)?;
-            U32(if gpu.profile().nvlink5 { 53_125 } else { 26_562 })
+            U32(if gpu.profile().nvlink5 {
+                53_125
+            } else {
+                26_562
+            })
         }
         // NVLink 5 counts by link, and has its own kinds of errors.
-        NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES | NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES if gpu.profile().nvlink5 => {
+        NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES | NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES
+            if gpu.profile().nvlink5 =>
+        {
             gpu.nvlink_active(scope)?;
             U64(gpu.counters().nvlink_bytes as u64)
         }
-        NVML_FI_DEV_NVLINK_COUNT_VL15_DROPPED..=NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER if gpu.profile().nvlink5 => {
+        NVML_FI_DEV_NVLINK_COUNT_VL15_DROPPED..=NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER
+            if gpu.profile().nvlink5 =>
+        {
             gpu.nvlink_active(scope)?;
             U64(0)
         }
@@ -112,7 +134,11 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
         NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY..=NVML_FI_DEV_NVLINK_ERROR_DL_CRC
             if has_scopes(gpu) && !gpu.profile().nvlink5 =>
         {
-            U64(nvlink_errors(gpu, scope, (id - NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY) as usize)?)
+            U64(nvlink_errors(
+                gpu,
+                scope,
+                (id - NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY) as usize,
+            )?)
         }
         _ if !has_scopes(gpu) && nvlink_of(id).is_some() => {
             let (kind, link) = nvlink_of(id).ok_or(code::NOT_SUPPORTED)?;
@@ -127,12 +153,18 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
         NVML_FI_DEV_REMAPPED_FAILURE => data_centre.map(|()| U32(rows.failed.into()))?,
         NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS..=NVML_FI_DEV_PCIE_COUNT_LANE_ERROR => U32(0),
         // Only Grace Hopper has a module with a power of its own.
-        NVML_FI_DEV_POWER_AVERAGE | NVML_FI_DEV_POWER_INSTANT if scope != 0 => return Err(code::NOT_SUPPORTED),
-        NVML_FI_DEV_POWER_AVERAGE | NVML_FI_DEV_POWER_INSTANT => U32(milli(gpu.reading().power_watts)),
+        NVML_FI_DEV_POWER_AVERAGE | NVML_FI_DEV_POWER_INSTANT if scope != 0 => {
+            return Err(code::NOT_SUPPORTED);
+        }
+        NVML_FI_DEV_POWER_AVERAGE | NVML_FI_DEV_POWER_INSTANT => {
+            U32(milli(gpu.reading().power_watts))
+        }
         NVML_FI_DEV_POWER_MIN_LIMIT => U32(milli(power.min)),
         NVML_FI_DEV_POWER_MAX_LIMIT => U32(milli(power.max)),
         NVML_FI_DEV_POWER_DEFAULT_LIMIT => U32(milli(power.default)),
-        NVML_FI_DEV_POWER_CURRENT_LIMIT | NVML_FI_DEV_POWER_REQUESTED_LIMIT => U32(milli(gpu.power_limit_watts())),
+        NVML_FI_DEV_POWER_CURRENT_LIMIT | NVML_FI_DEV_POWER_REQUESTED_LIMIT => {
+            U32(milli(gpu.power_limit_watts()))
+        }
         // T.Limit thresholds count degrees from the GPU's highest operating temperature.
         NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT => {
             data_centre.map(|()| I32(limits.gpu_max as i32 - limits.shutdown as i32))?
@@ -175,7 +207,10 @@ fn nvlink_of(id: u32) -> Option<(usize, u32)> {
         NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L6,
     ];
     let place = |starts: [u32; 4], link: u32| {
-        starts.iter().position(|start| (*start..start + 6).contains(&id)).map(|kind| (kind, link + id - starts[kind]))
+        starts
+            .iter()
+            .position(|start| (*start..start + 6).contains(&id))
+            .map(|kind| (kind, link + id - starts[kind]))
     };
     place(first, 0).or_else(|| place(seventh, 6))
 }
@@ -183,11 +218,20 @@ fn nvlink_of(id: u32) -> Option<(usize, u32)> {
 impl Value {
     fn raw(self) -> (nvmlValueType_t, nvmlValue_t) {
         match self {
-            U32(value) => {
-                (nvml::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT, nvmlValue_t { ullVal: u64::from(value) })
-            }
-            U64(value) => (nvml::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, nvmlValue_t { ullVal: value }),
-            I32(value) => (nvml::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT, nvmlValue_t { siVal: value }),
+            U32(value) => (
+                nvml::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT,
+                nvmlValue_t {
+                    ullVal: u64::from(value),
+                },
+            ),
+            U64(value) => (
+                nvml::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
+                nvmlValue_t { ullVal: value },
+            ),
+            I32(value) => (
+                nvml::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT,
+                nvmlValue_t { siVal: value },
+            ),
         }
     }
 }
@@ -198,7 +242,9 @@ fn throttle_ns(gpu: &mut Gpu, bit: usize) -> u64 {
 
 /// Whether a driver of this version has the newer numbering.
 fn renumbers(driver: &str) -> bool {
-    let mut parts = driver.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut parts = driver
+        .split('.')
+        .map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     version >= (580, 82)
 }

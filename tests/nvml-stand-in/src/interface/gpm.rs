@@ -2,7 +2,9 @@
 
 use std::ffi::c_uint;
 
-use nvml_wrapper_sys::bindings::{self as nvml, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t, nvmlReturn_t};
+use nvml_wrapper_sys::bindings::{
+    self as nvml, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t, nvmlReturn_t,
+};
 
 use super::{device_calls, put};
 use crate::gpu::{Counters, Gpu};
@@ -96,7 +98,8 @@ pub unsafe extern "C" fn nvmlGpmMetricsGet(get: *mut nvmlGpmMetricsGet_t) -> nvm
 
 /// The mean of a metric: percent, or MiB a second.
 fn mean(metric: c_uint, first: &Taken, second: &Taken, seconds: f64) -> Answer<f64> {
-    let per_second = |of: fn(&Counters) -> f64| (of(&second.counters) - of(&first.counters)) / seconds;
+    let per_second =
+        |of: fn(&Counters) -> f64| (of(&second.counters) - of(&first.counters)) / seconds;
     let busy_percent = 100.0 * per_second(|c| c.busy_seconds);
     let nvlinks = f64::from(first.nvlinks);
     Ok(match metric {
@@ -105,8 +108,12 @@ fn mean(metric: c_uint, first: &Taken, second: &Taken, seconds: f64) -> Answer<f
         nvml::nvmlGpmMetricId_t_NVML_GPM_METRIC_SM_OCCUPANCY => 0.5 * busy_percent,
         nvml::nvmlGpmMetricId_t_NVML_GPM_METRIC_ANY_TENSOR_UTIL => 0.4 * busy_percent,
         nvml::nvmlGpmMetricId_t_NVML_GPM_METRIC_DRAM_BW_UTIL => 0.55 * busy_percent,
-        nvml::nvmlGpmMetricId_t_NVML_GPM_METRIC_PCIE_TX_PER_SEC => per_second(|c| c.pcie_bytes[0]) / MIB,
-        nvml::nvmlGpmMetricId_t_NVML_GPM_METRIC_PCIE_RX_PER_SEC => per_second(|c| c.pcie_bytes[1]) / MIB,
+        nvml::nvmlGpmMetricId_t_NVML_GPM_METRIC_PCIE_TX_PER_SEC => {
+            per_second(|c| c.pcie_bytes[0]) / MIB
+        }
+        nvml::nvmlGpmMetricId_t_NVML_GPM_METRIC_PCIE_RX_PER_SEC => {
+            per_second(|c| c.pcie_bytes[1]) / MIB
+        }
         nvml::nvmlGpmMetricId_t_NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC
         | nvml::nvmlGpmMetricId_t_NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC => {
             nvlinks * per_second(|c| c.nvlink_bytes) / MIB
@@ -122,5 +129,9 @@ unsafe fn taken<'a>(sample: nvmlGpmSample_t) -> Answer<&'a Taken> {
 }
 
 fn supported(gpu: &Gpu) -> Answer {
-    if gpu.profile().gpm { Ok(()) } else { Err(code::NOT_SUPPORTED) }
+    if gpu.profile().gpm {
+        Ok(())
+    } else {
+        Err(code::NOT_SUPPORTED)
+    }
 }

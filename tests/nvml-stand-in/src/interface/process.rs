@@ -3,8 +3,8 @@
 use std::ffi::{c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings::{
-    nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t,
-    nvmlProcessesUtilizationInfo_v1_t,
+    nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlProcessUtilizationInfo_v1_t,
+    nvmlProcessUtilizationSample_t, nvmlProcessesUtilizationInfo_v1_t,
 };
 
 use super::{device_calls, put_list};
@@ -70,16 +70,27 @@ fn processes(gpu: &Gpu, which: fn(&Process) -> bool) -> Vec<nvmlProcessInfo_t> {
         gpuInstanceId: p.gpu_instance.unwrap_or(NO_INSTANCE),
         computeInstanceId: NO_INSTANCE,
     };
-    gpu.script.processes.iter().filter(|p| which(p)).map(info).collect()
+    gpu.script
+        .processes
+        .iter()
+        .filter(|p| which(p))
+        .map(info)
+        .collect()
 }
 
 fn processes_v1(gpu: &Gpu, which: fn(&Process) -> bool) -> Vec<nvmlProcessInfo_v1_t> {
-    let shorter = |p: nvmlProcessInfo_t| nvmlProcessInfo_v1_t { pid: p.pid, usedGpuMemory: p.usedGpuMemory };
+    let shorter = |p: nvmlProcessInfo_t| nvmlProcessInfo_v1_t {
+        pid: p.pid,
+        usedGpuMemory: p.usedGpuMemory,
+    };
     processes(gpu, which).into_iter().map(shorter).collect()
 }
 
 /// One sample of each process, ten times a second; NotFound when there is none since `last_seen` (in microseconds).
-fn utilization(gpu: &Gpu, last_seen: u64) -> Answer<impl Iterator<Item = nvmlProcessUtilizationInfo_v1_t>> {
+fn utilization(
+    gpu: &Gpu,
+    last_seen: u64,
+) -> Answer<impl Iterator<Item = nvmlProcessUtilizationInfo_v1_t>> {
     let taken = (gpu.now * 10.0).floor() as u64 * 100_000;
     if gpu.script.processes.is_empty() || taken <= last_seen {
         return Err(code::NOT_FOUND);

@@ -52,7 +52,10 @@ pub extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlSystemGetDriverVersion(
+    version: *mut c_char,
+    length: c_uint,
+) -> nvmlReturn_t {
     world::call("nvmlSystemGetDriverVersion", |world| {
         let driver = world.driver()?;
         // SAFETY: the caller's buffer has `length` bytes.
@@ -61,7 +64,10 @@ pub unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, length
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetNVMLVersion(version: *mut c_char, length: c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlSystemGetNVMLVersion(
+    version: *mut c_char,
+    length: c_uint,
+) -> nvmlReturn_t {
     world::call("nvmlSystemGetNVMLVersion", |world| {
         let (cuda, driver) = (cuda_major(&world.driver()?), world.driver()?);
         // SAFETY: the caller's buffer has `length` bytes.
@@ -74,7 +80,16 @@ pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) 
     world::call("nvmlSystemGetCudaDriverVersion_v2", |world| {
         let driver = world.driver()?;
         // SAFETY: the caller's pointer is valid.
-        unsafe { put(version, if cuda_major(&driver) == 12 { 12_080 } else { 13_000 }) }
+        unsafe {
+            put(
+                version,
+                if cuda_major(&driver) == 12 {
+                    12_080
+                } else {
+                    13_000
+                },
+            )
+        }
     })
 }
 
@@ -85,10 +100,16 @@ pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion(version: *mut c_int) -> 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlSystemGetProcessName(
+    pid: c_uint,
+    name: *mut c_char,
+    length: c_uint,
+) -> nvmlReturn_t {
     world::call("nvmlSystemGetProcessName", |_| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| code::NOT_FOUND)?;
-        let program = String::from_utf8_lossy(command.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
+        let program =
+            String::from_utf8_lossy(command.split(|b| *b == 0).next().unwrap_or_default())
+                .into_owned();
         // The name is cut to the buffer, not refused.
         let cut = program.floor_char_boundary((length as usize).saturating_sub(1));
         // SAFETY: the caller's buffer has `length` bytes.
@@ -99,23 +120,37 @@ pub unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> nvmlReturn_t {
     // SAFETY: the caller's pointer is valid.
-    world::call("nvmlDeviceGetCount_v2", |world| unsafe { put(count, world.enumerated().count() as c_uint) })
+    world::call("nvmlDeviceGetCount_v2", |world| unsafe {
+        put(count, world.enumerated().count() as c_uint)
+    })
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(
+    index: c_uint,
+    device: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
     const NAME: &str = "nvmlDeviceGetHandleByIndex_v2";
     world::call(NAME, |world| {
         let found = world.find(NAME, |i, _| i == index as usize);
         // An index beyond the last is an invalid argument, not something that was not found.
-        let handle = found.map_err(|code| if code == code::NOT_FOUND { code::INVALID_ARGUMENT } else { code })?;
+        let handle = found.map_err(|code| {
+            if code == code::NOT_FOUND {
+                code::INVALID_ARGUMENT
+            } else {
+                code
+            }
+        })?;
         // SAFETY: the caller's pointer is valid.
         unsafe { put(device, handle) }
     })
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(
+    uuid: *const c_char,
+    device: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
     const NAME: &str = "nvmlDeviceGetHandleByUUID";
     world::call(NAME, |world| {
         // SAFETY: the caller's pointers are valid, the text ends with a zero.
@@ -127,13 +162,19 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: *mut nvmlDevice_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetHandleBySerial(
+    serial: *const c_char,
+    device: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
     const NAME: &str = "nvmlDeviceGetHandleBySerial";
     world::call(NAME, |world| {
         // SAFETY: the caller's pointers are valid, the text ends with a zero.
         unsafe {
             let wanted = text(serial)?;
-            put(device, world.find(NAME, |_, gpu| gpu.serial().as_deref() == Ok(wanted))?)
+            put(
+                device,
+                world.find(NAME, |_, gpu| gpu.serial().as_deref() == Ok(wanted))?,
+            )
         }
     })
 }
@@ -148,13 +189,19 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
         // SAFETY: the caller's pointers are valid, the text ends with a zero.
         unsafe {
             let wanted = parse_bus_id(text(bus_id)?).ok_or(code::INVALID_ARGUMENT)?;
-            put(device, world.find(NAME, |_, gpu| gpu.pci_address() == wanted)?)
+            put(
+                device,
+                world.find(NAME, |_, gpu| gpu.pci_address() == wanted)?,
+            )
         }
     })
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetIndex(
+    device: nvmlDevice_t,
+    index: *mut c_uint,
+) -> nvmlReturn_t {
     // The index counts only the GPUs that are enumerated, so it is the machine's to say.
     let mut slot = 0;
     let answer = world::on_device("nvmlDeviceGetIndex", device, |gpu| {
@@ -165,14 +212,21 @@ pub unsafe extern "C" fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut c_
         return answer;
     }
     world::call("nvmlDeviceGetIndex", |world| {
-        let position = world.enumerated().position(|gpu| gpu.slot == slot).ok_or(code::NOT_FOUND)?;
+        let position = world
+            .enumerated()
+            .position(|gpu| gpu.slot == slot)
+            .ok_or(code::NOT_FOUND)?;
         // SAFETY: the caller's pointer is valid.
         unsafe { put(index, position as c_uint) }
     })
 }
 
 fn cuda_major(driver: &str) -> u32 {
-    let major = driver.split('.').next().and_then(|word| word.parse().ok()).unwrap_or(0);
+    let major = driver
+        .split('.')
+        .next()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(0);
     if major >= 580 { 13 } else { 12 }
 }
 
@@ -181,5 +235,7 @@ unsafe fn text<'a>(text: *const c_char) -> Answer<&'a str> {
         return Err(code::INVALID_ARGUMENT);
     }
     // SAFETY: not null, so by contract a text that ends with a zero.
-    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| code::INVALID_ARGUMENT)
+    unsafe { CStr::from_ptr(text) }
+        .to_str()
+        .map_err(|_| code::INVALID_ARGUMENT)
 }

@@ -1,6 +1,9 @@
 //! A simulated machine for a test: the library, its script, and nvml-wrapper upon it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot have its machine shall end")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot have its machine shall end"
+)]
 
 use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -27,7 +30,9 @@ static DIRECTORY: LazyLock<TempDir> = LazyLock::new(|| {
 
 impl Machine {
     pub fn new(script: &str) -> Self {
-        let machine = Self { _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner) };
+        let machine = Self {
+            _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
+        };
         machine.becomes(script);
         machine
     }
@@ -47,7 +52,9 @@ impl Machine {
 
 /// Cargo puts the library beside the test programs.
 pub fn library() -> PathBuf {
-    let library = std::env::current_exe().unwrap().with_file_name("libnvml_stand_in.so");
+    let library = std::env::current_exe()
+        .unwrap()
+        .with_file_name("libnvml_stand_in.so");
     assert!(library.exists(), "{} is not built", library.display());
     library
 }

@@ -29,14 +29,32 @@ impl Date {
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
         let day_of_era = shifted.rem_euclid(146_097);
-        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_from_march = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month_from_march = (5 * day_from_march + 2) / 153;
         let day = day_from_march - (153 * month_from_march + 2) / 5 + 1;
-        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let month = if month_from_march < 10 {
+            month_from_march + 3
+        } else {
+            month_from_march - 9
+        };
         let year = year_of_era + era * 400 + i64::from(month <= 2);
         let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-        let lengths = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        let lengths = [
+            31,
+            if leap { 29 } else { 28 },
+            31,
+            30,
+            31,
+            30,
+            31,
+            31,
+            30,
+            31,
+            30,
+            31,
+        ];
         Self {
             year,
             month,
@@ -58,7 +76,14 @@ mod tests {
     fn takes_leap_years_and_centuries_apart() {
         let date = |seconds: f64| {
             let date = Date::from_unix(seconds);
-            (date.year, date.month, date.day, date.weekday, date.day_of_year, date.days_in_month)
+            (
+                date.year,
+                date.month,
+                date.day,
+                date.weekday,
+                date.day_of_year,
+                date.days_in_month,
+            )
         };
         assert_eq!(date(0.0), (1970, 1, 1, 4, 1, 31));
         assert_eq!(date(-1.0), (1969, 12, 31, 3, 365, 31));

@@ -26,7 +26,12 @@ struct Bucket {
 }
 
 /// `histogram_quantile(φ, buckets)`; `phi` has one value a step. With `tells_names` the remarks name the metric.
-pub(crate) fn quantile(phi: &[f64], columns: Vec<Column>, tells_names: bool, about: &mut About<'_>) -> Vec<Column> {
+pub(crate) fn quantile(
+    phi: &[f64],
+    columns: Vec<Column>,
+    tells_names: bool,
+    about: &mut About<'_>,
+) -> Vec<Column> {
     if let Some(invalid) = phi.iter().find(|phi| !(0.0..=1.0).contains(*phi)) {
         about.invalid_quantile(*invalid);
     }
@@ -35,17 +40,30 @@ pub(crate) fn quantile(phi: &[f64], columns: Vec<Column>, tells_names: bool, abo
         let mut is_forced = false;
         let quantile = bucket_quantile(phi[step], buckets, &mut is_forced);
         if is_forced {
-            forced.push(if tells_names { labels.metric().to_owned() } else { String::new() });
+            forced.push(if tells_names {
+                labels.metric().to_owned()
+            } else {
+                String::new()
+            });
         }
         quantile
     });
-    forced.iter().for_each(|metric| about.forced_monotonicity(metric));
+    forced
+        .iter()
+        .for_each(|metric| about.forced_monotonicity(metric));
     result
 }
 
 /// `histogram_fraction(lower, upper, buckets)`
-pub(crate) fn fraction(lower: &[f64], upper: &[f64], columns: Vec<Column>, about: &mut About<'_>) -> Vec<Column> {
-    each_histogram(columns, about, |_, step, buckets| bucket_fraction(lower[step], upper[step], buckets))
+pub(crate) fn fraction(
+    lower: &[f64],
+    upper: &[f64],
+    columns: Vec<Column>,
+    about: &mut About<'_>,
+) -> Vec<Column> {
+    each_histogram(columns, about, |_, step, buckets| {
+        bucket_fraction(lower[step], upper[step], buckets)
+    })
 }
 
 /// Gathers buckets whose labels are equal but for `le` (the name included), and reduces each step's.
@@ -63,24 +81,37 @@ fn each_histogram(
             continue;
         };
         let place = *places.entry(column.labels.clone()).or_insert_with(|| {
-            histograms.push(Histogram { labels: column.labels, parts: Vec::new() });
+            histograms.push(Histogram {
+                labels: column.labels,
+                parts: Vec::new(),
+            });
             histograms.len() - 1
         });
         histograms[place].parts.push((bound, column.values));
     }
     let mut buckets = Vec::new();
-    let reduced = histograms.into_iter().filter_map(|Histogram { labels, parts }| {
-        let steps = parts.first().map_or(0, |(_, values)| values.len());
-        let values = (0..steps).map(|step| {
-            buckets.clear();
-            let present =
-                parts.iter().filter_map(|(bound, values)| Some(Bucket { bound: *bound, count: values[step]? }));
-            buckets.extend(present);
-            if buckets.is_empty() { None } else { Some(reduce(&labels, step, &mut buckets)) }
+    let reduced = histograms
+        .into_iter()
+        .filter_map(|Histogram { labels, parts }| {
+            let steps = parts.first().map_or(0, |(_, values)| values.len());
+            let values = (0..steps).map(|step| {
+                buckets.clear();
+                let present = parts.iter().filter_map(|(bound, values)| {
+                    Some(Bucket {
+                        bound: *bound,
+                        count: values[step]?,
+                    })
+                });
+                buckets.extend(present);
+                if buckets.is_empty() {
+                    None
+                } else {
+                    Some(reduce(&labels, step, &mut buckets))
+                }
+            });
+            let values = values.collect();
+            Column::new(labels, values)
         });
-        let values = values.collect();
-        Column::new(labels, values)
-    });
     reduced.collect()
 }
 
@@ -105,14 +136,22 @@ fn bucket_quantile(phi: f64, buckets: &mut Vec<Bucket>, forced: &mut bool) -> f6
     }
     let rank = phi * buckets[last].count;
     // With NaN counts nothing reaches the rank, and the last bucket is taken.
-    let at = buckets[..last].partition_point(|bucket| !matches!(bucket.count.partial_cmp(&rank), Some(o) if o.is_ge()));
+    let at = buckets[..last]
+        .partition_point(|bucket| !matches!(bucket.count.partial_cmp(&rank), Some(o) if o.is_ge()));
     if at == last {
         return buckets[last - 1].bound;
     }
     if at == 0 && buckets[0].bound <= 0.0 {
         return buckets[0].bound;
     }
-    let below = if at > 0 { buckets[at - 1] } else { Bucket { bound: 0.0, count: 0.0 } };
+    let below = if at > 0 {
+        buckets[at - 1]
+    } else {
+        Bucket {
+            bound: 0.0,
+            count: 0.0,
+        }
+    };
     let share = (rank - below.count) / (buckets[at].count - below.count);
     below.bound + (buckets[at].bound - below.bound) * share
 }
@@ -136,14 +175,26 @@ fn bucket_fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
 /// first counts whole and the last not at all.
 fn rank_of(value: f64, buckets: &[Bucket]) -> f64 {
     let total = buckets[buckets.len() - 1].count;
-    let mut below = Bucket { bound: if buckets[0].bound > 0.0 { 0.0 } else { f64::NEG_INFINITY }, count: 0.0 };
+    let mut below = Bucket {
+        bound: if buckets[0].bound > 0.0 {
+            0.0
+        } else {
+            f64::NEG_INFINITY
+        },
+        count: 0.0,
+    };
     for bucket in buckets {
         if below.bound >= value {
             return below.count.min(total);
         }
         if bucket.bound > value {
-            let inside = (bucket.count - below.count) * (value - below.bound) / (bucket.bound - below.bound);
-            let rank = if below.bound == f64::NEG_INFINITY { bucket.count } else { below.count + inside };
+            let inside =
+                (bucket.count - below.count) * (value - below.bound) / (bucket.bound - below.bound);
+            let rank = if below.bound == f64::NEG_INFINITY {
+                bucket.count
+            } else {
+                below.count + inside
+            };
             return rank.min(total);
         }
         below = *bucket;
@@ -161,7 +212,9 @@ fn sorted_up_to_infinity(buckets: &mut Vec<Bucket>) -> bool {
         }
         same
     });
-    buckets.last().is_some_and(|bucket| bucket.bound == f64::INFINITY)
+    buckets
+        .last()
+        .is_some_and(|bucket| bucket.bound == f64::INFINITY)
 }
 
 /// Cumulative counts cannot fall; where they do (scrapes torn apart, rounding) the higher one holds

@@ -9,10 +9,15 @@ use takt_model::go_regex::expand;
 /// `label_replace(v, dst, replacement, src, regex)`: where the regex fits all of `src`, `dst` becomes the replacement.
 pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Column>, Error> {
     let [target, replacement, source, pattern] = *texts else {
-        return Err(Error::Execution("label_replace() takes four strings".to_owned()));
+        return Err(Error::Execution(
+            "label_replace() takes four strings".to_owned(),
+        ));
     };
-    let regex = whole(pattern)
-        .map_err(|_| Error::Execution(format!("invalid regular expression in label_replace(): {pattern}")))?;
+    let regex = whole(pattern).map_err(|_| {
+        Error::Execution(format!(
+            "invalid regular expression in label_replace(): {pattern}"
+        ))
+    })?;
     writable(target, "label_replace", "destination")?;
     for column in &mut columns {
         if let Some(groups) = regex.captures(column.labels.get(source).unwrap_or_default()) {
@@ -26,14 +31,19 @@ pub(crate) fn replace(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Co
 /// `label_join(v, dst, separator, src…)`
 pub(crate) fn join(mut columns: Vec<Column>, texts: &[&str]) -> Result<Vec<Column>, Error> {
     let [target, separator, sources @ ..] = texts else {
-        return Err(Error::Execution("label_join() takes at least two strings".to_owned()));
+        return Err(Error::Execution(
+            "label_join() takes at least two strings".to_owned(),
+        ));
     };
     for source in sources {
         writable(source, "label_join", "source")?;
     }
     writable(target, "label_join", "destination")?;
     for column in &mut columns {
-        let values: Vec<&str> = sources.iter().map(|name| column.labels.get(name).unwrap_or_default()).collect();
+        let values: Vec<&str> = sources
+            .iter()
+            .map(|name| column.labels.get(name).unwrap_or_default())
+            .collect();
         let value = values.join(separator);
         column.write(target, &value);
     }
@@ -51,7 +61,9 @@ impl Column {
 /// Since Prometheus 3 any text but none may be a label's name.
 fn writable(name: &str, function: &str, role: &str) -> Result<(), Error> {
     match name.is_empty() {
-        true => Err(Error::Execution(format!("invalid {role} label name in {function}(): {name}"))),
+        true => Err(Error::Execution(format!(
+            "invalid {role} label name in {function}(): {name}"
+        ))),
         false => Ok(()),
     }
 }

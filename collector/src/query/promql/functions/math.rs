@@ -6,7 +6,11 @@ use crate::query::promql::numbers::{go_max, go_min};
 pub(crate) fn clamp(value: f64, bounds: &[f64]) -> Option<f64> {
     let (min, max) = (bounds[0], bounds[1]);
     // NaN bounds are not the wrong way round; they make NaN of every value.
-    if max < min { None } else { Some(go_max(min, go_min(max, value))) }
+    if max < min {
+        None
+    } else {
+        Some(go_max(min, go_min(max, value)))
+    }
 }
 
 /// `clamp_min(v, min)`

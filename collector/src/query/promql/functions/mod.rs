@@ -86,7 +86,14 @@ const S: Type = Type::Scalar;
 const T: Type = Type::String;
 
 const fn function(name: &'static str, args: &'static [Type], body: Body) -> Function {
-    Function { name, args, more: None, returns: V, experimental: false, body }
+    Function {
+        name,
+        args,
+        more: None,
+        returns: V,
+        experimental: false,
+        body,
+    }
 }
 
 const fn map(name: &'static str, body: fn(f64) -> f64) -> Function {
@@ -102,7 +109,10 @@ const fn whole(name: &'static str, args: &'static [Type], body: Whole) -> Functi
 }
 
 const fn scalar(name: &'static str, args: &'static [Type], body: Whole) -> Function {
-    Function { returns: S, ..whole(name, args, body) }
+    Function {
+        returns: S,
+        ..whole(name, args, body)
+    }
 }
 
 const fn date(name: &'static str, body: fn(Date) -> f64) -> Function {
@@ -110,11 +120,17 @@ const fn date(name: &'static str, body: fn(Date) -> f64) -> Function {
 }
 
 const fn at_most(more: usize, function: Function) -> Function {
-    Function { more: Some(more), ..function }
+    Function {
+        more: Some(more),
+        ..function
+    }
 }
 
 const fn experimental(function: Function) -> Function {
-    Function { experimental: true, ..function }
+    Function {
+        experimental: true,
+        ..function
+    }
 }
 
 /// All functions that are evaluated here. What the parser knows besides is refused by name.
@@ -144,7 +160,11 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     map("deg", |value| value * 180.0 / PI),
     window("delta", rate::delta),
     window("deriv", rate::deriv),
-    experimental(function("double_exponential_smoothing", &[M, S, S], Body::Window(over_time::smooth))),
+    experimental(function(
+        "double_exponential_smoothing",
+        &[M, S, S],
+        Body::Window(over_time::smooth),
+    )),
     map("exp", f64::exp),
     window("first_over_time", over_time::first),
     map("floor", f64::floor),
@@ -159,7 +179,10 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     window("idelta", rate::idelta),
     window("increase", rate::increase),
     window("irate", rate::irate),
-    at_most(usize::MAX, whole("label_join", &[V, T, T, T], Whole::LabelJoin)),
+    at_most(
+        usize::MAX,
+        whole("label_join", &[V, T, T, T], Whole::LabelJoin),
+    ),
     whole("label_replace", &[V, T, T, T, T], Whole::LabelReplace),
     window("last_over_time", over_time::last),
     map("ln", f64::ln),
@@ -171,9 +194,17 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     date("minute", |date| date.minute as f64),
     date("month", |date| date.month as f64),
     scalar("pi", &[], Whole::Pi),
-    function("predict_linear", &[M, S], Body::Window(rate::predict_linear)),
+    function(
+        "predict_linear",
+        &[M, S],
+        Body::Window(rate::predict_linear),
+    ),
     window("present_over_time", present),
-    function("quantile_over_time", &[S, M], Body::Window(over_time::quantile)),
+    function(
+        "quantile_over_time",
+        &[S, M],
+        Body::Window(over_time::quantile),
+    ),
     map("rad", |value| value * PI / 180.0),
     window("rate", rate::rate),
     window("resets", over_time::resets),
@@ -183,11 +214,27 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     map("sin", f64::sin),
     map("sinh", f64::sinh),
     whole("sort", &[V], Whole::Sort { descending: false }),
-    experimental(at_most(usize::MAX, whole("sort_by_label", &[V, T], Whole::SortByLabel { descending: false }))),
-    experimental(at_most(usize::MAX, whole("sort_by_label_desc", &[V, T], Whole::SortByLabel { descending: true }))),
+    experimental(at_most(
+        usize::MAX,
+        whole(
+            "sort_by_label",
+            &[V, T],
+            Whole::SortByLabel { descending: false },
+        ),
+    )),
+    experimental(at_most(
+        usize::MAX,
+        whole(
+            "sort_by_label_desc",
+            &[V, T],
+            Whole::SortByLabel { descending: true },
+        ),
+    )),
     whole("sort_desc", &[V], Whole::Sort { descending: true }),
     map("sqrt", f64::sqrt),
-    window("stddev_over_time", |slice| over_time::stdvar(slice).map(f64::sqrt)),
+    window("stddev_over_time", |slice| {
+        over_time::stdvar(slice).map(f64::sqrt)
+    }),
     window("stdvar_over_time", over_time::stdvar),
     window("sum_over_time", over_time::sum),
     map("tan", f64::tan),
@@ -209,10 +256,15 @@ mod tests {
     #[test]
     fn each_function_has_a_script() {
         let scripts = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/promql/scripts");
-        let texts = scripts.read_dir().unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap());
+        let texts = scripts
+            .read_dir()
+            .unwrap()
+            .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap());
         let all: String = texts.collect();
-        let untested =
-            FUNCTIONS.iter().map(|function| function.name).filter(|name| !all.contains(&format!(" {name}(")));
+        let untested = FUNCTIONS
+            .iter()
+            .map(|function| function.name)
+            .filter(|name| !all.contains(&format!(" {name}(")));
         assert_eq!(untested.collect::<Vec<_>>(), Vec::<&str>::new());
     }
 
@@ -220,8 +272,13 @@ mod tests {
     fn the_table_is_sorted_and_the_parser_knows_each_function() {
         assert!(FUNCTIONS.windows(2).all(|pair| pair[0].name < pair[1].name));
         for function in FUNCTIONS {
-            let wrong = format!("{}(\"a\", \"b\", \"c\", \"d\", \"e\", \"f\")", function.name);
-            let message = crate::query::promql::parse(&wrong).expect_err("no function takes this").to_string();
+            let wrong = format!(
+                "{}(\"a\", \"b\", \"c\", \"d\", \"e\", \"f\")",
+                function.name
+            );
+            let message = crate::query::promql::parse(&wrong)
+                .expect_err("no function takes this")
+                .to_string();
             assert!(!message.contains("unknown function"), "{message}");
         }
     }

@@ -20,10 +20,15 @@ pub(crate) fn sort_by_value(columns: &mut [Column], descending: bool) {
 
 /// `sort_by_label`, `sort_by_label_desc`: numbers within the labels count as numbers; equal ones go by all labels.
 pub(crate) fn sort_by_label(columns: &mut [Column], names: &[&str], descending: bool) {
-    let value = |column: &Column, name: &str| column.labels.get(name).unwrap_or_default().to_owned();
+    let value =
+        |column: &Column, name: &str| column.labels.get(name).unwrap_or_default().to_owned();
     columns.sort_by(|a, b| {
-        let by_names = names.iter().map(|name| natural(&value(a, name), &value(b, name)));
-        let order = by_names.fold(Ordering::Equal, Ordering::then).then_with(|| a.labels.cmp(&b.labels));
+        let by_names = names
+            .iter()
+            .map(|name| natural(&value(a, name), &value(b, name)));
+        let order = by_names
+            .fold(Ordering::Equal, Ordering::then)
+            .then_with(|| a.labels.cmp(&b.labels));
         if descending { order.reverse() } else { order }
     });
 }

@@ -97,10 +97,11 @@ pub(crate) fn instant_of_min(slice: &Slice<'_>) -> Option<f64> {
 }
 
 fn extreme(slice: &Slice<'_>, better: fn(f64, f64) -> bool) -> Point {
-    let choose = |best: Point, point: &Point| match better(point.value, best.value) || best.value.is_nan() {
-        true => *point,
-        false => best,
-    };
+    let choose =
+        |best: Point, point: &Point| match better(point.value, best.value) || best.value.is_nan() {
+            true => *point,
+            false => best,
+        };
     slice.points.iter().fold(slice.first_point(), choose)
 }
 
@@ -117,14 +118,19 @@ pub(crate) fn stdvar(slice: &Slice<'_>) -> Option<f64> {
 
 /// `quantile_over_time(φ, …)`
 pub(crate) fn quantile(slice: &Slice<'_>) -> Option<f64> {
-    Some(numbers::quantile(slice.scalars[0], &mut slice.values().collect::<Vec<_>>()))
+    Some(numbers::quantile(
+        slice.scalars[0],
+        &mut slice.values().collect::<Vec<_>>(),
+    ))
 }
 
 /// `mad_over_time`: the median of the distances from the median.
 pub(crate) fn mad(slice: &Slice<'_>) -> Option<f64> {
     let mut values: Vec<f64> = slice.values().collect();
     let median = numbers::quantile(0.5, &mut values);
-    values.iter_mut().for_each(|value| *value = (*value - median).abs());
+    values
+        .iter_mut()
+        .for_each(|value| *value = (*value - median).abs());
     Some(numbers::quantile(0.5, &mut values))
 }
 
@@ -139,13 +145,21 @@ pub(crate) fn changes(slice: &Slice<'_>) -> Option<f64> {
 
 /// `resets`: how often a counter fell.
 pub(crate) fn resets(slice: &Slice<'_>) -> Option<f64> {
-    Some(slice.points.windows(2).filter(|pair| pair[1].value < pair[0].value).count() as f64)
+    Some(
+        slice
+            .points
+            .windows(2)
+            .filter(|pair| pair[1].value < pair[0].value)
+            .count() as f64,
+    )
 }
 
 /// `double_exponential_smoothing(…, sf, tf)`, Holt's linear trend: the factors were checked to lie between 0 and 1.
 pub(crate) fn smooth(slice: &Slice<'_>) -> Option<f64> {
     let (smoothing, trend) = (slice.scalars[0], slice.scalars[1]);
-    let [first, second, ..] = slice.points else { return None };
+    let [first, second, ..] = slice.points else {
+        return None;
+    };
     let (mut before, mut level, mut slope) = (0.0, first.value, second.value - first.value);
     for (at, value) in slice.values().enumerate().skip(1) {
         if at > 1 {

@@ -15,13 +15,24 @@ pub(crate) fn check(of: &Outline<'_>) -> Result<Type, Fault> {
         Part::Text => Ok(Type::String),
         Part::Selector(_) => Ok(Type::Vector),
         Part::Paren(inner) => check(inner),
-        Part::Window { of: inner, is_subquery, .. } => match check(inner)? {
+        Part::Window {
+            of: inner,
+            is_subquery,
+            ..
+        } => match check(inner)? {
             Type::Vector => Ok(Type::Matrix),
             _ if !is_subquery => Ok(Type::Matrix),
             other => {
                 // Prometheus has this one without the documented names.
-                let other = if other == Type::Matrix { "matrix".to_owned() } else { other.to_string() };
-                fault(of.at, format!("subquery is only allowed on instant vector, got {other} instead"))
+                let other = if other == Type::Matrix {
+                    "matrix".to_owned()
+                } else {
+                    other.to_string()
+                };
+                fault(
+                    of.at,
+                    format!("subquery is only allowed on instant vector, got {other} instead"),
+                )
             }
         },
         Part::Unary(inner) => match check(inner)? {
@@ -44,7 +55,11 @@ fn check_aggregation(name: &str, args: &[Outline<'_>]) -> Result<Type, Fault> {
         expect(of, Type::Vector, "aggregation expression")?;
     }
     if let [param, _] = args {
-        let wanted = if name == "count_values" { Type::String } else { Type::Scalar };
+        let wanted = if name == "count_values" {
+            Type::String
+        } else {
+            Type::Scalar
+        };
         expect(param, wanted, "aggregation parameter")?;
     }
     Ok(Type::Vector)
@@ -58,7 +73,10 @@ fn check_call(at: usize, name: &str, args: &[Outline<'_>]) -> Result<Type, Fault
     let (named, given) = (function.args.len(), args.len());
     let least = named - usize::from(function.more.is_some());
     let wrong = |bound: &str, count: usize| {
-        fault(at, format!("expected {bound}{count} argument(s) in call to \"{name}\", got {given}"))
+        fault(
+            at,
+            format!("expected {bound}{count} argument(s) in call to \"{name}\", got {given}"),
+        )
     };
     match function.more {
         None if given != named => return wrong("", named),
@@ -67,24 +85,50 @@ fn check_call(at: usize, name: &str, args: &[Outline<'_>]) -> Result<Type, Fault
         _ => {}
     }
     for (nth, arg) in args.iter().enumerate() {
-        let wanted = function.args.get(nth).or(function.args.last()).copied().unwrap_or(Type::Vector);
+        let wanted = function
+            .args
+            .get(nth)
+            .or(function.args.last())
+            .copied()
+            .unwrap_or(Type::Vector);
         expect(arg, wanted, &format!("call to function \"{name}\""))?;
     }
     Ok(function.returns)
 }
 
-fn check_binary(at: usize, Binary { lhs, op, matching, rhs }: &Binary<'_>) -> Result<Type, Fault> {
+fn check_binary(
+    at: usize,
+    Binary {
+        lhs,
+        op,
+        matching,
+        rhs,
+    }: &Binary<'_>,
+) -> Result<Type, Fault> {
     let (left, right) = (check(lhs)?, check(rhs)?);
     let scalars = left == Type::Scalar && right == Type::Scalar;
     if matching.is_bool && !is_of(&COMPARISONS, op) {
-        return fault(op.at, "bool modifier can only be used on comparison operators".to_owned());
+        return fault(
+            op.at,
+            "bool modifier can only be used on comparison operators".to_owned(),
+        );
     }
     if is_of(&COMPARISONS, op) && !matching.is_bool && scalars {
-        return fault(op.at, "comparisons between scalars must use BOOL modifier".to_owned());
+        return fault(
+            op.at,
+            "comparisons between scalars must use BOOL modifier".to_owned(),
+        );
     }
     let group = matching.group.as_deref().unwrap_or_default();
-    if let Some(label) = matching.labels.iter().find(|label| matching.is_on && group.contains(label)) {
-        return fault(op.at, format!("label {label:?} must not occur in ON and GROUP clause at once"));
+    if let Some(label) = matching
+        .labels
+        .iter()
+        .find(|label| matching.is_on && group.contains(label))
+    {
+        return fault(
+            op.at,
+            format!("label {label:?} must not occur in ON and GROUP clause at once"),
+        );
     }
     for (side, kind) in [(lhs, left), (rhs, right)] {
         if !matches!(kind, Type::Scalar | Type::Vector) {
@@ -95,13 +139,19 @@ fn check_binary(at: usize, Binary { lhs, op, matching, rhs }: &Binary<'_>) -> Re
     let name = op.text.to_ascii_lowercase();
     let are_vectors = left == Type::Vector && right == Type::Vector;
     if !are_vectors && !matching.labels.is_empty() {
-        return fault(at, "vector matching only allowed between instant vectors".to_owned());
+        return fault(
+            at,
+            "vector matching only allowed between instant vectors".to_owned(),
+        );
     }
     if are_vectors && is_of(&SETS, op) && matching.group.is_some() {
         return fault(at, format!("no grouping allowed for {name:?} operation"));
     }
     if !are_vectors && is_of(&SETS, op) {
-        return fault(at, format!("set operator {name:?} not allowed in binary scalar expression"));
+        return fault(
+            at,
+            format!("set operator {name:?} not allowed in binary scalar expression"),
+        );
     }
     Ok(if scalars { Type::Scalar } else { Type::Vector })
 }
@@ -113,7 +163,10 @@ fn is_of(operators: &[&str], op: &Token<'_>) -> bool {
 fn expect(of: &Outline<'_>, wanted: Type, context: &str) -> Result<(), Fault> {
     match check(of)? {
         got if got == wanted => Ok(()),
-        got => fault(of.at, format!("expected type {wanted} in {context}, got {got}")),
+        got => fault(
+            of.at,
+            format!("expected type {wanted} in {context}, got {got}"),
+        ),
     }
 }
 

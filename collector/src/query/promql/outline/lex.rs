@@ -42,8 +42,18 @@ const AGGREGATIONS: [&str; 14] = [
     "limitk",
     "limit_ratio",
 ];
-const KEYWORDS: [&str; 10] =
-    ["offset", "smoothed", "anchored", "by", "without", "on", "ignoring", "group_left", "group_right", "bool"];
+const KEYWORDS: [&str; 10] = [
+    "offset",
+    "smoothed",
+    "anchored",
+    "by",
+    "without",
+    "on",
+    "ignoring",
+    "group_left",
+    "group_right",
+    "bool",
+];
 
 impl<'a> Token<'a> {
     pub fn end(&self) -> usize {
@@ -52,7 +62,8 @@ impl<'a> Token<'a> {
 
     /// Whether it is that symbol, keyword or operator, in whichever case it is written.
     pub fn is(&self, text: &str) -> bool {
-        !matches!(self.kind, Kind::Text | Kind::Identifier | Kind::Metric) && self.text.eq_ignore_ascii_case(text)
+        !matches!(self.kind, Kind::Text | Kind::Identifier | Kind::Metric)
+            && self.text.eq_ignore_ascii_case(text)
     }
 
     /// As messages call it.
@@ -83,7 +94,14 @@ fn shortened(text: &str) -> String {
 
 /// The tokens of a query. The last one is the end, or what is no token.
 pub(super) fn tokens(query: &str) -> Vec<Token<'_>> {
-    let mut lexer = Lexer { query, at: 0, parens: 0, in_braces: false, in_brackets: false, has_colon: false };
+    let mut lexer = Lexer {
+        query,
+        at: 0,
+        parens: 0,
+        in_braces: false,
+        in_brackets: false,
+        has_colon: false,
+    };
     let mut tokens = Vec::new();
     loop {
         let token = lexer.next();
@@ -109,7 +127,9 @@ impl<'a> Lexer<'a> {
     fn next(&mut self) -> Token<'a> {
         self.skip_blanks();
         let rest = &self.query[self.at..];
-        let Some(first) = rest.chars().next() else { return self.end() };
+        let Some(first) = rest.chars().next() else {
+            return self.end();
+        };
         let second = rest[first.len_utf8()..].chars().next();
         if matches!(first, '"' | '\'' | '`') {
             return match text_length(rest, first) {
@@ -124,17 +144,22 @@ impl<'a> Lexer<'a> {
         match first {
             '0'..='9' => self.number(),
             '.' if second.is_some_and(|c| c.is_ascii_digit()) => self.number(),
-            ':' if self.in_brackets && self.has_colon => self.bad("unexpected colon ':'".to_owned()),
+            ':' if self.in_brackets && self.has_colon => {
+                self.bad("unexpected colon ':'".to_owned())
+            }
             ':' if self.in_brackets => {
                 self.has_colon = true;
                 self.token(1, Kind::Other)
             }
-            c if is_alpha(c) && self.in_brackets => self.bad(format!("unexpected character: {c:?}, expected ':'")),
+            c if is_alpha(c) && self.in_brackets => {
+                self.bad(format!("unexpected character: {c:?}, expected ':'"))
+            }
             c if is_alpha(c) || c == ':' => self.word(),
             '=' if pair('~') => self.bad("unexpected character after '=': '~'".to_owned()),
-            '!' if !pair('=') => {
-                self.bad(format!("unexpected character after '!': {:?}", second.unwrap_or(char::REPLACEMENT_CHARACTER)))
-            }
+            '!' if !pair('=') => self.bad(format!(
+                "unexpected character after '!': {:?}",
+                second.unwrap_or(char::REPLACEMENT_CHARACTER)
+            )),
             '=' | '!' | '<' | '>' if pair('=') => self.token(2, Kind::Operator),
             '*' | '/' | '%' | '+' | '-' | '^' | '<' | '>' | '@' => self.token(1, Kind::Operator),
             ',' | '=' => self.token(1, Kind::Other),
@@ -165,13 +190,18 @@ impl<'a> Lexer<'a> {
         match (first, second) {
             (c, _) if is_alpha(c) => {
                 let rest = &self.query[self.at..];
-                self.token(rest.find(|c| !is_alphanumeric(c)).unwrap_or(rest.len()), Kind::Identifier)
+                self.token(
+                    rest.find(|c| !is_alphanumeric(c)).unwrap_or(rest.len()),
+                    Kind::Identifier,
+                )
             }
             ('=', Some('~')) | ('!', Some('~' | '=')) => self.token(2, Kind::Operator),
             ('=' | ',', _) => self.token(1, Kind::Other),
             ('!', c) => {
                 let c = c.unwrap_or(char::REPLACEMENT_CHARACTER);
-                self.bad(format!("unexpected character after '!' inside braces: {c:?}"))
+                self.bad(format!(
+                    "unexpected character after '!' inside braces: {c:?}"
+                ))
             }
             ('{', _) => self.bad("unexpected left brace '{'".to_owned()),
             ('}', _) => {
@@ -184,7 +214,9 @@ impl<'a> Lexer<'a> {
 
     fn word(&mut self) -> Token<'a> {
         let rest = &self.query[self.at..];
-        let length = rest.find(|c| !is_alphanumeric(c) && c != ':').unwrap_or(rest.len());
+        let length = rest
+            .find(|c| !is_alphanumeric(c) && c != ':')
+            .unwrap_or(rest.len());
         let word = rest[..length].to_ascii_lowercase();
         let is_followed_by_paren = rest[length..].trim_start().starts_with('(');
         let kind = match word.as_str() {
@@ -208,7 +240,10 @@ impl<'a> Lexer<'a> {
         }
         match duration_length(rest, number) {
             Ok(length) => self.token(length, Kind::Duration),
-            Err(seen) => self.bad(format!("bad number or duration syntax: {:?}", &rest[..seen])),
+            Err(seen) => self.bad(format!(
+                "bad number or duration syntax: {:?}",
+                &rest[..seen]
+            )),
         }
     }
 
@@ -224,7 +259,11 @@ impl<'a> Lexer<'a> {
     fn token(&mut self, length: usize, kind: Kind) -> Token<'a> {
         let at = self.at;
         self.at += length;
-        Token { at, text: &self.query[at..self.at], kind }
+        Token {
+            at,
+            text: &self.query[at..self.at],
+            kind,
+        }
     }
 
     fn bad(&mut self, message: String) -> Token<'a> {
@@ -235,7 +274,9 @@ impl<'a> Lexer<'a> {
         loop {
             let rest = &self.query[self.at..];
             let text = rest.trim_start_matches([' ', '\t', '\n', '\r']);
-            let comment = text.starts_with('#').then(|| text.find(['\n', '\r']).unwrap_or(text.len()));
+            let comment = text
+                .starts_with('#')
+                .then(|| text.find(['\n', '\r']).unwrap_or(text.len()));
             self.at += rest.len() - text.len() + comment.unwrap_or(0);
             if comment.is_none() {
                 return;
@@ -264,14 +305,28 @@ fn text_length(rest: &str, quote: char) -> Result<usize, String> {
             _ => {}
         }
     }
-    Err(if quote == '`' { "unterminated raw string" } else { "unterminated quoted string" }.to_owned())
+    Err(if quote == '`' {
+        "unterminated raw string"
+    } else {
+        "unterminated quoted string"
+    }
+    .to_owned())
 }
 
-fn digits(characters: &mut impl Iterator<Item = (usize, char)>, count: usize, base: u32) -> Result<(), String> {
+fn digits(
+    characters: &mut impl Iterator<Item = (usize, char)>,
+    count: usize,
+    base: u32,
+) -> Result<(), String> {
     for _ in 0..count {
         match characters.next() {
             Some((_, c)) if c.is_digit(base) => {}
-            Some((_, c)) => return Err(format!("illegal character {} in escape sequence", code_point(c))),
+            Some((_, c)) => {
+                return Err(format!(
+                    "illegal character {} in escape sequence",
+                    code_point(c)
+                ));
+            }
             None => return Err("escape sequence not terminated".to_owned()),
         }
     }
@@ -287,7 +342,11 @@ fn number_length(rest: &str) -> (usize, bool) {
     let bytes = rest.as_bytes();
     let at = |index: usize| bytes.get(index).copied().unwrap_or(0);
     let is_hex = at(0) == b'0' && matches!(at(1), b'x' | b'X');
-    let mut end = if is_hex { 2 + usize::from(at(2) == b'_') } else { 0 };
+    let mut end = if is_hex {
+        2 + usize::from(at(2) == b'_')
+    } else {
+        0
+    };
     let (mut dot, mut exponent) = (false, false);
     loop {
         match at(end) {

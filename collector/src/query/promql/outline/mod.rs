@@ -30,7 +30,10 @@ impl Place {
     pub(crate) fn of(query: &str, at: usize) -> Self {
         let before = &query[..at];
         let line = before.matches('\n').count() + 1;
-        Self { line, column: at - before.rfind('\n').map_or(0, |newline| newline + 1) + 1 }
+        Self {
+            line,
+            column: at - before.rfind('\n').map_or(0, |newline| newline + 1) + 1,
+        }
     }
 }
 
@@ -106,8 +109,18 @@ struct Matching<'a> {
 
 impl<'a> Outline<'a> {
     fn new(at: usize, end: usize, part: Part<'a>) -> Self {
-        let mut outline = Self { at, end, height: 1, part };
-        outline.height += outline.children().iter().map(|child| child.height).max().unwrap_or(0);
+        let mut outline = Self {
+            at,
+            end,
+            height: 1,
+            part,
+        };
+        outline.height += outline
+            .children()
+            .iter()
+            .map(|child| child.height)
+            .max()
+            .unwrap_or(0);
         outline
     }
 
@@ -124,13 +137,19 @@ impl<'a> Outline<'a> {
 
     /// Where the smallest part begins that is refused alone.
     pub fn blame(&self, query: &str, is_refused: &impl Fn(&str) -> bool) -> Option<usize> {
-        if let Some(at) = self.children().into_iter().find_map(|child| child.blame(query, is_refused)) {
+        if let Some(at) = self
+            .children()
+            .into_iter()
+            .find_map(|child| child.blame(query, is_refused))
+        {
             return Some(at);
         }
         is_refused(&query[self.at..self.end]).then(|| match &self.part {
             Part::Window { range_at, .. } => *range_at,
             Part::Selector(matchers) => {
-                let matcher = matchers.iter().find(|(at, end)| is_refused(&format!("x{{{}}}", &query[*at..*end])));
+                let matcher = matchers
+                    .iter()
+                    .find(|(at, end)| is_refused(&format!("x{{{}}}", &query[*at..*end])));
                 matcher.map_or(self.at, |(at, _)| *at)
             }
             _ => self.at,
@@ -140,7 +159,9 @@ impl<'a> Outline<'a> {
     /// This part and all below, in the order in which they are written.
     fn walk(&self, visit: &mut impl FnMut(&Self)) {
         visit(self);
-        self.children().into_iter().for_each(|child| child.walk(visit));
+        self.children()
+            .into_iter()
+            .for_each(|child| child.walk(visit));
     }
 
     fn children(&self) -> Vec<&Self> {
@@ -179,8 +200,14 @@ mod tests {
     #[test]
     fn a_place_counts_lines_and_bytes() {
         let query = "é +\n  sum(x)";
-        assert_eq!(Place::of(query, query.find('+').unwrap()).to_string(), "1:4");
-        assert_eq!(Place::of(query, query.find('x').unwrap()).to_string(), "2:7");
+        assert_eq!(
+            Place::of(query, query.find('+').unwrap()).to_string(),
+            "1:4"
+        );
+        assert_eq!(
+            Place::of(query, query.find('x').unwrap()).to_string(),
+            "2:7"
+        );
         assert_eq!(Place::of(query, query.len()).to_string(), "2:9");
     }
 }

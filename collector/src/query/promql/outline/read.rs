@@ -7,13 +7,27 @@ use crate::query::promql::syntax::MAX_DEPTH;
 /// What a number of seconds is called where one is expected.
 const DURATION: &str = "number, duration, step(), or range()";
 /// Aggregations with a parameter.
-const WITH_PARAMETER: [&str; 6] = ["topk", "bottomk", "count_values", "quantile", "limitk", "limit_ratio"];
+const WITH_PARAMETER: [&str; 6] = [
+    "topk",
+    "bottomk",
+    "count_values",
+    "quantile",
+    "limitk",
+    "limit_ratio",
+];
 
 /// Reads a query up to its first fault of grammar.
 pub(crate) fn read(query: &str) -> Result<Outline<'_>, Fault> {
-    let mut reader = Reader { tokens: tokens(query), next: 0, depth: 0 };
+    let mut reader = Reader {
+        tokens: tokens(query),
+        next: 0,
+        depth: 0,
+    };
     if reader.peek().kind == Kind::End {
-        return Err(Fault { at: 0, text: "no expression found in input".to_owned() });
+        return Err(Fault {
+            at: 0,
+            text: "no expression found in input".to_owned(),
+        });
     }
     let whole = reader.expression(0, "")?;
     match reader.peek().kind {
@@ -44,7 +58,16 @@ impl<'a> Reader<'a> {
             // Only `^` binds its right side first.
             let rhs = self.expression(if op.is("^") { found } else { found + 1 }, within)?;
             let (at, end) = (lhs.at, rhs.end);
-            lhs = self.bounded(Outline::new(at, end, Part::Binary(Box::new(Binary { lhs, op, matching, rhs }))))?;
+            lhs = self.bounded(Outline::new(
+                at,
+                end,
+                Part::Binary(Box::new(Binary {
+                    lhs,
+                    op,
+                    matching,
+                    rhs,
+                })),
+            ))?;
         }
         self.depth -= 1;
         Ok(lhs)
@@ -52,11 +75,18 @@ impl<'a> Reader<'a> {
 
     /// The tree is walked recursively.
     fn bounded(&self, outline: Outline<'a>) -> Result<Outline<'a>, Fault> {
-        if outline.height > MAX_DEPTH { Err(self.too_high()) } else { Ok(outline) }
+        if outline.height > MAX_DEPTH {
+            Err(self.too_high())
+        } else {
+            Ok(outline)
+        }
     }
 
     fn too_high(&self) -> Fault {
-        Fault { at: self.peek().at, text: format!("query is nested deeper than {MAX_DEPTH} operators and parentheses") }
+        Fault {
+            at: self.peek().at,
+            text: format!("query is nested deeper than {MAX_DEPTH} operators and parentheses"),
+        }
     }
 
     fn operand(&mut self, within: &str) -> Result<Outline<'a>, Fault> {
@@ -65,7 +95,11 @@ impl<'a> Reader<'a> {
             self.take();
             let of = self.expression(POWER, within)?;
             let end = of.end;
-            let part = if matches!(of.part, Part::Number) { Part::Number } else { Part::Unary(Box::new(of)) };
+            let part = if matches!(of.part, Part::Number) {
+                Part::Number
+            } else {
+                Part::Unary(Box::new(of))
+            };
             return self.bounded(Outline::new(first.at, end, part));
         }
         let mut operand = self.simple(within)?;
@@ -81,21 +115,37 @@ impl<'a> Reader<'a> {
     }
 
     fn simple(&mut self, within: &str) -> Result<Outline<'a>, Fault> {
-        let (first, opens) = (self.peek().clone(), self.tokens.get(self.next + 1).is_some_and(|next| next.is("(")));
+        let (first, opens) = (
+            self.peek().clone(),
+            self.tokens
+                .get(self.next + 1)
+                .is_some_and(|next| next.is("(")),
+        );
         let part = match first.kind {
             Kind::Number | Kind::Duration => Part::Number,
             Kind::Text => Part::Text,
             Kind::Identifier if opens => {
                 self.take();
                 let args = self.arguments(within)?;
-                return Ok(Outline::new(first.at, self.end(), Part::Call { name: first.text, args }));
+                return Ok(Outline::new(
+                    first.at,
+                    self.end(),
+                    Part::Call {
+                        name: first.text,
+                        args,
+                    },
+                ));
             }
             Kind::Aggregation => return self.aggregation(first),
             Kind::Other if first.is("(") => {
                 self.take();
                 let of = self.expression(0, within)?;
                 self.expect(")", within)?;
-                return Ok(Outline::new(first.at, self.end(), Part::Paren(Box::new(of))));
+                return Ok(Outline::new(
+                    first.at,
+                    self.end(),
+                    Part::Paren(Box::new(of)),
+                ));
             }
             _ if first.is("{") || is_name(&first) => return self.selector(),
             _ => return Err(self.unexpected(within)),
@@ -110,7 +160,9 @@ impl<'a> Reader<'a> {
         if !self.peek().is(")") {
             loop {
                 args.push(self.expression(0, within)?);
-                let Some(comma) = self.take_if(",") else { break };
+                let Some(comma) = self.take_if(",") else {
+                    break;
+                };
                 if self.peek().is(")") {
                     let text = "trailing commas not allowed in function call args".to_owned();
                     return Err(Fault { at: comma.at, text });
@@ -135,11 +187,17 @@ impl<'a> Reader<'a> {
             self.grouping_modifier()?;
         }
         let (at, end, name) = (first.at, self.end(), first.text.to_ascii_lowercase());
-        let expected = if WITH_PARAMETER.contains(&name.as_str()) { 2 } else { 1 };
+        let expected = if WITH_PARAMETER.contains(&name.as_str()) {
+            2
+        } else {
+            1
+        };
         let text = match args.len() {
             0 => "no arguments for aggregate expression provided".to_owned(),
             count if count != expected => {
-                format!("wrong number of arguments for aggregate expression provided, expected {expected}, got {count}")
+                format!(
+                    "wrong number of arguments for aggregate expression provided, expected {expected}, got {count}"
+                )
             }
             _ => return Ok(Outline::new(at, end, Part::Aggregate { name, args })),
         };
@@ -164,8 +222,15 @@ impl<'a> Reader<'a> {
                 return Ok(labels);
             }
             let is_label = match self.peek().kind {
-                Kind::Identifier | Kind::Metric | Kind::Text | Kind::Keyword | Kind::Aggregation => true,
-                Kind::Operator | Kind::Other => self.peek().text.starts_with(|c: char| c.is_ascii_alphabetic()),
+                Kind::Identifier
+                | Kind::Metric
+                | Kind::Text
+                | Kind::Keyword
+                | Kind::Aggregation => true,
+                Kind::Operator | Kind::Other => self
+                    .peek()
+                    .text
+                    .starts_with(|c: char| c.is_ascii_alphabetic()),
                 _ => false,
             };
             if !is_label {
@@ -180,14 +245,21 @@ impl<'a> Reader<'a> {
 
     /// What stands between an operator and its right side.
     fn matching(&mut self) -> Result<Matching<'a>, Fault> {
-        let mut matching = Matching { is_bool: self.take_if("bool").is_some(), ..Matching::default() };
+        let mut matching = Matching {
+            is_bool: self.take_if("bool").is_some(),
+            ..Matching::default()
+        };
         matching.is_on = self.peek().is("on");
         if matching.is_on || self.peek().is("ignoring") {
             self.take();
             matching.labels = self.labels()?;
             if self.peek().is("group_left") || self.peek().is("group_right") {
                 self.take();
-                matching.group = Some(if self.peek().is("(") { self.labels()? } else { Vec::new() });
+                matching.group = Some(if self.peek().is("(") {
+                    self.labels()?
+                } else {
+                    Vec::new()
+                });
             }
         }
         Ok(matching)
@@ -232,29 +304,50 @@ impl<'a> Reader<'a> {
     fn window(&mut self, of: Outline<'a>, modified: Modified) -> Result<Outline<'a>, Fault> {
         let bracket = self.take();
         let range_at = self.peek().at;
-        self.duration(&format!(" in subquery or range selector, expected {DURATION}"))?;
+        self.duration(&format!(
+            " in subquery or range selector, expected {DURATION}"
+        ))?;
         let is_subquery = self.take_if(":").is_some();
         if is_subquery && !self.peek().is("]") {
-            self.duration(" in subquery selector, expected number, duration, step(), range(), or \"]\"")?;
+            self.duration(
+                " in subquery selector, expected number, duration, step(), range(), or \"]\"",
+            )?;
             self.expect("]", " in subquery selector, expected \"]\"")?;
         } else {
             self.expect("]", " in subquery or range, expected \":\" or \"]\"")?;
         }
         let problem = match of.part {
             _ if is_subquery => None,
-            Part::Selector(_) if modified.offset => Some("no offset modifiers allowed before range"),
+            Part::Selector(_) if modified.offset => {
+                Some("no offset modifiers allowed before range")
+            }
             Part::Selector(_) if modified.at => Some("no @ modifiers allowed before range"),
             Part::Selector(_) => None,
             _ => Some("ranges only allowed for vector selectors"),
         };
         if let Some(problem) = problem {
-            return Err(Fault { at: bracket.at, text: problem.to_owned() });
+            return Err(Fault {
+                at: bracket.at,
+                text: problem.to_owned(),
+            });
         }
         let at = of.at;
-        self.bounded(Outline::new(at, self.end(), Part::Window { of: Box::new(of), range_at, is_subquery }))
+        self.bounded(Outline::new(
+            at,
+            self.end(),
+            Part::Window {
+                of: Box::new(of),
+                range_at,
+                is_subquery,
+            },
+        ))
     }
 
-    fn offset(&mut self, mut of: Outline<'a>, modified: &mut Modified) -> Result<Outline<'a>, Fault> {
+    fn offset(
+        &mut self,
+        mut of: Outline<'a>,
+        modified: &mut Modified,
+    ) -> Result<Outline<'a>, Fault> {
         self.take();
         if self.take_if("-").is_none() {
             self.take_if("+");
@@ -264,7 +357,11 @@ impl<'a> Reader<'a> {
         modifiable(of, "offset", "offset", &mut modified.offset)
     }
 
-    fn at_instant(&mut self, mut of: Outline<'a>, modified: &mut Modified) -> Result<Outline<'a>, Fault> {
+    fn at_instant(
+        &mut self,
+        mut of: Outline<'a>,
+        modified: &mut Modified,
+    ) -> Result<Outline<'a>, Fault> {
         self.take();
         let within = " in @, expected timestamp";
         if self.peek().is("start") || self.peek().is("end") {
@@ -304,7 +401,9 @@ impl<'a> Reader<'a> {
     }
 
     fn expect(&mut self, text: &str, within: &str) -> Result<(), Fault> {
-        self.take_if(text).map(|_| ()).ok_or_else(|| self.unexpected(within))
+        self.take_if(text)
+            .map(|_| ())
+            .ok_or_else(|| self.unexpected(within))
     }
 
     /// Where the last token ended.
@@ -329,15 +428,24 @@ struct Modified {
     at: bool,
 }
 
-fn modifiable<'a>(of: Outline<'a>, modifier: &str, shown: &str, is_set: &mut bool) -> Result<Outline<'a>, Fault> {
+fn modifiable<'a>(
+    of: Outline<'a>,
+    modifier: &str,
+    shown: &str,
+    is_set: &mut bool,
+) -> Result<Outline<'a>, Fault> {
     match of.part {
-        Part::Selector(_) | Part::Window { .. } if std::mem::replace(is_set, true) => {
-            Err(Fault { at: of.at, text: format!("{shown} may not be set multiple times") })
-        }
+        Part::Selector(_) | Part::Window { .. } if std::mem::replace(is_set, true) => Err(Fault {
+            at: of.at,
+            text: format!("{shown} may not be set multiple times"),
+        }),
         Part::Selector(_) | Part::Window { .. } => Ok(of),
         _ => {
             let before = "must be preceded by an instant vector selector or range vector selector or a subquery";
-            Err(Fault { at: of.at, text: format!("{modifier} modifier {before}") })
+            Err(Fault {
+                at: of.at,
+                text: format!("{modifier} modifier {before}"),
+            })
         }
     }
 }
@@ -346,9 +454,13 @@ fn modifiable<'a>(of: Outline<'a>, modifier: &str, shown: &str, is_set: &mut boo
 fn is_name(token: &Token<'_>) -> bool {
     match token.kind {
         Kind::Identifier | Kind::Metric | Kind::Aggregation => true,
-        Kind::Keyword => ["by", "without", "offset", "smoothed", "anchored"].iter().any(|name| token.is(name)),
+        Kind::Keyword => ["by", "without", "offset", "smoothed", "anchored"]
+            .iter()
+            .any(|name| token.is(name)),
         Kind::Operator => ["and", "or", "unless"].iter().any(|name| token.is(name)),
-        Kind::Other => ["start", "end", "step", "range"].iter().any(|name| token.is(name)),
+        Kind::Other => ["start", "end", "step", "range"]
+            .iter()
+            .any(|name| token.is(name)),
         _ => false,
     }
 }

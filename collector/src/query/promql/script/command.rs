@@ -43,8 +43,14 @@ pub(super) struct Eval {
 /// When a query is evaluated.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum When {
-    Instant { at_ms: i64 },
-    Range { start_ms: i64, end_ms: i64, step_ms: i64 },
+    Instant {
+        at_ms: i64,
+    },
+    Range {
+        start_ms: i64,
+        end_ms: i64,
+        step_ms: i64,
+    },
 }
 
 /// What an expected message is about.
@@ -75,16 +81,23 @@ pub(super) struct Row {
 
 /// All commands with the lines on which they begin. A block ends at a blank line or a comment.
 pub(super) fn commands(text: &str) -> Vec<(usize, Result<Command, String>)> {
-    let lines: Vec<&str> =
-        text.lines().map(str::trim).map(|line| if line.starts_with('#') { "" } else { line }).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .map(|line| if line.starts_with('#') { "" } else { line })
+        .collect();
     let mut found = Vec::new();
     let mut at = 0;
     while at < lines.len() {
-        let end = (at..lines.len()).find(|end| lines[*end].is_empty()).unwrap_or(lines.len());
+        let end = (at..lines.len())
+            .find(|end| lines[*end].is_empty())
+            .unwrap_or(lines.len());
         let mut start = at;
         // Commands may follow each other without a blank line: an expected series is never called `eval …`.
         while start < end {
-            let next = (start + 1..end).find(|next| is_command(lines[*next])).unwrap_or(end);
+            let next = (start + 1..end)
+                .find(|next| is_command(lines[*next]))
+                .unwrap_or(end);
             found.push((start + 1, command(&lines[start..next])));
             start = next;
         }
@@ -100,7 +113,9 @@ fn is_command(line: &str) -> bool {
     match first.as_str() {
         "clear" => second.is_empty(),
         "load" | "load_with_nhcb" => duration(second).is_some(),
-        "eval" | "eval_fail" | "eval_warn" | "eval_info" | "eval_ordered" => matches!(second, "instant" | "range"),
+        "eval" | "eval_fail" | "eval_warn" | "eval_info" | "eval_ordered" => {
+            matches!(second, "instant" | "range")
+        }
         _ => false,
     }
 }
@@ -112,7 +127,8 @@ fn command(block: &[&str]) -> Result<Command, String> {
     match word.as_str() {
         "clear" => Ok(Command::Clear),
         "load" | "load_with_nhcb" => {
-            let step_ms = duration(arguments.trim()).ok_or_else(|| format!("malformed duration {arguments:?}"))?;
+            let step_ms = duration(arguments.trim())
+                .ok_or_else(|| format!("malformed duration {arguments:?}"))?;
             let (mut all, mut malformed) = (Vec::new(), Vec::new());
             for line in rest {
                 match series(line) {
@@ -120,7 +136,12 @@ fn command(block: &[&str]) -> Result<Command, String> {
                     Err(error) => malformed.push(error),
                 }
             }
-            Ok(Command::Load(Load { step_ms, series: all, malformed, with_nhcb: word == "load_with_nhcb" }))
+            Ok(Command::Load(Load {
+                step_ms,
+                series: all,
+                malformed,
+                with_nhcb: word == "load_with_nhcb",
+            }))
         }
         "eval" | "eval_fail" | "eval_warn" | "eval_info" | "eval_ordered" => {
             eval(&word, arguments, rest).map(Command::Eval)
@@ -130,7 +151,8 @@ fn command(block: &[&str]) -> Result<Command, String> {
 }
 
 fn eval(word: &str, arguments: &str, lines: &[&str]) -> Result<Eval, String> {
-    let (when, query) = when(arguments.trim()).ok_or_else(|| format!("malformed evaluation {arguments:?}"))?;
+    let (when, query) =
+        when(arguments.trim()).ok_or_else(|| format!("malformed evaluation {arguments:?}"))?;
     let mut eval = Eval {
         query: query.to_owned(),
         when,
@@ -158,7 +180,12 @@ fn when(arguments: &str) -> Option<(When, &str)> {
         "instant" => match rest.strip_prefix("at ") {
             Some(rest) => {
                 let (at, query) = word(rest)?;
-                Some((When::Instant { at_ms: duration(at)? }, query))
+                Some((
+                    When::Instant {
+                        at_ms: duration(at)?,
+                    },
+                    query,
+                ))
             }
             None => Some((When::Instant { at_ms: 0 }, rest)),
         },
@@ -166,7 +193,14 @@ fn when(arguments: &str) -> Option<(When, &str)> {
             let (start_ms, rest) = after("from", rest)?;
             let (end_ms, rest) = after("to", rest)?;
             let (step_ms, query) = after("step", rest)?;
-            Some((When::Range { start_ms, end_ms, step_ms }, query))
+            Some((
+                When::Range {
+                    start_ms,
+                    end_ms,
+                    step_ms,
+                },
+                query,
+            ))
         }
         _ => None,
     }
@@ -185,7 +219,9 @@ fn word(text: &str) -> Option<(&str, &str)> {
 
 /// `5m`, or seconds.
 fn duration(text: &str) -> Option<i64> {
-    let (sign, text) = text.strip_prefix('-').map_or((1.0, text), |text| (-1.0, text));
+    let (sign, text) = text
+        .strip_prefix('-')
+        .map_or((1.0, text), |text| (-1.0, text));
     let ms = match text.parse::<f64>() {
         Ok(seconds) => seconds * 1e3,
         Err(_) if text.is_empty() => return None,
@@ -202,7 +238,8 @@ impl Eval {
         }
         if self.fails {
             if let Some(text) = line.strip_prefix("expected_fail_message") {
-                self.messages.push((About::Failure, Message::Text(text.trim().to_owned())));
+                self.messages
+                    .push((About::Failure, Message::Text(text.trim().to_owned())));
                 return Ok(());
             }
             if let Some(text) = line.strip_prefix("expected_fail_regexp") {
@@ -211,8 +248,14 @@ impl Eval {
             }
         }
         let row = match line.parse::<f64>() {
-            Ok(value) => Row { labels: None, slots: vec![Slot::Value(value)] },
-            Err(_) => series(line).map(|(labels, slots)| Row { labels: Some(labels), slots })?,
+            Ok(value) => Row {
+                labels: None,
+                slots: vec![Slot::Value(value)],
+            },
+            Err(_) => series(line).map(|(labels, slots)| Row {
+                labels: Some(labels),
+                slots,
+            })?,
         };
         self.rows.push(row);
         Ok(())
@@ -243,7 +286,8 @@ impl Eval {
                     let (_end, rest) = after("to", rest)?;
                     Some((start_ms, after("step", rest)?.0))
                 });
-                self.matrix = Some(times.ok_or_else(|| format!("malformed expectation {expected:?}"))?);
+                self.matrix =
+                    Some(times.ok_or_else(|| format!("malformed expectation {expected:?}"))?);
                 return Ok(());
             }
             _ => return Err(format!("unknown expectation {expected:?}")),
@@ -265,10 +309,14 @@ impl Eval {
 }
 
 fn regex(text: &str) -> Result<Message, String> {
-    Regex::new(unquoted(text)).map(Message::Regex).map_err(|error| format!("malformed regex {text:?}: {error}"))
+    Regex::new(unquoted(text))
+        .map(Message::Regex)
+        .map_err(|error| format!("malformed regex {text:?}: {error}"))
 }
 
 /// A message may be written in quotes.
 pub(super) fn unquoted(text: &str) -> &str {
-    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
+    text.strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+        .unwrap_or(text)
 }

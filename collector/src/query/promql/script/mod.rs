@@ -65,7 +65,10 @@ impl fmt::Display for Report {
 
 /// Runs one script. `name` only appears in remarks.
 pub fn run(name: &str, text: &str) -> Report {
-    let mut runner = Runner { file: name, ..Runner::default() };
+    let mut runner = Runner {
+        file: name,
+        ..Runner::default()
+    };
     for (line, command) in command::commands(text) {
         match command {
             Ok(Command::Clear) => {
@@ -91,7 +94,11 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn remark(&self, line: usize, text: String) -> Remark {
-        Remark { file: self.file.to_owned(), line, text }
+        Remark {
+            file: self.file.to_owned(),
+            line,
+            text,
+        }
     }
 
     fn load(&mut self, line: usize, load: Load) {
@@ -129,51 +136,94 @@ impl Runner<'_> {
         }
         match self.outcome(eval) {
             Ok(()) => self.report.passed += 1,
-            Err(text) => self.report.failed.push(self.remark(line, format!("{}: {text}", eval.query))),
+            Err(text) => self
+                .report
+                .failed
+                .push(self.remark(line, format!("{}: {text}", eval.query))),
         }
     }
 
     fn outcome(&self, eval: &Eval) -> Result<(), String> {
-        let options = Options { experimental: true, delayed_names: true, ..Options::default() };
+        let options = Options {
+            experimental: true,
+            delayed_names: true,
+            ..Options::default()
+        };
         match eval.when {
             When::Instant { at_ms } => {
                 let answer = instant(&self.memory, &eval.query, at_ms, &options);
-                let Some(value) = check(eval, &answer)? else { return Ok(()) };
+                let Some(value) = check(eval, &answer)? else {
+                    return Ok(());
+                };
                 if eval.ordered || !matches!(value.kind(), "vector" | "scalar") {
                     return Ok(());
                 }
                 // The same query over a range must say the same in the middle.
                 let (start, end) = (at_ms - 60_000, at_ms + 60_000);
                 let answer = range(&self.memory, &eval.query, start, end, 60_000, &options);
-                let answer = answer.map_err(|error| format!("as a range query: {}", error_chain(&error)))?;
-                check_middle(eval, value, &answer.value, at_ms).map_err(|text| format!("as a range query: {text}"))
+                let answer =
+                    answer.map_err(|error| format!("as a range query: {}", error_chain(&error)))?;
+                check_middle(eval, value, &answer.value, at_ms)
+                    .map_err(|text| format!("as a range query: {text}"))
             }
-            When::Range { start_ms, end_ms, step_ms } => {
-                check(eval, &range(&self.memory, &eval.query, start_ms, end_ms, step_ms, &options)).map(|_| ())
-            }
+            When::Range {
+                start_ms,
+                end_ms,
+                step_ms,
+            } => check(
+                eval,
+                &range(
+                    &self.memory,
+                    &eval.query,
+                    start_ms,
+                    end_ms,
+                    step_ms,
+                    &options,
+                ),
+            )
+            .map(|_| ()),
         }
     }
 
     fn rests_on_histograms(&self, eval: &Eval) -> Option<String> {
-        if eval.rows.iter().any(|row| row.slots.iter().any(|slot| matches!(slot, Slot::Histogram))) {
-            return Some(format!("{}: expects a native histogram, which is not supported", eval.query));
+        if eval
+            .rows
+            .iter()
+            .any(|row| row.slots.iter().any(|slot| matches!(slot, Slot::Histogram)))
+        {
+            return Some(format!(
+                "{}: expects a native histogram, which is not supported",
+                eval.query
+            ));
         }
         if self.histograms.is_empty() {
             return None;
         }
-        let context = Context { experimental: true, ..Context::default() };
+        let context = Context {
+            experimental: true,
+            ..Context::default()
+        };
         let node = context.plan(&syntax::parse(&eval.query).ok()?).ok()?;
         let mut selectors = Vec::new();
         node.selectors(&mut selectors);
-        let selected = |labels: &&Labels| selectors.iter().any(|s| s.matchers.iter().all(|m| m.accepts_labels(labels)));
+        let selected = |labels: &&Labels| {
+            selectors
+                .iter()
+                .any(|s| s.matchers.iter().all(|m| m.accepts_labels(labels)))
+        };
         let series = self.histograms.iter().find(selected)?;
-        Some(format!("{}: selects {series}, which holds native histograms", eval.query))
+        Some(format!(
+            "{}: selects {series}, which holds native histograms",
+            eval.query
+        ))
     }
 }
 
 /// The series that `load_with_nhcb` would have made of a bucket, count or sum.
 fn without_bucket(labels: &Labels) -> Option<Labels> {
-    let base = ["_bucket", "_count", "_sum"].iter().find_map(|suffix| labels.metric().strip_suffix(suffix))?;
+    let base = ["_bucket", "_count", "_sum"]
+        .iter()
+        .find_map(|suffix| labels.metric().strip_suffix(suffix))?;
     let mut converted = labels.clone();
     converted.set(takt_model::METRIC_NAME, base);
     converted.remove("le");

@@ -21,11 +21,17 @@ pub(super) fn series(line: &str) -> Result<(Labels, Vec<Slot>), String> {
 /// The labels at the start of a line, and what follows them.
 fn metric(line: &str) -> Result<(Labels, &str), String> {
     let mut labels = Labels::new();
-    let end = line.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':').unwrap_or(line.len());
+    let end = line
+        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':')
+        .unwrap_or(line.len());
     labels.set(METRIC_NAME, &line[..end]);
     let rest = line[end..].trim_start();
     let Some(mut rest) = rest.strip_prefix('{').filter(|_| !rest.starts_with("{{")) else {
-        return if end == 0 { Err(format!("expected a series, got {line:?}")) } else { Ok((labels, rest)) };
+        return if end == 0 {
+            Err(format!("expected a series, got {line:?}"))
+        } else {
+            Ok((labels, rest))
+        };
     };
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
@@ -36,7 +42,9 @@ fn metric(line: &str) -> Result<(Labels, &str), String> {
         (name, rest) = match rest.starts_with(['"', '\'', '`']) {
             true => quoted(rest)?,
             false => {
-                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+                let end = rest
+                    .find(|c: char| !c.is_alphanumeric() && c != '_')
+                    .unwrap_or(rest.len());
                 (rest[..end].to_owned(), &rest[end..])
             }
         };
@@ -57,7 +65,11 @@ fn metric(line: &str) -> Result<(Labels, &str), String> {
 /// A quoted text at the start, and what follows it.
 pub(super) fn quoted(text: &str) -> Result<(String, &str), String> {
     let malformed = || format!("expected a quoted text, got {text:?}");
-    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\'' | '`')).ok_or_else(malformed)?;
+    let quote = text
+        .chars()
+        .next()
+        .filter(|c| matches!(c, '"' | '\'' | '`'))
+        .ok_or_else(malformed)?;
     let mut escaped = false;
     let end = text[1..].find(|c| {
         let closes = c == quote && !escaped;
@@ -66,7 +78,12 @@ pub(super) fn quoted(text: &str) -> Result<(String, &str), String> {
     });
     let end = end.ok_or_else(malformed)? + 2;
     // The parser crate cuts the text behind the byte after a backslash, whatever that is.
-    if text[..end].split('\\').skip(1).any(|after| after.starts_with(|c: char| !c.is_ascii())) && quote != '`' {
+    if text[..end]
+        .split('\\')
+        .skip(1)
+        .any(|after| after.starts_with(|c: char| !c.is_ascii()))
+        && quote != '`'
+    {
         return Err(malformed());
     }
     let inner = promql_parser::util::unquote_string(&text[..end]).map_err(|_| malformed())?;
@@ -101,7 +118,10 @@ fn expand(item: &str, slots: &mut Vec<Slot>) -> Option<()> {
     let times = |text: &str| text.parse().ok().filter(|times| *times <= MOST);
     if item.starts_with("{{") || item.starts_with("-{{") || item.starts_with("+{{") {
         let tail = item.rfind("}}")?;
-        let repeats = item[tail + 2..].strip_prefix('x').and_then(times).unwrap_or(0);
+        let repeats = item[tail + 2..]
+            .strip_prefix('x')
+            .and_then(times)
+            .unwrap_or(0);
         slots.extend(vec![Slot::Histogram; repeats + 1]);
         return Some(());
     }
@@ -139,15 +159,22 @@ fn number(text: &str) -> Option<(f64, &str)> {
     let sign = text.len() - unsigned.len();
     let bytes = unsigned.as_bytes();
     let words = ["infinity", "inf", "nan"];
-    let word =
-        words.iter().find(|word| unsigned.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word)));
+    let word = words.iter().find(|word| {
+        unsigned
+            .get(..word.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(word))
+    });
     let length = match word {
         Some(word) => word.len(),
         None => {
             let belongs = |at: usize| match bytes[at] {
                 b'.' => true,
                 // Between two digits it separates them.
-                b'_' => at > 0 && bytes[at - 1].is_ascii_digit() && bytes.get(at + 1).is_some_and(u8::is_ascii_digit),
+                b'_' => {
+                    at > 0
+                        && bytes[at - 1].is_ascii_digit()
+                        && bytes.get(at + 1).is_some_and(u8::is_ascii_digit)
+                }
                 digit => digit.is_ascii_digit(),
             };
             let digits = |from: usize| (from..bytes.len()).take_while(|at| belongs(*at)).count();
@@ -171,7 +198,8 @@ mod tests {
 
     #[test]
     fn reads_what_scripts_write() {
-        let (labels, slots) = series(r#"a:b{c="d e", f='{'} 1_000 -2+4x2 _ _x2 stale 3x1 1e1-1x1 NaN -Inf"#).unwrap();
+        let (labels, slots) =
+            series(r#"a:b{c="d e", f='{'} 1_000 -2+4x2 _ _x2 stale 3x1 1e1-1x1 NaN -Inf"#).unwrap();
         assert_eq!(labels.to_string(), r#"a:b{c="d e", f="{"}"#);
         let shown: Vec<String> = slots
             .iter()
@@ -186,12 +214,20 @@ mod tests {
 
     #[test]
     fn reads_quoted_names_and_passes_over_native_histograms() {
-        let (labels, slots) = series(r#"{"my.metric", a="b"} {{schema:1 sum:3}} {{}}+{{sum:1}}x2"#).unwrap();
+        let (labels, slots) =
+            series(r#"{"my.metric", a="b"} {{schema:1 sum:3}} {{}}+{{sum:1}}x2"#).unwrap();
         assert_eq!(labels.get(METRIC_NAME), Some("my.metric"));
         assert_eq!(slots, vec![Slot::Histogram; 4]);
         assert!(series("{} 5").unwrap().0.is_empty());
         assert!(series("5").is_ok_and(|(labels, _)| labels.metric() == "5"));
-        for wrong in ["a{b=c} 1", "a{b='\\é'} 1", "a 1+2", "a 1y", "a{b=\"c\" 1", "{{}} 1"] {
+        for wrong in [
+            "a{b=c} 1",
+            "a{b='\\é'} 1",
+            "a 1+2",
+            "a 1y",
+            "a{b=\"c\" 1",
+            "{{}} 1",
+        ] {
             assert!(series(wrong).is_err(), "{wrong}");
         }
     }
