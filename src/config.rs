@@ -7,15 +7,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use takt_accounting::efficiency::EfficiencyConfig;
+use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_alerts::config::AlertsConfig;
 use takt_alerts::notify::email::EmailConfig;
-use takt_collector::accounting::efficiency::EfficiencyConfig;
-use takt_collector::accounting::{BudgetConfig, PolicyWindow, RatesConfig};
-use takt_collector::api::{AccountingConfig, SqlConfig};
-use takt_collector::jobs::{self, JobsConfig, SharesConfig};
-use takt_collector::query::QueryConfig;
+use takt_collector::schedulers::{JobsConfig, SharesConfig};
 use takt_collector::scrape::ScrapeConfig;
-use takt_collector::store::StoreConfig;
+use takt_server::QueryConfig;
+use takt_server::api::{AccountingConfig, SqlConfig};
+use takt_store::StoreConfig;
 
 /// The whole configuration. Every key may be left out.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -147,7 +147,7 @@ impl Config {
             bail!("cluster: expected a name, found nothing; leave the key out for the default");
         }
         if let Some(name) = &self.timezone {
-            jobs::time_zone(name).context("timezone")?;
+            takt_slurm::time_zone(name).context("timezone")?;
         }
         self.server.validate().context("server")?;
         self.sql.validate().context("sql")?;

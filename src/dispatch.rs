@@ -11,10 +11,10 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use takt_accounting::sheet::{Sheet, Subject};
 use takt_alerts::notify::email::{EmailConfig, Mail, MailError, Mailer};
-use takt_collector::accounting::sheet::{Sheet, Subject};
-use takt_collector::api::{self, AccountingConfig, SentQuestion, SheetQuestion};
-use takt_collector::store::{Records, SentReport, Store};
+use takt_server::api::{self, AccountingConfig, SentQuestion, SheetQuestion};
+use takt_store::{Records, SentReport, Store};
 use tokio::sync::watch;
 
 /// How often it is looked whether a letter is due.

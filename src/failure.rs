@@ -40,7 +40,7 @@ impl Failure {
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();
-        match error.downcast_ref::<takt_collector::api::Problem>() {
+        match error.downcast_ref::<takt_server::api::Problem>() {
             Some(problem) if problem.is_usage() => Self::Usage(error),
             _ => Self::Failed(error),
         }

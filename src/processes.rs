@@ -4,12 +4,12 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use takt_collector::jobs::seen::{GAP_SECONDS, Seen, Sighting, sighting_of};
-use takt_collector::jobs::{Entry, PollState, PollStatus};
-use takt_collector::store::{
-    GivenGpu, JobFilter, Matcher, Origin, Records, Shifted, Store, StoreError,
-};
+use takt_collector::schedulers::{PollState, PollStatus};
+use takt_model::Matcher;
 use takt_model::Timestamp;
+use takt_slurm::Entry;
+use takt_slurm::process_usage::{GAP_SECONDS, Seen, Sighting, sighting_of};
+use takt_store::{GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError};
 use tokio::sync::watch;
 
 /// Seconds between two looks.
@@ -174,7 +174,7 @@ fn look(store: &Store, cluster: &str, seen: &mut Seen) -> Result<(), StoreError>
         .import(&origin, entries)
         .map(drop)
         .map_err(|error| match error {
-            takt_collector::store::ImportError::Store(error) => error,
+            takt_store::ImportError::Store(error) => error,
             _ => unreachable!("the runs are our own, and shifted ones are kept"),
         })
 }

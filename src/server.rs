@@ -21,12 +21,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use takt_collector::api::{self, Access, App, Problem, ProblemKind, SqlServer};
-use takt_collector::assess;
-use takt_collector::jobs::poll::Poller;
-use takt_collector::jobs::{self, CONFIGURED, PollState, PollStatus, SharesConfig};
+use takt_collector::schedulers::poll::Poller;
+use takt_collector::schedulers::{PollState, PollStatus, SharesConfig};
 use takt_collector::scrape::ScrapeManager;
-use takt_collector::store::{DataDir, Health, Holder, Records, Store, StoreError};
+use takt_server::api::{self, Access, App, Problem, ProblemKind, SqlServer};
+use takt_server::assess;
+use takt_store::CONFIGURED;
+use takt_store::{DataDir, Health, Holder, Records, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -173,7 +174,7 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
         return Ok(name.clone());
     }
     if config.jobs.poll
-        && let Ok(slurm) = jobs::detect(&config.jobs).await
+        && let Ok(slurm) = takt_collector::schedulers::detect(&config.jobs).await
     {
         return Ok(slurm.cluster);
     }
@@ -250,7 +251,7 @@ impl Serving<'_> {
         shutdown: &mut watch::Receiver<bool>,
     ) -> Result<End, Failure> {
         let zone = match &self.config.timezone {
-            Some(name) => jobs::time_zone(name)?,
+            Some(name) => takt_slurm::time_zone(name)?,
             None => TimeZone::system(),
         };
         let scrape = ScrapeManager::start(

@@ -11,17 +11,17 @@ use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use takt_collector::accounting::sheet::Sheet;
-use takt_collector::accounting::{Credit, UsageReport};
-use takt_collector::api::{
+use takt_accounting::sheet::Sheet;
+use takt_accounting::{Credit, UsageReport};
+use takt_collector::schedulers::SharesConfig;
+use takt_server::api::{
     self, AccountingConfig, AssessQuestion, CapacityAnswer, CapacityQuestion, CreditOrder,
     DeleteQuestion, FairshareAnswer, FairshareQuestion, ImportQuestion, JobsQuestion, ListedRun,
     Problem, ProblemKind, QueryAnswer, QueryQuestion, SentQuestion, SheetQuestion, UsageQuestion,
 };
-use takt_collector::assess::Assessed;
-use takt_collector::jobs::SharesConfig;
-use takt_collector::query::sql::{self, Limits, Rows};
-use takt_collector::store::{
+use takt_server::assess::Assessed;
+use takt_store::sql::{self, Limits, Rows};
+use takt_store::{
     DataDir, Database, Holder, ImportSummary, Kept, Records, SentReport, Settings, Stat, Store,
     StoreConfig, StoreError,
 };

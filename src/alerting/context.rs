@@ -4,8 +4,8 @@
 use super::instant;
 use crate::commands::plot;
 use std::time::{Duration, Instant};
-use takt_collector::query::promql::{self, Limits, Options, Value};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_promql::{Limits, Options, Value};
 
 /// A message must not wait for its ornaments.
 const TIMEOUT: Duration = Duration::from_millis(300);
@@ -21,7 +21,7 @@ const JOBS_MAX: usize = 5;
 
 /// The annotations, of an alert that began at `since`.
 pub fn context(
-    source: &dyn promql::Source,
+    source: &dyn takt_promql::Source,
     expr: Option<&str>,
     labels: &Labels,
     since: Timestamp,
@@ -35,7 +35,7 @@ pub fn context(
 }
 
 /// The jobs on the GPU, or on the node as it was seen last: one that is down shows none any more.
-fn jobs(source: &dyn promql::Source, labels: &Labels, since: Timestamp) -> Option<String> {
+fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> Option<String> {
     let label = |name: &str| labels.get(name);
     let expr = match (label("jobid"), label("node"), label("uuid")) {
         (None, Some(node), Some(uuid)) => {
@@ -71,12 +71,12 @@ fn jobs(source: &dyn promql::Source, labels: &Labels, since: Timestamp) -> Optio
 /// Bars, and from where to where they go. Nothing where there is no one series that the alert is about, or where it is
 /// a switch: that a flag was raised says the alert itself.
 fn last_hour(
-    source: &dyn promql::Source,
+    source: &dyn takt_promql::Source,
     expr: &str,
     labels: &Labels,
     at: Timestamp,
 ) -> Option<String> {
-    let measured = promql::measured(expr, labels.get("node"))?;
+    let measured = takt_promql::measured(expr, labels.get("node"))?;
     let limits = Limits {
         deadline: Some(Instant::now() + TIMEOUT),
         ..Limits::default()
@@ -87,7 +87,7 @@ fn last_hour(
         lazy: true,
         ..Options::default()
     };
-    let Value::Matrix(series) = promql::range(source, &measured, from.0, at.0, step, &options)
+    let Value::Matrix(series) = takt_promql::range(source, &measured, from.0, at.0, step, &options)
         .ok()?
         .value
     else {
@@ -134,7 +134,7 @@ fn last_hour(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use promql::Memory;
+    use takt_promql::Memory;
 
     /// Labels, and the value at each sample.
     type Given<'a> = (&'a [(&'a str, &'a str)], &'a dyn Fn(i64) -> Option<f64>);

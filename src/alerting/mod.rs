@@ -38,8 +38,8 @@ use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
 use takt_alerts::run::{AlertMetrics, Alerting, Ask, Exporter, Handle, Heartbeat, Vigil, listen};
 use takt_collector::scrape::{ScrapeManager, TargetAccess};
-use takt_collector::store::{EndedAlert, Store};
 use takt_model::{Labels, Timestamp, error_chain};
+use takt_store::{EndedAlert, Store};
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// How often it is looked whether there are other targets to listen to.

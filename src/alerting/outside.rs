@@ -8,10 +8,10 @@ use takt_alerts::ports::{AlertStore, IsDown, Query, QueryError, Sample, SampleSi
 use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::Outside;
 use takt_alerts::{Batch, Snapshot};
-use takt_collector::accounting::reservation::Reservation;
-use takt_collector::query::promql::{self, Limits, Options, Value};
-use takt_collector::store::{self, AlertRecords, Group, Records, Store};
 use takt_model::{Event, Labels, Timestamp, error_chain};
+use takt_promql::{Limits, Options, Value};
+use takt_slurm::Reservation;
+use takt_store::{AlertRecords, Group, Records, Store};
 
 use super::{context, rows};
 
@@ -52,14 +52,14 @@ impl Writer {
             return Ok(());
         }
         let now = Timestamp::from(SystemTime::now()).max(Timestamp(self.last.0 + 1));
-        let failed = |error: store::ClockWentBack| StoreError(error.to_string());
+        let failed = |error: takt_store::ClockWentBack| StoreError(error.to_string());
         let ticket = self.group.ticket(now).map_err(failed)?;
         self.last = ticket.at();
         let columns = samples.iter().filter_map(|sample| {
-            let value = sample.value.unwrap_or(store::STALE);
+            let value = sample.value.unwrap_or(takt_store::STALE);
             Some((
                 self.group.column(&sample.labels)?,
-                store::Sample {
+                takt_store::Sample {
                     at: sample.at,
                     value,
                 },
@@ -102,7 +102,7 @@ impl OverStore {
         store: Arc<Store>,
         cluster: &str,
         now: Timestamp,
-    ) -> Result<Self, store::StoreError> {
+    ) -> Result<Self, takt_store::StoreError> {
         let records = AlertRecords::open(store.database(), now.0)?;
         let written = RefCell::new(Writer::new(&store));
         Ok(Self {
@@ -116,7 +116,7 @@ impl OverStore {
 
 /// Evaluates over any source of series: the store's, or those of a test.
 pub fn instant(
-    source: &dyn promql::Source,
+    source: &dyn takt_promql::Source,
     expr: &str,
     at: Timestamp,
 ) -> Result<Vec<(Labels, f64)>, QueryError> {
@@ -124,7 +124,7 @@ pub fn instant(
 }
 
 fn evaluate(
-    source: &dyn promql::Source,
+    source: &dyn takt_promql::Source,
     expr: &str,
     at: Timestamp,
     lazy: bool,
@@ -138,7 +138,7 @@ fn evaluate(
         lazy,
         ..Options::default()
     };
-    let answer = promql::instant(source, expr, at.0, &options)
+    let answer = takt_promql::instant(source, expr, at.0, &options)
         .map_err(|error| QueryError(error.to_string()))?;
     match answer.value {
         Value::Vector(samples) => Ok(samples
@@ -155,7 +155,7 @@ fn evaluate(
 
 /// Whether an expression can be evaluated at all, and gives what a rule can use.
 pub fn check(expr: &str) -> Result<(), QueryError> {
-    evaluate(&promql::Memory::new(), expr, Timestamp(0), false).map(drop)
+    evaluate(&takt_promql::Memory::new(), expr, Timestamp(0), false).map(drop)
 }
 
 impl Query for OverStore {

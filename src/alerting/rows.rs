@@ -10,10 +10,8 @@ use takt_alerts::routing::Logged;
 use takt_alerts::routing::silence::Silence;
 use takt_alerts::state::{RuleKey, Transition};
 use takt_alerts::{Batch, Snapshot};
-use takt_collector::store::{
-    AlertChanges, AlertRecords, NotificationRecord, SilenceRecord, TransitionRecord,
-};
 use takt_model::{Labels, Timestamp};
+use takt_store::{AlertChanges, AlertRecords, NotificationRecord, SilenceRecord, TransitionRecord};
 
 /// Kinds of state.
 const INSTANCE: &str = "instance";
@@ -215,6 +213,6 @@ fn bodies<T: DeserializeOwned>(rows: Vec<String>) -> Result<Vec<T>, StoreError> 
     Ok(rows.into_iter().filter_map(read).collect())
 }
 
-fn failed(error: takt_collector::store::StoreError) -> StoreError {
+fn failed(error: takt_store::StoreError) -> StoreError {
     StoreError(format!("{error:#}"))
 }

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::source::{self, Whereabouts};
 use std::io::Write;
-use takt_collector::api::AssessQuestion;
+use takt_server::api::AssessQuestion;
 
 /// Has runs assessed and says how many were.
 pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {

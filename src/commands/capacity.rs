@@ -4,8 +4,8 @@ use super::{print, source};
 use crate::cli::{Capacity, Place};
 use crate::failure::Failure;
 use crate::output::{Column, Listing};
-use takt_collector::accounting::capacity::CapacityReport;
-use takt_collector::api::CapacityQuestion;
+use takt_accounting::capacity::CapacityReport;
+use takt_server::api::CapacityQuestion;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {

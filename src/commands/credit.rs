@@ -6,8 +6,8 @@ use crate::failure::Failure;
 use crate::output::{Column, Listing};
 use jiff::Timestamp;
 use std::io::Write;
-use takt_collector::accounting::Credit;
-use takt_collector::api::CreditOrder;
+use takt_accounting::Credit;
+use takt_server::api::CreditOrder;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {

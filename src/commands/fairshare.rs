@@ -7,9 +7,10 @@ use crate::failure::{Failure, OrUsage};
 use crate::output::{Column, Listing};
 use jiff::Timestamp;
 use std::io::Write;
-use takt_collector::accounting::fairshare::{ShareRow, Shares};
-use takt_collector::api::{FairshareAnswer, FairshareQuestion};
-use takt_collector::store::FairsharePoint;
+use takt_accounting::fairshare::ShareRow;
+use takt_server::api::{FairshareAnswer, FairshareQuestion};
+use takt_slurm::Shares;
+use takt_store::FairsharePoint;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {

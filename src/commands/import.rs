@@ -11,8 +11,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_collector::api::{ImportFormat, ImportQuestion};
-use takt_collector::store::{ImportSummary, Shifted};
+use takt_server::api::{ImportFormat, ImportQuestion};
+use takt_store::{ImportSummary, Shifted};
 
 /// Runs the first.
 pub fn sacct(place: &Place, asked: &ImportSacct) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use crate::cli::{Job, Jobs, Place};
 use crate::failure::Failure;
 use crate::output::{Column, Listing};
 use jiff::Timestamp;
-use takt_collector::api::{JobsQuestion, ListedRun};
+use takt_server::api::{JobsQuestion, ListedRun};
 
 /// Lists runs, the newest first.
 pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {

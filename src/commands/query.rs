@@ -10,7 +10,7 @@ use crate::source::{self, Whereabouts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use takt_collector::api::{QueryData, QueryQuestion};
+use takt_server::api::{QueryData, QueryQuestion};
 use terminal_size::terminal_size;
 
 /// Runs the command.

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::report::{self, View};
 use std::io::{BufWriter, Write};
-use takt_collector::api::{SheetQuestion, UsageQuestion};
+use takt_server::api::{SheetQuestion, UsageQuestion};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Report) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use crate::failure::{Failure, OrUsage};
 use crate::output::Listing;
 use serde_json::{Map, Value};
 use std::io::Read;
-use takt_collector::query::sql::Rows;
+use takt_store::sql::Rows;
 
 /// Runs the command.
 pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {

@@ -7,8 +7,8 @@ use crate::failure::{Failure, OrUsage};
 use crate::output::{Column, Listing};
 use crate::source::{SampleKeeper, Whereabouts};
 use anyhow::anyhow;
-use takt_collector::api::DeleteQuestion;
-use takt_collector::store::{Kept, Stat};
+use takt_server::api::DeleteQuestion;
+use takt_store::{Kept, Stat};
 
 /// Runs the command.
 pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {

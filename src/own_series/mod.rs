@@ -10,10 +10,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use takt_collector::jobs::PollStatus;
-use takt_collector::store::{Records, Store};
+use takt_collector::schedulers::PollStatus;
 use takt_model::exposition::{Format, Line, Page};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_store::{Records, Store};
 use tokio::sync::watch;
 
 /// Time between two rows.

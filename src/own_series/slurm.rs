@@ -2,10 +2,11 @@
 
 use super::{Row, named};
 use std::collections::BTreeMap;
-use takt_collector::accounting::capacity::{Effect, effect_of};
-use takt_collector::jobs::{Node, Pending, PollState, PollStatus, nodelist};
-use takt_collector::store::SchedulerNow;
+use takt_accounting::capacity::{Effect, effect_of};
+use takt_collector::schedulers::{Pending, PollState, PollStatus};
 use takt_model::Timestamp;
+use takt_slurm::{Node, nodelist};
+use takt_store::SchedulerNow;
 
 /// A job that a node failed is told of for so long after its end.
 const TOLD_SECONDS: i64 = 3600;
@@ -173,8 +174,8 @@ fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_collector::accounting::reservation::Reservation;
-    use takt_collector::store::LostJob;
+    use takt_slurm::Reservation;
+    use takt_store::LostJob;
 
     fn shown(state: PollState, pending: Option<Vec<Pending>>) -> Vec<String> {
         let node = |name: &str, state: &str, reason: Option<&str>| {

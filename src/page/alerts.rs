@@ -11,8 +11,8 @@ use takt_alerts::alert::Alert;
 use takt_alerts::fingerprint::Fingerprint;
 use takt_alerts::notify::{WORST_FIRST, instant};
 use takt_alerts::routing::Suppressed;
-use takt_collector::store::EndedAlert;
 use takt_model::Timestamp;
+use takt_store::EndedAlert;
 
 /// More alerts than this are counted.
 const MOST: usize = 500;

@@ -4,14 +4,13 @@ use jiff::Zoned;
 use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
-use takt_collector::accounting::UsageReport;
-use takt_collector::api::{self, Problem, UsageQuestion};
-use takt_collector::jobs::JobRun;
+use takt_accounting::UsageReport;
 use takt_collector::scrape::TargetStatus;
-use takt_collector::store::{
-    FairsharePoint, Health, JobFilter, Matcher, Records, SeriesData, Store, StoreError,
-};
+use takt_model::Matcher;
 use takt_model::{Labels, Timestamp};
+use takt_server::api::{self, Problem, UsageQuestion};
+use takt_slurm::JobRun;
+use takt_store::{FairsharePoint, Health, JobFilter, Records, SeriesData, Store, StoreError};
 
 /// Everything the page shows, before it is rounded and worded.
 #[derive(Debug)]

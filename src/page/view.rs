@@ -3,8 +3,8 @@
 use super::facts::{Facts, GpuFacts, NodeFacts, QueueFacts};
 use jiff::Timestamp;
 use serde::Serialize;
-use takt_collector::accounting::Row;
-use takt_collector::store::FairsharePoint;
+use takt_accounting::Row;
+use takt_store::FairsharePoint;
 
 /// Rows of the queue and of the top users; the rest is a number and the command that lists them.
 const ROWS: usize = 10;

@@ -3,7 +3,7 @@
 use super::{group_cells, heading, hours, key_name, notes, shown};
 use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
-use takt_collector::accounting::{Figures, Row, UsageReport};
+use takt_accounting::{Figures, Row, UsageReport};
 
 /// Bars of one chart; the table has everybody.
 const BARS: usize = 15;

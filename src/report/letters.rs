@@ -7,9 +7,9 @@ use super::ReportsConfig;
 use super::sheet::{View, page, text};
 use super::words::{amount, count, month, percent};
 use std::io;
+use takt_accounting::sheet::{Sheet, Subject};
 use takt_alerts::notify::email::Mail;
-use takt_collector::accounting::sheet::{Sheet, Subject};
-use takt_collector::store::SentReport;
+use takt_store::SentReport;
 
 /// A sheet that is due to somebody.
 #[derive(Debug, Clone, PartialEq)]
@@ -219,7 +219,7 @@ pub fn in_short(sheet: &Sheet) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_collector::accounting::sheet::Figures;
+    use takt_accounting::sheet::Figures;
 
     fn sheet(subject: Subject, gpu_hours: f64) -> Sheet {
         let figures = Figures {

@@ -17,7 +17,7 @@ pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
 use crate::cli::ReportFormat;
 use crate::output::{Column, Listing};
 use std::io::{self, Write};
-use takt_collector::accounting::{Figures, Row, UsageReport};
+use takt_accounting::{Figures, Row, UsageReport};
 
 /// A figure of a usage report: its name in JSON and CSV, and how it is written.
 struct Figure {
@@ -245,7 +245,7 @@ fn group_cells(row: &Row) -> impl Iterator<Item = String> {
 
 /// The key as accounting spells it.
 fn key_name(key: &str) -> &'static str {
-    let known = takt_collector::accounting::GroupBy::ALL
+    let known = takt_accounting::GroupBy::ALL
         .iter()
         .find(|(name, _)| *name == key);
     known.map_or("", |(name, _)| name)

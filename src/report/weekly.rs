@@ -6,9 +6,9 @@ use super::ReportsConfig;
 use super::words::{amount, percent};
 use jiff::civil::{Date, Weekday};
 use std::fmt::Write;
+use takt_accounting::sheet::{Sheet, Subject};
 use takt_alerts::notify::email::Mail;
-use takt_collector::accounting::sheet::{Sheet, Subject};
-use takt_collector::store::SentReport;
+use takt_store::SentReport;
 
 /// What the log of what was sent calls these letters, in place of a month.
 pub const WEEKLY: &str = "weekly";
@@ -162,7 +162,7 @@ impl Weekly<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_collector::accounting::sheet::Figures;
+    use takt_accounting::sheet::Figures;
 
     fn sheet(name: &str, gpu_hours: f64, used: Option<f64>, unused: f64) -> Sheet {
         let figures = Figures {

@@ -14,8 +14,8 @@ use takt_alerts::ports::{Query, QueryError, Sample, SampleSink, StoreError};
 use takt_alerts::promtest::{self, TestFile};
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::yaml::Node;
-use takt_collector::query::promql::Memory;
 use takt_model::{Labels, Timestamp};
+use takt_promql::Memory;
 
 /// Checks files as the server would read them; fails where one has a mistake, after all were looked at.
 pub fn check(files: &[PathBuf]) -> Result<(), Failure> {

@@ -3,9 +3,9 @@
 use super::View;
 use crate::output::{Column, Listing};
 use crate::report::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
-use takt_collector::accounting::BudgetPeriod;
-use takt_collector::accounting::efficiency::Split;
-use takt_collector::accounting::sheet::{Figures, LostRow, Member, RunRow, Sheet};
+use takt_accounting::BudgetPeriod;
+use takt_accounting::efficiency::Split;
+use takt_accounting::sheet::{Figures, LostRow, Member, RunRow, Sheet};
 
 /// A piece of a report.
 pub(super) enum Block {
@@ -435,7 +435,7 @@ fn fixes(sheet: &Sheet) -> Vec<Block> {
 }
 
 /// `train (3 runs): 1 of its 2 GPUs did nothing; would spare 12.5 GPU-hours`
-pub(super) fn fix_words(sheet: &Sheet, fix: &takt_collector::accounting::sheet::FixRow) -> String {
+pub(super) fn fix_words(sheet: &Sheet, fix: &takt_accounting::sheet::FixRow) -> String {
     let runs = if fix.runs == 1 {
         "1 run".to_owned()
     } else {

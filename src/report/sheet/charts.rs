@@ -6,8 +6,8 @@
 use super::blocks::CAUSES;
 use crate::report::words::{amount, percent};
 use serde::Serialize;
-use takt_collector::accounting::efficiency::Split;
-use takt_collector::accounting::sheet::Sheet;
+use takt_accounting::efficiency::Split;
+use takt_accounting::sheet::Sheet;
 
 /// A rectangle with its words.
 #[derive(Debug, Clone, Serialize)]

@@ -6,8 +6,8 @@ use super::charts;
 use crate::report::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
 use minijinja::{AutoEscape, Environment, Value, context};
 use std::sync::LazyLock;
-use takt_collector::accounting::BudgetPeriod;
-use takt_collector::accounting::sheet::{Member, RunRow, Sheet};
+use takt_accounting::BudgetPeriod;
+use takt_accounting::sheet::{Member, RunRow, Sheet};
 
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut templates = Environment::new();
@@ -144,7 +144,7 @@ fn causes(sheet: &Sheet) -> Vec<Value> {
 }
 
 fn budgets(sheet: &Sheet) -> Vec<Value> {
-    let row = |budget: &takt_collector::accounting::BudgetUse| {
+    let row = |budget: &takt_accounting::BudgetUse| {
         let share = budget.used / budget.limit;
         context! {
             name => budget.name,

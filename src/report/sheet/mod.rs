@@ -11,7 +11,7 @@ use crate::cli::ReportFormat;
 use crate::output::Listing;
 use blocks::Block;
 use std::io::{self, Write};
-use takt_collector::accounting::sheet::Sheet;
+use takt_accounting::sheet::Sheet;
 
 /// What a report is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 use super::*;
-use takt_collector::accounting::efficiency::{Fix, Split};
-use takt_collector::accounting::sheet::{Day, Figures, FixRow, LostRow, Member, RunRow, Subject};
+use takt_accounting::efficiency::{Fix, Split};
+use takt_accounting::sheet::{Day, Figures, FixRow, LostRow, Member, RunRow, Subject};
 
 /// A user's name that every format has to defuse.
 const NAME: &str = "=cmd|'<b>x</b>'\u{1b}[31m";
