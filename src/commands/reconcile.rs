@@ -2,9 +2,7 @@
 
 use super::{one_thread, print};
 use crate::cli::{Place, Reconcile};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
+use crate::place;
 use crate::source::{Source, Whereabouts};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -12,11 +10,13 @@ use takt_accounting::UsageReport;
 use takt_accounting::capacity::CapacityReport;
 use takt_accounting::reconcile::{Circumstances, Line, reconcile};
 use takt_server::api::{CapacityQuestion, UsageQuestion};
+use takt_server::listing::{Column, Listing};
+use takt_server::{Failure, OrUsage};
 use takt_slurm::sreport::Key;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let cluster = asked.cluster.clone().or_else(|| config.cluster.clone());
     let source = Source::open(&Whereabouts::of(place, &config)?)?;
     let period = &asked.period;

@@ -5,7 +5,6 @@ mod capacity;
 mod compress;
 mod fairshare;
 mod near;
-mod postgres;
 mod problem;
 mod prometheus;
 mod questions;
@@ -17,7 +16,6 @@ pub use capacity::{CapacityAnswer, CapacityQuestion, Charge, capacity};
 pub use fairshare::{
     FairshareAnswer, FairshareQuestion, configure_shares, fairshare, note_fairshare,
 };
-pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlServer};
 pub use problem::{Problem, ProblemKind};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping, query};
 pub use questions::{

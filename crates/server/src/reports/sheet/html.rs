@@ -3,7 +3,7 @@
 use super::View;
 use super::blocks::{self, CAUSES};
 use super::charts;
-use crate::report::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
+use crate::reports::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
 use minijinja::{AutoEscape, Environment, Value, context};
 use std::sync::LazyLock;
 use takt_accounting::BudgetPeriod;

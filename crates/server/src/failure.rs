@@ -1,6 +1,4 @@
-//! Why a command ended without success, and the exit code that tells scripts.
-
-use std::process::ExitCode;
+//! Why a command or the server ended without success.
 
 /// A failed command.
 #[derive(Debug)]
@@ -12,20 +10,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Prints the whole chain of causes on one line of stderr.
-    #[expect(
-        clippy::print_stderr,
-        reason = "the one place where errors are printed"
-    )]
-    pub fn report(&self) -> ExitCode {
-        let (code, error) = match self {
-            Self::Usage(error) => (2, error),
-            Self::Failed(error) => (1, error),
-        };
-        eprintln!("takt: {error:#}");
-        ExitCode::from(code)
-    }
-
     /// Whether the reader of our output went away, as `head` does: no error of ours.
     pub fn is_broken_pipe(&self) -> bool {
         let (Self::Usage(error) | Self::Failed(error)) = self;
@@ -40,7 +24,7 @@ impl Failure {
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();
-        match error.downcast_ref::<takt_server::api::Problem>() {
+        match error.downcast_ref::<crate::api::Problem>() {
             Some(problem) if problem.is_usage() => Self::Usage(error),
             _ => Self::Failed(error),
         }

@@ -11,13 +11,8 @@ pub use pack::Rules;
 
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
-use crate::page::{AlertsView, ENDED_DAYS, ENDED_MOST};
 use anyhow::{Context, anyhow};
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
-use axum::routing::get;
 use outside::OverStore;
 use prometheus_client::registry::Registry;
 use reqwest::Url;
@@ -38,8 +33,8 @@ use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
 use takt_alerts::run::{AlertMetrics, Alerting, Ask, Exporter, Handle, Heartbeat, Vigil, listen};
 use takt_collector::scrape::{ScrapeManager, TargetAccess};
-use takt_model::{Labels, Timestamp, error_chain};
-use takt_store::{EndedAlert, Store};
+use takt_model::{Labels, error_chain};
+use takt_store::Store;
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// How often it is looked whether there are other targets to listen to.
@@ -103,7 +98,6 @@ pub struct Alerts {
     api: Api,
     reload: Reload,
     listening: JoinHandle<()>,
-    store: Arc<Store>,
 }
 
 /// Follows another configuration while alerting goes on.
@@ -189,7 +183,6 @@ impl Alerts {
             api,
             reload,
             listening,
-            store: Arc::clone(store),
         })
     }
 
@@ -198,14 +191,14 @@ impl Alerts {
         self.reload.clone()
     }
 
-    /// Alertmanager's API, Prometheus' routes about rules, and the page of what fires.
+    /// Alertmanager's API and Prometheus' routes about rules.
     pub fn router(&self) -> Router {
-        let page = (
-            self.api.handle.clone(),
-            self.reload.cluster.clone(),
-            Arc::clone(&self.store),
-        );
-        api::router(self.api.clone()).route("/alerts", get(show).with_state(page))
+        api::router(self.api.clone())
+    }
+
+    /// The running engine.
+    pub fn handle(&self) -> Handle {
+        self.api.handle.clone()
     }
 
     /// Returns when the engine has stopped by itself, which it does only by a fault.
@@ -225,24 +218,6 @@ impl Alerts {
             tracing::error!(%error, "the alert engine did not end well");
         }
     }
-}
-
-async fn show(State((handle, cluster, store)): State<(Handle, String, Arc<Store>)>) -> Response {
-    match page(handle, cluster, store).await {
-        Ok(page) => ([(header::CACHE_CONTROL, "no-store")], Html(page)).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")).into_response(),
-    }
-}
-
-async fn page(handle: Handle, cluster: String, store: Arc<Store>) -> anyhow::Result<String> {
-    let firing = handle
-        .read(move |engine, now| AlertsView::firing(engine, &cluster, now))
-        .await?;
-    let since = Timestamp::from(SystemTime::now()).0 - ENDED_DAYS * 86_400_000;
-    let ended = move || EndedAlert::since(store.database(), since, ENDED_MOST);
-    Ok(firing
-        .with_ended(tokio::task::spawn_blocking(ended).await??)
-        .render()?)
 }
 
 fn vigil(config: &Config) -> Vigil {

@@ -1,17 +1,18 @@
 //! The server: a store, what fills it, and the pages and routes that answer from it.
 
+use crate::SqlServer;
 use crate::alerting::{self, Alerts};
+use crate::api::{self, Access, App, Problem, ProblemKind};
+use crate::assess;
 use crate::config::Config;
-use crate::dispatch;
 use crate::failure::{Failure, OrUsage};
 use crate::own_series::OwnSeries;
-use crate::page::{self, Surroundings};
-use crate::processes;
+use crate::process_usage;
+use crate::reports;
 use anyhow::Context;
 use axum::extract::State;
-use axum::http::header;
-use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
 use axum::{Router, middleware};
 use jiff::tz::TimeZone;
 use prometheus_client::metrics::gauge::Gauge;
@@ -21,11 +22,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use takt_alerts::run::Handle;
 use takt_collector::schedulers::poll::Poller;
-use takt_collector::schedulers::{PollState, PollStatus, SharesConfig};
+use takt_collector::schedulers::{PollStatus, SharesConfig};
 use takt_collector::scrape::ScrapeManager;
-use takt_server::api::{self, Access, App, Problem, ProblemKind, SqlServer};
-use takt_server::assess;
 use takt_store::CONFIGURED;
 use takt_store::{DataDir, Health, Holder, Records, Store, StoreError};
 use tokio::net::TcpListener;
@@ -65,6 +65,7 @@ pub async fn run(
     source: Source,
     dir: &Path,
     mut shutdown: watch::Receiver<bool>,
+    pages: Pages,
     ready: impl FnOnce(SocketAddr, &str),
 ) -> Result<(), Failure> {
     let mut config = source().usage()?;
@@ -107,6 +108,7 @@ pub async fn run(
         let serving = Serving {
             config: &config,
             source: Arc::clone(&source),
+            pages: Arc::clone(&pages),
             cluster: &cluster,
             access: access.clone(),
             registry,
@@ -187,6 +189,7 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
 struct Serving<'c> {
     config: &'c Config,
     source: Source,
+    pages: Pages,
     cluster: &'c str,
     access: Access,
     registry: Registry,
@@ -194,15 +197,25 @@ struct Serving<'c> {
     asked_at: SocketAddr,
 }
 
-/// What the page is made from.
+/// What pages are made from.
 #[derive(Clone)]
-struct PageState {
-    store: Arc<Store>,
-    scrape: Arc<ScrapeManager>,
-    polls: Option<watch::Receiver<PollStatus>>,
-    cluster: Arc<str>,
-    zone: TimeZone,
+pub struct PageState {
+    /// Samples and records.
+    pub store: Arc<Store>,
+    /// Targets and their health.
+    pub scrape: Arc<ScrapeManager>,
+    /// State of the scheduler poller; `None` where no scheduler is polled.
+    pub polls: Option<watch::Receiver<PollStatus>>,
+    /// Active alerts.
+    pub alerts: Handle,
+    /// Name of the cluster.
+    pub cluster: Arc<str>,
+    /// Time zone of the cluster.
+    pub zone: TimeZone,
 }
+
+/// The routes of the pages. The server knows no page: whoever starts it hands the pages in.
+pub type Pages = Arc<dyn Fn(PageState) -> Router + Send + Sync>;
 
 impl Serving<'_> {
     /// Starts asking the local Slurm, unless the configuration says not to.
@@ -287,7 +300,7 @@ impl Serving<'_> {
         };
         let hangups = tokio::spawn(reload.clone().at_hangups());
         let (poller, polls) = self.poll(&store, &zone).unzip();
-        let watching = tokio::spawn(processes::watch(
+        let watching = tokio::spawn(process_usage::watch(
             Arc::clone(&store),
             self.cluster.to_owned(),
             polls.clone(),
@@ -297,6 +310,7 @@ impl Serving<'_> {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),
             polls: polls.clone(),
+            alerts: alerts.handle(),
             cluster: self.cluster.into(),
             zone: zone.clone(),
         };
@@ -319,10 +333,10 @@ impl Serving<'_> {
             started: jiff::Timestamp::now(),
         };
         let routes = Router::new()
-            .route("/", get(show_page).with_state(page))
             .route("/-/reload", post(reload_now).with_state(reload))
             .merge(api::router(app))
             .merge(alerts.router())
+            .merge((self.pages)(page))
             .layer(middleware::from_fn_with_state(self.access, api::check))
             .into_make_service_with_connect_info::<SocketAddr>();
 
@@ -335,7 +349,7 @@ impl Serving<'_> {
             Duration::from_secs(self.config.store.retention_days * 86_400),
             stopped.clone(),
         ));
-        let sending = tokio::spawn(dispatch::keep_sending(
+        let sending = tokio::spawn(reports::keep_sending(
             Arc::clone(&store),
             self.cluster.to_owned(),
             self.config.clone(),
@@ -468,72 +482,6 @@ async fn note_fairshare(store: Arc<Store>, cluster: String) {
             Ok(Err(problem)) => tracing::warn!(error = %problem, "cannot note the fair share"),
             Err(_) => return,
         }
-    }
-}
-
-/// Without that, a job's GPUs are forgotten with the job.
-const GPUS_NOT_COUNTED: &str = "Slurm's records are up to date, but without GPUs: AccountingStorageTRES in slurm.conf lacks \
-    gres/gpu. GPUs are counted of the jobs that run while this server does; of others they are unknown";
-
-/// A page's word on the scheduler; none where there is no Slurm to speak of.
-fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
-    let detail = status.detail.as_deref().unwrap_or_default();
-    match status.state {
-        PollState::NoSlurm => None,
-        PollState::Waiting => Some((true, "Slurm's records are being read".to_owned())),
-        PollState::Ok if status.forgotten_runs > 0 => Some((
-            false,
-            format!(
-                "Slurm has forgotten {} runs that never ended",
-                status.forgotten_runs
-            ),
-        )),
-        PollState::Ok if status.clock_ahead_seconds != 0 => {
-            let minutes = status.clock_ahead_seconds.unsigned_abs().div_ceil(60);
-            let side = if status.clock_ahead_seconds > 0 {
-                "ahead of"
-            } else {
-                "behind"
-            };
-            let words = format!(
-                "Slurm's records are up to date by its own clock, {minutes} min {side} this machine's"
-            );
-            Some((
-                false,
-                format!(
-                    "{words}: one of the two is wrong, and jobs and measurements do not lie together"
-                ),
-            ))
-        }
-        PollState::Ok if status.gpus_are_not_counted => Some((false, GPUS_NOT_COUNTED.to_owned())),
-        PollState::Ok => Some((true, "Slurm's records are up to date".to_owned())),
-        _ => Some((
-            false,
-            format!("Slurm's records are not up to date: {detail}"),
-        )),
-    }
-}
-
-async fn show_page(State(page): State<PageState>) -> Response {
-    let surroundings = Surroundings {
-        cluster: page.cluster.to_string(),
-        zone: page.zone.clone(),
-        targets: page.scrape.targets(),
-        scheduler: page
-            .polls
-            .as_ref()
-            .and_then(|polls| scheduler(&polls.borrow())),
-    };
-    let rendered = tokio::task::spawn_blocking(move || {
-        let facts = page::gather(&page.store, &surroundings).map_err(Problem::failed)?;
-        page::render(&facts).map_err(Problem::failed)
-    })
-    .await
-    .map_err(Problem::failed)
-    .flatten();
-    match rendered {
-        Ok(html) => ([(header::CACHE_CONTROL, "no-store")], Html(html)).into_response(),
-        Err(problem) => problem.into_response(),
     }
 }
 

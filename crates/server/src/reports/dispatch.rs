@@ -1,7 +1,8 @@
 //! Sending the month's reports: by the server when the month has turned, or by hand with `takt report send`.
 
+use crate::api::{self, AccountingConfig, SentQuestion, SheetQuestion};
 use crate::config::Config;
-use crate::report::{
+use crate::reports::{
     Letter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, Warning, due, in_short, warnings, weekly,
 };
 use anyhow::Context;
@@ -13,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_accounting::sheet::{Sheet, Subject};
 use takt_alerts::notify::email::{EmailConfig, Mail, MailError, Mailer};
-use takt_server::api::{self, AccountingConfig, SentQuestion, SheetQuestion};
 use takt_store::{Records, SentReport, Store};
 use tokio::sync::watch;
 

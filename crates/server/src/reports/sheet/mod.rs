@@ -7,8 +7,8 @@ mod html;
 
 pub use html::page;
 
-use crate::cli::ReportFormat;
-use crate::output::Listing;
+use crate::listing::Listing;
+use crate::reports::ReportFormat;
 use blocks::Block;
 use std::io::{self, Write};
 use takt_accounting::sheet::Sheet;
@@ -71,7 +71,7 @@ pub fn write_sheet(
             writeln!(
                 out,
                 "# {}\n",
-                crate::output::escape_markdown(&blocks::heading(sheet, view))
+                crate::listing::escape_markdown(&blocks::heading(sheet, view))
             )?;
             for block in blocks::blocks(sheet, view) {
                 match block {
@@ -81,7 +81,7 @@ pub fn write_sheet(
                         writeln!(out)?;
                     }
                     Block::Line(line) => {
-                        writeln!(out, "{}\n", crate::output::escape_markdown(&line))?
+                        writeln!(out, "{}\n", crate::listing::escape_markdown(&line))?
                     }
                     Block::Code(line) => {
                         writeln!(out, "```sh\n{}\n```\n", line.replace("```", ""))?
@@ -111,7 +111,7 @@ fn write_blocks(
     writeln!(
         out,
         "{}\n",
-        crate::output::printable(&blocks::heading(sheet, view))
+        crate::listing::printable(&blocks::heading(sheet, view))
     )?;
     for block in blocks::blocks(sheet, view) {
         match block {
@@ -119,8 +119,8 @@ fn write_blocks(
                 writeln!(out, "{title}")?;
                 write(&listing, out)?;
             }
-            Block::Line(line) => writeln!(out, "{}", crate::output::printable(&line))?,
-            Block::Code(line) => writeln!(out, "    {}", crate::output::printable(&line))?,
+            Block::Line(line) => writeln!(out, "{}", crate::listing::printable(&line))?,
+            Block::Code(line) => writeln!(out, "    {}", crate::listing::printable(&line))?,
         }
         writeln!(out)?;
     }

@@ -4,7 +4,7 @@
 //! JavaScript engine (charming), and none of them gives classes that follow the reader's light or dark theme.
 
 use super::blocks::CAUSES;
-use crate::report::words::{amount, percent};
+use crate::reports::words::{amount, percent};
 use serde::Serialize;
 use takt_accounting::efficiency::Split;
 use takt_accounting::sheet::Sheet;

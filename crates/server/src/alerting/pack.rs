@@ -11,40 +11,40 @@ use takt_alerts::rules::{RecordingRule, Rule, RuleFile};
 pub const SHIPPED: &[(&str, &str)] = &[
     (
         "gpu.events.yml",
-        include_str!("../../dashboards/rules/gpu.events.yml"),
+        include_str!("../../../../dashboards/rules/gpu.events.yml"),
     ),
     (
         "gpu.rules.yml",
-        include_str!("../../dashboards/rules/gpu.rules.yml"),
+        include_str!("../../../../dashboards/rules/gpu.rules.yml"),
     ),
     (
         "learned.rules.yml",
-        include_str!("../../dashboards/rules/learned.rules.yml"),
+        include_str!("../../../../dashboards/rules/learned.rules.yml"),
     ),
     (
         "node.events.yml",
-        include_str!("../../dashboards/rules/node.events.yml"),
+        include_str!("../../../../dashboards/rules/node.events.yml"),
     ),
     (
         "node.rules.yml",
-        include_str!("../../dashboards/rules/node.rules.yml"),
+        include_str!("../../../../dashboards/rules/node.rules.yml"),
     ),
     (
         "slurm.rules.yml",
-        include_str!("../../dashboards/rules/slurm.rules.yml"),
+        include_str!("../../../../dashboards/rules/slurm.rules.yml"),
     ),
     (
         "takt.rules.yml",
-        include_str!("../../dashboards/rules/takt.rules.yml"),
+        include_str!("../../../../dashboards/rules/takt.rules.yml"),
     ),
     (
         "thresholds.rules.yml",
-        include_str!("../../dashboards/rules/thresholds.rules.yml"),
+        include_str!("../../../../dashboards/rules/thresholds.rules.yml"),
     ),
 ];
 
 /// The routes that the short form of the configuration fills in.
-pub const ROUTES: &str = include_str!("../../dashboards/rules/routes.example.yml");
+pub const ROUTES: &str = include_str!("../../../../dashboards/rules/routes.example.yml");
 
 /// All rules.
 #[derive(Debug, Default)]

@@ -75,8 +75,11 @@ pub struct QueueFacts {
 /// What only the running server knows.
 #[derive(Debug)]
 pub struct Surroundings {
+    /// Name of the cluster.
     pub cluster: String,
+    /// Time zone of the cluster.
     pub zone: TimeZone,
+    /// Targets and their health.
     pub targets: Vec<TargetStatus>,
     /// What the poller says of the scheduler; `None` where there is none.
     pub scheduler: Option<(bool, String)>,

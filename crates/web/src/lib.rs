@@ -1,13 +1,18 @@
-//! The web page `/`: nodes and GPUs, the queue, the month's top users, the collector's health.
+//! The pages.
+//!
+//! `/`: nodes and GPUs, the queue, the month's top users, the collector's health.
 //!
 //! One HTML file without scripts, below 100 kB for thirty nodes of eight GPUs; it asks for itself again every 15 s.
 
 mod alerts;
 mod facts;
+mod routes;
+mod scheduler;
 mod view;
 
 pub use alerts::{AlertsView, ENDED_DAYS, ENDED_MOST};
 pub use facts::{Facts, Surroundings, gather};
+pub use routes::routes;
 
 use minijinja::{AutoEscape, Environment, context};
 use std::sync::LazyLock;

@@ -1,6 +1,7 @@
 //! Reports as people read them: tables, CSV, Markdown, HTML. The numbers come ready from accounting.
 
 mod config;
+mod dispatch;
 mod html;
 mod letters;
 mod sheet;
@@ -9,15 +10,27 @@ mod weekly;
 mod words;
 
 pub use config::ReportsConfig;
+pub use dispatch::{everybody, keep_sending, mail};
 pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};
 pub use warnings::{SLACK, Warning, warnings};
 pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
 
-use crate::cli::ReportFormat;
-use crate::output::{Column, Listing};
+use crate::listing::{Column, Listing};
 use std::io::{self, Write};
 use takt_accounting::{Figures, Row, UsageReport};
+
+/// Output format of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names of the formats")]
+pub enum ReportFormat {
+    #[default]
+    Table,
+    Html,
+    Csv,
+    Json,
+    Md,
+}
 
 /// A figure of a usage report: its name in JSON and CSV, and how it is written.
 struct Figure {

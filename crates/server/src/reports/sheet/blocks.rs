@@ -1,8 +1,8 @@
 //! What a sheet says, as lines and tables.
 
 use super::View;
-use crate::output::{Column, Listing};
-use crate::report::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
+use crate::listing::{Column, Listing};
+use crate::reports::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
 use takt_accounting::BudgetPeriod;
 use takt_accounting::efficiency::Split;
 use takt_accounting::sheet::{Figures, LostRow, Member, RunRow, Sheet};

@@ -1,7 +1,9 @@
 //! `takt.toml`: what the user typed becomes, once, what the program trusts.
 
-use crate::cli::Place;
-use crate::report::ReportsConfig;
+use crate::QueryConfig;
+use crate::SqlConfig;
+use crate::api::AccountingConfig;
+use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,8 +15,6 @@ use takt_alerts::config::AlertsConfig;
 use takt_alerts::notify::email::EmailConfig;
 use takt_collector::schedulers::{JobsConfig, SharesConfig};
 use takt_collector::scrape::ScrapeConfig;
-use takt_server::QueryConfig;
-use takt_server::api::{AccountingConfig, SqlConfig};
 use takt_store::StoreConfig;
 
 /// The whole configuration. Every key may be left out.
@@ -82,16 +82,6 @@ impl Default for ServerConfig {
 }
 
 impl Config {
-    /// The configuration of a command: the file named, else the defaults.
-    pub fn load(place: &Place) -> anyhow::Result<Self> {
-        let Some(path) = &place.config else {
-            return Ok(Self::default());
-        };
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        Self::parse(&text, path)
-    }
-
     /// Reads and checks a configuration. `path` is for the messages, and what relative paths are relative to.
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
@@ -200,12 +190,6 @@ impl Config {
     pub fn knows_owners(&self) -> bool {
         self.email.is_set() && (self.reports.domain.is_some() || !self.reports.addresses.is_empty())
     }
-
-    /// Where the data is: the command line, the environment (both in `place`), this configuration, `./takt-data`.
-    pub fn data_dir(&self, place: &Place) -> PathBuf {
-        let chosen = place.data_dir.as_ref().or(self.data_dir.as_ref());
-        chosen.cloned().unwrap_or_else(|| "takt-data".into())
-    }
 }
 
 impl ServerConfig {
@@ -293,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_file_we_ship_is_what_it_says() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/takt.example.toml");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/takt.example.toml");
         Config::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
     }
 
@@ -308,7 +292,7 @@ mod tests {
     /// Every mistake we can imagine is a file; its first line says what must be told.
     #[test]
     fn each_mistake_has_its_message() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/config");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/config");
         let mut count = 0;
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();

@@ -2,7 +2,7 @@
 //! within the last hour.
 
 use super::instant;
-use crate::commands::plot;
+use crate::sparkline;
 use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::{Limits, Options, Value};
@@ -126,8 +126,8 @@ fn last_hour(
             .find(|point| point.at_ms == instant)
             .map(|point| point.value)
     });
-    let bars = plot::bars(values, least, most);
-    let [least, most, last] = [least, most, points.last()?.value].map(plot::number);
+    let bars = sparkline::bars(values, least, most);
+    let [least, most, last] = [least, most, points.last()?.value].map(sparkline::number);
     Some(format!("{bars} {least} to {most}, now {last}"))
 }
 
