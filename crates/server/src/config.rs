@@ -5,6 +5,7 @@ use crate::SqlConfig;
 use crate::api::AccountingConfig;
 use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
+use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -173,6 +174,14 @@ impl Config {
             bail!("reports.weekly: expected a mail server in [email], found none");
         }
         Ok(())
+    }
+
+    /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown names.
+    pub fn zone(&self) -> TimeZone {
+        let named = self.timezone.as_deref();
+        named
+            .and_then(|name| takt_slurm::time_zone(name).ok())
+            .unwrap_or_else(TimeZone::system)
     }
 
     /// What accounting needs of it.
