@@ -58,11 +58,12 @@ test: test-deps library ## every test but the long runs
 	cargo build $(CARGO_FLAGS) --workspace
 	cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
 
-check: library ## format, lints, banned crates, the SQL lint
+check: library ## format, lints, banned crates, the SQL lint, how plain the prose is
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	scripts/check-bans.sh
 	scripts/check-sql.sh
+	@scripts/prose.sh --files 5
 
 check-windows: ## that the exporter compiles for Windows (rustup target add x86_64-pc-windows-gnu)
 	cargo check --target x86_64-pc-windows-gnu --no-default-features -p takt-exporter
