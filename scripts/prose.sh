@@ -3,7 +3,8 @@
 #
 #   scripts/prose.sh [--check] [--files N] [DIRECTORY]
 #
-# Prose: marks per 1,000 words, in Rust comments (lines that begin with //, /// or //!) and in Markdown (without code).
+# Prose: marks per 1,000 words, in Rust comments (lines that begin with //, /// or //!) and in Markdown, without code and
+# identifiers.
 # Code: `match` on a bool, `let (a, b) = (x, y)`, lines over 100 columns, tokens per line.
 # --check exits with 1 if a figure is above its limit. DIRECTORY measures another tree (a crate's sources, for instance).
 # The references are tokio, hyper, rustls, regex-automata, axum, reqwest and lettre, measured with this script; "told" and
@@ -63,8 +64,9 @@ markdown {
 	if ($0 ~ /^ *(```|~~~)/) { fenced = !fenced; paragraph = 0; next }
 	if (fenced) next
 	if ($0 !~ /[^ ]/) { paragraph = 0; next }
-	gsub(/`[^`]*`|\]\([^)]*\)|https?:[^ )]*/, " ")
-	prose("docs", $0, !paragraph || $0 ~ /^ *([-*#]|[0-9]+\.|\|) /)
+	gsub(/`[^`]*`|\]\([^)]*\)|https?:[^ )]*|[A-Za-z0-9]*_[A-Za-z0-9_]*/, " ")
+	# A question may begin with What or Who.
+	prose("docs", $0, (!paragraph || $0 ~ /^ *([-*#]|[0-9]+\.|\|) /) && !/\?/)
 	paragraph = 1
 	next
 }
@@ -85,7 +87,7 @@ markdown {
 	if (fenced) next
 	empty = text !~ /[^ ]/
 	if (!empty) {
-		gsub(/`[^`]*`|https?:[^ )]*/, " ", text)
+		gsub(/`[^`]*`|https?:[^ )]*|[A-Za-z0-9]*_[A-Za-z0-9_]*/, " ", text)
 		prose("comments", text, !in_comment)
 	}
 	in_comment = !empty
