@@ -5,6 +5,8 @@ mod cli;
 mod commands;
 mod config;
 mod dispatch;
+#[cfg(test)]
+mod documentation;
 mod failure;
 mod output;
 mod own_series;
