@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn lines_of_the_pages_can_be_appended_to_the_example() {
         let example = document("docs/takt.example.toml");
-        for page in ["README.md", "docs/install.md"] {
+        for page in ["README.md", "docs/install.md", "docs/monthly-reports.md"] {
             let text = document(page);
             let blocks = text.split("```toml\n").skip(1);
             for block in blocks.filter_map(|rest| rest.split("```").next()) {
