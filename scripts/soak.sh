@@ -9,7 +9,7 @@ rounds=${SOAK_ROUNDS:-50}
 bench/alerts.py soak "$((rounds * 20))"
 features=()
 [ -z "${DUCKDB_LIB_DIR:-}" ] || features=(--no-default-features)
-cargo run --release "${features[@]}" --locked -q -p takt-collector --example soak -- "${SOAK_DAYS:-7}" "${SOAK_SERIES:-2000}"
+cargo run --release "${features[@]}" --locked -q -p takt-store --example soak -- "${SOAK_DAYS:-7}" "${SOAK_SERIES:-2000}"
 for ((round = 1; round <= rounds; round++)); do
 	echo "== round $round of $rounds"
 	cargo test --release "${features[@]}" --locked -p takt-collector --test scrape --test blocks

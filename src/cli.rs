@@ -640,6 +640,18 @@ pub enum ReportFormat {
     Md,
 }
 
+impl From<ReportFormat> for takt_server::reports::ReportFormat {
+    fn from(format: ReportFormat) -> Self {
+        match format {
+            ReportFormat::Table => Self::Table,
+            ReportFormat::Html => Self::Html,
+            ReportFormat::Csv => Self::Csv,
+            ReportFormat::Json => Self::Json,
+            ReportFormat::Md => Self::Md,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,7 @@
 //! Where a command finds its answers: the server that holds the data directory, or else the files themselves.
 
 use crate::cli::Place;
-use crate::config::{Config, read_token};
-use crate::failure::{Failure, OrUsage};
+use crate::place;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -11,17 +10,20 @@ use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use takt_collector::accounting::sheet::Sheet;
-use takt_collector::accounting::{Credit, UsageReport};
-use takt_collector::api::{
+use takt_accounting::sheet::Sheet;
+use takt_accounting::{Credit, UsageReport};
+use takt_collector::schedulers::SharesConfig;
+use takt_server::Config;
+use takt_server::api::{
     self, AccountingConfig, AssessQuestion, CapacityAnswer, CapacityQuestion, CreditOrder,
     DeleteQuestion, FairshareAnswer, FairshareQuestion, ImportQuestion, JobsQuestion, ListedRun,
     Problem, ProblemKind, QueryAnswer, QueryQuestion, SentQuestion, SheetQuestion, UsageQuestion,
 };
-use takt_collector::assess::Assessed;
-use takt_collector::jobs::SharesConfig;
-use takt_collector::query::sql::{self, Limits, Rows};
-use takt_collector::store::{
+use takt_server::assess::Assessed;
+use takt_server::config::read_token;
+use takt_server::{Failure, OrUsage};
+use takt_store::sql::{self, Limits, Rows};
+use takt_store::{
     DataDir, Database, Holder, ImportSummary, Kept, Records, SentReport, Settings, Stat, Store,
     StoreConfig, StoreError,
 };
@@ -71,7 +73,7 @@ impl Whereabouts {
     /// What the command line, the environment and the configuration say, in this order.
     pub fn of(place: &Place, config: &Config) -> Result<Self, Failure> {
         let Some(url) = &place.server else {
-            return Ok(Self::Directory(config.data_dir(place)));
+            return Ok(Self::Directory(place::data_dir(&config, place)));
         };
         let parsed = reqwest::Url::parse(url)
             .ok()

@@ -62,7 +62,7 @@ fn the_exporter_declares_what_efficiency_reads() {
         .flat_map(|collector| collector.metrics())
         .map(|metric| metric.name)
         .collect();
-    for metric in takt_collector::accounting::efficiency::METRICS {
+    for metric in takt_accounting::efficiency::METRICS {
         assert!(declared.contains(metric), "no collector declares {metric}");
     }
 }

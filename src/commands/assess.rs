@@ -1,15 +1,15 @@
 //! `takt assess`.
 
 use crate::cli::{Assess, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
+use crate::place;
 use crate::source::{self, Whereabouts};
 use std::io::Write;
-use takt_collector::api::AssessQuestion;
+use takt_server::api::AssessQuestion;
+use takt_server::{Failure, OrUsage};
 
 /// Has runs assessed and says how many were.
 pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let question = AssessQuestion {
         month: asked.period.month.clone(),
         from: asked.period.from.clone(),

@@ -2,10 +2,10 @@
 
 use super::{print, source};
 use crate::cli::{Capacity, Place};
-use crate::failure::Failure;
-use crate::output::{Column, Listing};
-use takt_collector::accounting::capacity::CapacityReport;
-use takt_collector::api::CapacityQuestion;
+use takt_accounting::capacity::CapacityReport;
+use takt_server::Failure;
+use takt_server::api::CapacityQuestion;
+use takt_server::listing::{Column, Listing};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {

@@ -2,12 +2,12 @@
 
 use super::{print, source};
 use crate::cli::{Credit as Asked, Place};
-use crate::failure::Failure;
-use crate::output::{Column, Listing};
 use jiff::Timestamp;
 use std::io::Write;
-use takt_collector::accounting::Credit;
-use takt_collector::api::CreditOrder;
+use takt_accounting::Credit;
+use takt_server::Failure;
+use takt_server::api::CreditOrder;
+use takt_server::listing::{Column, Listing};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {

@@ -2,18 +2,19 @@
 
 use super::{print, source};
 use crate::cli::{Fairshare, ListingFormat, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
+use crate::place;
 use jiff::Timestamp;
 use std::io::Write;
-use takt_collector::accounting::fairshare::{ShareRow, Shares};
-use takt_collector::api::{FairshareAnswer, FairshareQuestion};
-use takt_collector::store::FairsharePoint;
+use takt_accounting::fairshare::ShareRow;
+use takt_server::api::{FairshareAnswer, FairshareQuestion};
+use takt_server::listing::{Column, Listing};
+use takt_server::{Failure, OrUsage};
+use takt_slurm::Shares;
+use takt_store::FairsharePoint;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let question = FairshareQuestion {
         cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
         user: asked.user.clone(),

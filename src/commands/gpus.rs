@@ -2,10 +2,10 @@
 
 use super::{print, source};
 use crate::cli::{Gpus, Place};
-use crate::failure::Failure;
-use crate::output::{Column, Listing};
 use serde::Serialize;
 use serde_json::Value;
+use takt_server::Failure;
+use takt_server::listing::{Column, Listing};
 
 /// A GPU with one of its users, or with nobody.
 #[derive(Debug, Serialize)]

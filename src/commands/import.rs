@@ -2,17 +2,17 @@
 
 use super::print;
 use crate::cli::{ImportFrom, ImportSacct, OnShift, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
+use crate::place;
 use crate::source::{Source, Whereabouts};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_collector::api::{ImportFormat, ImportQuestion};
-use takt_collector::store::{ImportSummary, Shifted};
+use takt_server::api::{ImportFormat, ImportQuestion};
+use takt_server::listing::{Column, Listing};
+use takt_server::{Failure, OrUsage};
+use takt_store::{ImportSummary, Shifted};
 
 /// Runs the first.
 pub fn sacct(place: &Place, asked: &ImportSacct) -> Result<(), Failure> {
@@ -31,7 +31,7 @@ fn import(
     format: ImportFormat,
     columns: Option<String>,
 ) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let question = ImportQuestion {
         format,
         name: asked.file.display().to_string(),

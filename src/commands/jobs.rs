@@ -2,10 +2,10 @@
 
 use super::{print, source};
 use crate::cli::{Job, Jobs, Place};
-use crate::failure::Failure;
-use crate::output::{Column, Listing};
 use jiff::Timestamp;
-use takt_collector::api::{JobsQuestion, ListedRun};
+use takt_server::Failure;
+use takt_server::api::{JobsQuestion, ListedRun};
+use takt_server::listing::{Column, Listing};
 
 /// Lists runs, the newest first.
 pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {

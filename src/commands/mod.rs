@@ -21,12 +21,12 @@ mod store;
 mod up;
 
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::Listing;
+use crate::place;
 use crate::source::{Source, Whereabouts};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
+use takt_server::listing::Listing;
+use takt_server::{Failure, OrUsage};
 use tokio::runtime::Runtime;
 
 /// Runs what the command line asks for.
@@ -65,7 +65,7 @@ fn one_thread() -> std::io::Result<Runtime> {
 
 /// The data of a command that asks.
 fn source(place: &Place) -> Result<Source, Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     Source::open(&Whereabouts::of(place, &config)?)
 }
 

@@ -3,14 +3,14 @@
 use super::plot::plot;
 use super::print;
 use crate::cli::{ListingFormat, Place, Query, QueryFormat};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::Listing;
+use crate::place;
 use crate::source::{self, Whereabouts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use takt_collector::api::{QueryData, QueryQuestion};
+use takt_server::api::{QueryData, QueryQuestion};
+use takt_server::listing::Listing;
+use takt_server::{Failure, OrUsage};
 use terminal_size::terminal_size;
 
 /// Runs the command.
@@ -27,7 +27,7 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
         end: asked.end.clone(),
         step: asked.step.clone(),
     };
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let answer = source::query(&Whereabouts::of(place, &config)?, &config.store, &question)?;
     for remark in answer.warnings.iter().chain(&answer.infos) {
         tracing::warn!(remark, "the query has an answer, with a remark");

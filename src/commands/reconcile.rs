@@ -2,21 +2,21 @@
 
 use super::{one_thread, print};
 use crate::cli::{Place, Reconcile};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
+use crate::place;
 use crate::source::{Source, Whereabouts};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use takt_collector::accounting::UsageReport;
-use takt_collector::accounting::capacity::CapacityReport;
-use takt_collector::accounting::reconcile::{Circumstances, Key, Line, reconcile};
-use takt_collector::api::{CapacityQuestion, UsageQuestion};
-use takt_collector::jobs;
+use takt_accounting::UsageReport;
+use takt_accounting::capacity::CapacityReport;
+use takt_accounting::reconcile::{Circumstances, Line, reconcile};
+use takt_server::api::{CapacityQuestion, UsageQuestion};
+use takt_server::listing::{Column, Listing};
+use takt_server::{Failure, OrUsage};
+use takt_slurm::sreport::Key;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let cluster = asked.cluster.clone().or_else(|| config.cluster.clone());
     let source = Source::open(&Whereabouts::of(place, &config)?)?;
     let period = &asked.period;
@@ -49,7 +49,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
     let with_reservations = !capacity.reservations.is_empty();
     // Periods are whole local days, which sreport reads as such.
     let day = |instant: &str| instant.split('T').next().unwrap_or_default().to_owned();
-    let sreport = one_thread()?.block_on(jobs::sreport(
+    let sreport = one_thread()?.block_on(takt_collector::schedulers::sreport(
         &config.jobs,
         &usage.timezone,
         &day(&usage.from),

@@ -2,11 +2,11 @@
 
 use super::{report_send, source};
 use crate::cli::{Place, Report, ReportSheet, ReportUsage};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::report::{self, View};
+use crate::place;
 use std::io::{BufWriter, Write};
-use takt_collector::api::{SheetQuestion, UsageQuestion};
+use takt_server::api::{SheetQuestion, UsageQuestion};
+use takt_server::reports::{self, View};
+use takt_server::{Failure, OrUsage};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Report) -> Result<(), Failure> {
@@ -33,7 +33,7 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
     };
     let report = source(place)?.usage(&question)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
-    report::write_usage(&report, &asked.by, asked.format, &mut out)?;
+    reports::write_usage(&report, &asked.by, asked.format.into(), &mut out)?;
     Ok(out.flush()?)
 }
 
@@ -56,15 +56,15 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
         to: asked.period.to.clone(),
         user,
         account,
-        runs: asked.runs.unwrap_or(view.most_runs(asked.format)),
+        runs: asked.runs.unwrap_or(view.most_runs(asked.format.into())),
         cluster: asked.cluster.clone(),
         ..SheetQuestion::default()
     };
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let sheets = source(place)?.sheets(&question, &config.accounting())?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     for sheet in &sheets {
-        report::write_sheet(sheet, view, asked.format, &mut out)?;
+        reports::write_sheet(sheet, view, asked.format.into(), &mut out)?;
     }
     Ok(out.flush()?)
 }

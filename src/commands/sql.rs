@@ -2,11 +2,11 @@
 
 use super::{print, source};
 use crate::cli::{ListingFormat, Place, Sql};
-use crate::failure::{Failure, OrUsage};
-use crate::output::Listing;
 use serde_json::{Map, Value};
 use std::io::Read;
-use takt_collector::query::sql::Rows;
+use takt_server::listing::Listing;
+use takt_server::{Failure, OrUsage};
+use takt_store::sql::Rows;
 
 /// Runs the command.
 pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {

@@ -2,13 +2,13 @@
 
 use super::{print, source};
 use crate::cli::{ListingFormat, Place, StoreCommand, StoreDelete};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
+use crate::place;
 use crate::source::{SampleKeeper, Whereabouts};
 use anyhow::anyhow;
-use takt_collector::api::DeleteQuestion;
-use takt_collector::store::{Kept, Stat};
+use takt_server::api::DeleteQuestion;
+use takt_server::listing::{Column, Listing};
+use takt_server::{Failure, OrUsage};
+use takt_store::{Kept, Stat};
 
 /// Runs the command.
 pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
@@ -62,7 +62,7 @@ fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
 }
 
 fn keeper(place: &Place) -> Result<SampleKeeper, Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     SampleKeeper::open(&Whereabouts::of(place, &config)?, &config.store)
 }
 

@@ -3,12 +3,12 @@
 use super::job::{Job, JobConfig};
 use super::prometheus;
 use super::target::Target;
-use crate::ConfigError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use takt_model::ConfigError;
 
 /// The scraper's part of the configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

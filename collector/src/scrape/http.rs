@@ -1,6 +1,5 @@
 //! How an HTTP server is talked to: who we are, whom we trust. The same keys serve scrapes and `http_sd_configs`.
 
-use crate::ConfigError;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{self, HeaderMap, HeaderValue};
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use takt_model::ConfigError;
 
 /// Who asks.
 pub(super) const USER_AGENT: &str = concat!("takt/", env!("CARGO_PKG_VERSION"));

@@ -5,12 +5,12 @@ use super::discovery::{FileSdConfig, HttpSdConfig, Provider, SlurmSdConfig, Stat
 use super::http::{AuthorizationConfig, BasicAuthConfig, Http, HttpKeys, TlsConfig};
 use super::relabel::{RelabelConfig, Rules};
 use super::units::{ByteSize, PromDuration};
-use crate::ConfigError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use takt_model::ConfigError;
 use takt_model::exposition::Format;
 
 /// One of Prometheus' `scrape_configs`: the same keys with the same meaning. After relabelling a target also gets

@@ -395,7 +395,7 @@ impl Keeper {
                 Err(error) => {
                     let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
                     (status.health, status.error) =
-                        (TargetHealth::Down, Some(crate::error_chain(&error)));
+                        (TargetHealth::Down, Some(takt_model::error_chain(&error)));
                 }
             }
         }

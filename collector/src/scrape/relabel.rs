@@ -3,14 +3,14 @@
 //! Run over a target's labels before it is scraped (`relabel_configs`) and over every new series of a page
 //! (`metric_relabel_configs`). A series is relabelled once in its life, not once a scrape.
 
-use crate::ConfigError;
-use crate::store::whole;
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Deserializer, Serialize};
+use takt_model::ConfigError;
 use takt_model::Labels;
 use takt_model::go_regex::expand;
+use takt_model::whole;
 
 /// What a rule does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

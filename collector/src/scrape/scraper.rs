@@ -8,11 +8,11 @@ use super::schedule::Schedule;
 use super::shape::{Newcomers, PageRow, Place, ReadRules, Shape};
 use super::status::{MetadataTable, TargetHealth, TargetStatus};
 use super::target::Target;
-use crate::store::{ClockWentBack, Column, Group, Store};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use takt_model::exposition::{self, Metadata};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_store::{ClockWentBack, Column, Group, Store};
 use tokio::sync::oneshot;
 
 /// What all scrapers share.

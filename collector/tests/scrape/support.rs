@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use takt_collector::scrape::{ScrapeConfig, ScrapeManager, TargetConfig, TargetHealth};
-use takt_collector::store::{DataDir, Matcher, Sample, SeriesData, Store, StoreConfig, is_stale};
+use takt_model::Matcher;
 use takt_model::Timestamp;
+use takt_store::{DataDir, Sample, SeriesData, Store, StoreConfig, is_stale};
 
 /// What a target sends for one request.
 pub enum Answer {

@@ -1,7 +1,5 @@
 //! Rule files, routes and tests that a person wrote.
 
-use crate::alerting::{Rules, instant};
-use crate::failure::{Failure, OrUsage};
 use anyhow::{Context, anyhow};
 use std::cell::RefCell;
 use std::io::Write;
@@ -14,8 +12,10 @@ use takt_alerts::ports::{Query, QueryError, Sample, SampleSink, StoreError};
 use takt_alerts::promtest::{self, TestFile};
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::yaml::Node;
-use takt_collector::query::promql::Memory;
 use takt_model::{Labels, Timestamp};
+use takt_promql::Memory;
+use takt_server::alerting::{Rules, instant};
+use takt_server::{Failure, OrUsage};
 
 /// Checks files as the server would read them; fails where one has a mistake, after all were looked at.
 pub fn check(files: &[PathBuf]) -> Result<(), Failure> {

@@ -6,15 +6,16 @@ mod silences;
 
 use super::{print, source};
 use crate::cli::{Alerts, AlertsHistory, AlertsList, AlertsRouteTest, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
-use crate::{alerting, source as sources};
+use crate::place;
+use crate::source as sources;
 use anyhow::anyhow;
 use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
 use takt_model::Labels;
+use takt_server::alerting;
+use takt_server::listing::{Column, Listing};
+use takt_server::{Failure, OrUsage};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
@@ -32,7 +33,7 @@ pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
 
 /// The server of the place.
 fn server(place: &Place) -> Result<sources::Server, Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     sources::server(sources::Whereabouts::of(place, &config)?)
 }
 
@@ -138,7 +139,7 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
 }
 
 fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let loaded = alerting::load(&config).usage()?;
     let mut labels = Labels::new();
     for pair in &asked.labels {

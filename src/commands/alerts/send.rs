@@ -1,9 +1,7 @@
 //! One message by every channel, to see that it arrives before it matters.
 
-use crate::alerting;
 use crate::cli::{AlertsTestSend, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
+use crate::place;
 use anyhow::{Context, anyhow};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,10 +12,13 @@ use takt_alerts::outbox::{Outcome, Row, RowState};
 use takt_alerts::routing::dedup::Reason;
 use takt_alerts::run;
 use takt_model::{Labels, Timestamp};
+use takt_server::Config;
+use takt_server::alerting;
+use takt_server::{Failure, OrUsage};
 
 /// Runs the command. It fails where a channel did not take the message, after all were tried.
 pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let channels = alerting::load(&config).usage()?.channels;
     let wanted = |name: &&str| asked.channel.as_ref().is_none_or(|only| only == name);
     let names: Vec<&str> = channels.names().filter(wanted).collect();

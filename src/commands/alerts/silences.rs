@@ -3,8 +3,6 @@
 use super::{firing, server, text};
 use crate::cli::{AlertsAck, AlertsSilence, Place};
 use crate::commands::print;
-use crate::failure::Failure;
-use crate::output::{Column, Listing};
 use crate::source::Server;
 use anyhow::anyhow;
 use reqwest::Method;
@@ -12,6 +10,8 @@ use serde_json::{Value, json};
 use std::io::Write;
 use takt_alerts::duration;
 use takt_alerts::routing::matcher::{MatchOp, parse_matchers};
+use takt_server::Failure;
+use takt_server::listing::{Column, Listing};
 
 /// Sets, ends or lists.
 pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {

@@ -2,13 +2,13 @@
 
 use super::super::units::PromDuration;
 use super::{Listener, StaticConfig};
-use crate::ConfigError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use takt_model::ConfigError;
 use takt_model::{Labels, yaml};
 
 /// A change of a file is seen this soon. Files are read, not watched: that works on every file system, and whatever way

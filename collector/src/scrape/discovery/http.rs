@@ -5,12 +5,12 @@ use super::super::http::{
 };
 use super::super::units::PromDuration;
 use super::{Listener, StaticConfig};
-use crate::ConfigError;
 use reqwest::{Client, Url, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
+use takt_model::ConfigError;
 use takt_model::Labels;
 
 /// Bytes of an answer.

@@ -5,7 +5,7 @@
 
 use super::super::units::PromDuration;
 use super::{ADDRESS, Listener};
-use crate::jobs::{self, PollError};
+use crate::schedulers::{PollError, ask_slurm};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ impl SlurmSd {
     }
 
     async fn ask(&self) -> Result<Vec<Labels>, PollError> {
-        let answer = jobs::ask_slurm(
+        let answer = ask_slurm(
             self.0.slurm_bin.as_deref(),
             "scontrol",
             ["--oneliner", "show", "nodes"],

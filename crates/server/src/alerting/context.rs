@@ -1,0 +1,242 @@
+//! What a message about an alert says besides its rule's words: whose jobs were there, and what the rule has measured
+//! within the last hour.
+
+use super::instant;
+use crate::sparkline;
+use std::time::{Duration, Instant};
+use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_promql::{Limits, Options, Value};
+
+/// A message must not wait for its ornaments.
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+/// What is shown of a value.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// One bar of it.
+const STEP: Duration = Duration::from_secs(120);
+
+/// Jobs named.
+const JOBS_MAX: usize = 5;
+
+/// The annotations, of an alert that began at `since`.
+pub fn context(
+    source: &dyn takt_promql::Source,
+    expr: Option<&str>,
+    labels: &Labels,
+    since: Timestamp,
+    at: Timestamp,
+) -> Vec<(String, String)> {
+    let jobs = jobs(source, labels, since).map(|text| ("jobs".to_owned(), text));
+    let picture = expr.and_then(|expr| last_hour(source, expr, labels, at));
+    jobs.into_iter()
+        .chain(picture.map(|text| ("last_hour".to_owned(), text)))
+        .collect()
+}
+
+/// The jobs on the GPU, or on the node as it was seen last: one that is down shows none any more.
+fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> Option<String> {
+    let label = |name: &str| labels.get(name);
+    let expr = match (label("jobid"), label("node"), label("uuid")) {
+        (None, Some(node), Some(uuid)) => {
+            format!("takt_gpu_job_info{{node={node:?},uuid={uuid:?}}}")
+        }
+        (None, Some(node), None) => format!("last_over_time(takt_job_info{{node={node:?}}}[5m])"),
+        _ => return None,
+    };
+    let found = instant(source, &expr, since).ok()?;
+    let named = |labels: &Labels| {
+        Some(format!(
+            "{} of {}",
+            labels.get("jobid")?,
+            labels.get("user").unwrap_or("somebody")
+        ))
+    };
+    let mut jobs: Vec<String> = found
+        .iter()
+        .filter_map(|(labels, _)| named(labels))
+        .collect();
+    jobs.sort();
+    jobs.dedup();
+    let more = jobs.len().saturating_sub(JOBS_MAX);
+    jobs.truncate(JOBS_MAX);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    (!jobs.is_empty()).then(|| jobs.join(", ") + &more)
+}
+
+/// Bars, and from where to where they go. Nothing where there is no one series that the alert is about, or where it is
+/// a switch: that a flag was raised says the alert itself.
+fn last_hour(
+    source: &dyn takt_promql::Source,
+    expr: &str,
+    labels: &Labels,
+    at: Timestamp,
+) -> Option<String> {
+    let measured = takt_promql::measured(expr, labels.get("node"))?;
+    let limits = Limits {
+        deadline: Some(Instant::now() + TIMEOUT),
+        ..Limits::default()
+    };
+    let (from, step) = (at.minus(HOUR), i64::try_from(STEP.as_millis()).ok()?);
+    let options = Options {
+        limits,
+        lazy: true,
+        ..Options::default()
+    };
+    let Value::Matrix(series) = takt_promql::range(source, &measured, from.0, at.0, step, &options)
+        .ok()?
+        .value
+    else {
+        return None;
+    };
+    let is_meant = |of: &Labels| {
+        of.iter()
+            .all(|(name, value)| name == METRIC_NAME || labels.get(name) == Some(value))
+    };
+    let mut meant = series.iter().filter(|series| is_meant(&series.labels));
+    let (Some(series), None) = (meant.next(), meant.next()) else {
+        return None;
+    };
+    let points: Vec<_> = series
+        .points
+        .iter()
+        .filter(|point| point.value.is_finite())
+        .collect();
+    let (least, most) = points.iter().fold(
+        (f64::INFINITY, f64::NEG_INFINITY),
+        |(least, most), point| (least.min(point.value), most.max(point.value)),
+    );
+    if points.len() < 3
+        || points
+            .iter()
+            .all(|point| point.value == 0.0 || point.value == 1.0)
+    {
+        return None;
+    }
+    let steps = (0..)
+        .map(|n| from.0 + n * step)
+        .take_while(|instant| *instant <= at.0);
+    let values = steps.map(|instant| {
+        points
+            .iter()
+            .find(|point| point.at_ms == instant)
+            .map(|point| point.value)
+    });
+    let bars = sparkline::bars(values, least, most);
+    let [least, most, last] = [least, most, points.last()?.value].map(sparkline::number);
+    Some(format!("{bars} {least} to {most}, now {last}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_promql::Memory;
+
+    /// Labels, and the value at each sample.
+    type Given<'a> = (&'a [(&'a str, &'a str)], &'a dyn Fn(i64) -> Option<f64>);
+
+    fn source(series: &[Given<'_>]) -> Memory {
+        let mut source = Memory::new();
+        for (labels, value) in series {
+            source.add(
+                labels.iter().copied().collect(),
+                (0..=240).filter_map(|n| Some((n * 15_000, Some(value(n)?)))),
+            );
+        }
+        source
+    }
+
+    const AT: Timestamp = Timestamp(3_600_000);
+
+    #[test]
+    fn the_last_hour_of_what_the_rule_compares() {
+        let source = source(&[
+            (
+                &[("__name__", "heat"), ("node", "g01"), ("gpu", "0")],
+                &|n| (n > 120).then_some(n as f64 / 2.0),
+            ),
+            (
+                &[("__name__", "heat"), ("node", "g01"), ("gpu", "1")],
+                &|_| Some(3.0),
+            ),
+            (
+                &[("__name__", "heat"), ("node", "g02"), ("gpu", "0")],
+                &|_| Some(7.0),
+            ),
+            (
+                &[("__name__", "flag"), ("node", "g01"), ("gpu", "0")],
+                &|n| Some(f64::from(u8::from(n > 200))),
+            ),
+        ]);
+        let of = |expr: &str, labels: &[(&str, &str)]| {
+            last_hour(&source, expr, &labels.iter().copied().collect(), AT)
+        };
+        let hot = [
+            ("alertname", "Hot"),
+            ("node", "g01"),
+            ("gpu", "0"),
+            ("severity", "warning"),
+        ];
+        let said = of("heat > 90 unless nothing", &hot).unwrap();
+        assert!(
+            said.starts_with("               ") && said.ends_with("█ 64 to 120, now 120"),
+            "{said:?}"
+        );
+        assert_eq!(
+            said.chars().take_while(|c| *c != '6').count(),
+            32,
+            "{said:?}"
+        );
+        assert_eq!(of("flag == 1", &hot), None, "a switch");
+        assert_eq!(of("heat > 90", &[("node", "g01")]), None, "which of two?");
+        assert_eq!(of("vector(1)", &hot), None);
+        assert_eq!(of("nothing > 1", &hot), None);
+    }
+
+    #[test]
+    fn whose_jobs_were_there() {
+        let held: Vec<_> = (1..=7).map(|n| (format!("{n}"), format!("u{n}"))).collect();
+        let mut all = vec![(
+            vec![
+                ("__name__", "takt_gpu_job_info"),
+                ("node", "g01"),
+                ("uuid", "GPU-1"),
+                ("jobid", "42"),
+                ("user", "ada"),
+            ],
+            1.0,
+        )];
+        for (job, user) in &held {
+            all.push((
+                vec![
+                    ("__name__", "takt_job_info"),
+                    ("node", "g01"),
+                    ("jobid", job),
+                    ("user", user),
+                ],
+                1.0,
+            ));
+        }
+        let mut source = Memory::new();
+        for (labels, value) in all {
+            source.add(labels.into_iter().collect(), [(3_500_000, Some(value))]);
+        }
+        let of = |labels: &[(&str, &str)]| jobs(&source, &labels.iter().copied().collect(), AT);
+        assert_eq!(
+            of(&[("node", "g01"), ("uuid", "GPU-1")]).as_deref(),
+            Some("42 of ada")
+        );
+        let named = "1 of u1, 2 of u2, 3 of u3, 4 of u4, 5 of u5 and 2 more";
+        assert_eq!(of(&[("node", "g01")]).as_deref(), Some(named));
+        assert_eq!(of(&[("node", "g02")]), None);
+        assert_eq!(
+            of(&[("node", "g01"), ("jobid", "9")]),
+            None,
+            "the alert says it itself"
+        );
+    }
+}
