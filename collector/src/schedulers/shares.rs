@@ -14,13 +14,13 @@ use takt_slurm::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharesConfig {
-    /// Days after which usage counts half; 0 is no decay.
+    /// Half-life of past usage, in days; 0 turns decay off.
     pub half_life_days: f64,
-    /// The classic factor instead of Fair Tree's ranks.
+    /// Use Slurm's classic fair-share factor instead of Fair Tree.
     pub classic: bool,
-    /// What a second of running costs, in Slurm's words (`CPU=1.0,Mem=0.25G,GRES/gpu=8.0`); else the CPUs.
+    /// Billing weights in Slurm's syntax (`CPU=1.0,Mem=0.25G,GRES/gpu=8.0`). Default: one per CPU.
     pub billing_weights: Option<String>,
-    /// The account tree. An account comes after the one it is below.
+    /// The account tree. List a parent before its children.
     pub accounts: Vec<ShareAccount>,
 }
 
@@ -28,16 +28,16 @@ pub struct SharesConfig {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareAccount {
-    /// Its name.
+    /// Name of the account.
     pub account: String,
-    /// The account that it is below; else the root.
+    /// Parent account. Default: the root.
     #[serde(default)]
     pub parent: Option<String>,
-    /// Its shares among its siblings.
+    /// Shares of the account relative to its siblings.
     #[serde(default = "one")]
     pub shares: u32,
-    /// Its users and their shares among each other: `{ alice = 2, bob = 1 }`. A user's first account is the one that
-    /// runs without an account are charged to.
+    /// Users of the account and their shares: `{ alice = 2, bob = 1 }`. Jobs without an account are
+    /// charged to the first account that lists their user.
     #[serde(default)]
     pub users: BTreeMap<String, u32>,
 }
@@ -61,10 +61,10 @@ impl Default for SharesConfig {
 const ROOT: &str = "root";
 
 impl SharesConfig {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
-    /// The first key whose value makes no sense.
+    /// The first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !(0.0..=36_500.0).contains(&self.half_life_days) {
             return Err(ConfigError::new(

@@ -23,21 +23,22 @@ use takt_slurm::{Node, Reservation, ShareSettings, node};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SlurmrestdConfig {
-    /// `http://HOST:PORT`, or `unix:/PATH` for a socket; where it is empty, Slurm's commands are asked.
+    /// `http://HOST:PORT`, or `unix:/PATH` for a socket. Empty: use Slurm's commands.
     pub url: String,
-    /// The user of the token: one with the admin level operator sees everybody's jobs.
+    /// User of the token. Only a user with AdminLevel operator sees every job.
     pub user: String,
-    /// File with the token (one line), read at each question so that it may be renewed. A socket needs none.
+    /// File with the JWT (one line). It is read before each request, so it can be renewed. Not
+    /// needed for a socket.
     pub token_file: Option<PathBuf>,
-    /// Version of the API (`v0.0.38`); else the newest that is known here and there.
+    /// API version, such as `v0.0.38`. Default: the newest that both sides support.
     pub version: Option<String>,
 }
 
 impl SlurmrestdConfig {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
-    /// The first key whose value makes no sense.
+    /// The first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let is_socket = self.url.starts_with("unix:/");
         if !self.url.is_empty()

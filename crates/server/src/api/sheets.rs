@@ -35,7 +35,7 @@ pub const ASSESS_PATH: &str = "/api/takt/v1/assess";
 pub struct AccountingConfig {
     /// What counts as idle, wasteful and measured.
     pub efficiency: EfficiencyConfig,
-    /// What usage costs.
+    /// Prices of GPUs, CPUs, memory and energy.
     pub rates: RatesConfig,
     /// What users and accounts may use.
     pub budgets: Vec<BudgetConfig>,
