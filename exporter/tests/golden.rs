@@ -25,6 +25,8 @@ const OF_THIS_MACHINE: &[&str] = &[
     "node_os_version",
     "node_textfile_mtime_seconds",
     "node_timex_",
+    "process_",
+    "takt_exporter_connections",
 ];
 
 /// Of these the labels too.

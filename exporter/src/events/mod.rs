@@ -13,6 +13,7 @@ mod gpus;
 mod history;
 mod judge;
 mod kernel_log;
+mod listeners;
 mod recognise;
 mod stream;
 
@@ -24,6 +25,7 @@ use self::gpus::Gpus;
 use self::history::{Found, History, KEPT_EVENTS, Marks};
 use self::judge::{Judge, Verdict};
 use self::kernel_log::{KernelLog, Next, Record};
+use self::listeners::Listeners;
 use self::recognise::{Recognised, Recogniser, pci_bus_id};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -57,6 +59,7 @@ struct Inner {
     /// Which start of the machine this is; `None` where the kernel does not say.
     boot_id: Option<String>,
     newest: watch::Sender<u64>,
+    listeners: Listeners,
     /// To the thread that waits for the disk, where there is a history.
     unsynced: Option<SyncSender<()>>,
 }
@@ -179,6 +182,7 @@ impl Events {
             gpus: Gpus::new(procfs),
             boot_id: crate::sysfs::text(&procfs.join("sys/kernel/random/boot_id")),
             newest: watch::Sender::new(first.map_or(newest, First::id)),
+            listeners: Listeners::default(),
             unsynced: Some(unsynced),
         };
         let events = Self(Arc::new(inner));
@@ -410,6 +414,14 @@ impl Events {
         self.shown().forgotten
     }
 
+    /// The id before the first kept event that was recorded at `millis` since 1970 or later. Ids are
+    /// the times at which events were recorded.
+    pub(crate) fn before(&self, millis: u64) -> u64 {
+        let newest = *self.0.newest.borrow();
+        let oldest = self.oldest();
+        millis.saturating_sub(1).clamp(oldest, newest.max(oldest))
+    }
+
     /// Tells of each event that is recorded.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.newest.subscribe()
@@ -432,8 +444,9 @@ impl Events {
             .map_or(0, |((_, xid), _)| *xid)
     }
 
-    pub(crate) fn listeners(&self) -> usize {
-        self.0.newest.receiver_count()
+    /// Connections that wait for events.
+    pub(crate) fn listeners(&self) -> &Listeners {
+        &self.0.listeners
     }
 
     pub(crate) fn shown(&self) -> MutexGuard<'_, Shown> {

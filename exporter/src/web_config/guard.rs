@@ -1,4 +1,4 @@
-//! Who gets in: users and passwords, how often, and the headers that every answer has.
+//! Checks before every route: passwords and the rate limit. Adds the configured headers to every answer.
 
 use super::{LiveConfig, Problem, RateLimit, duration};
 use axum::extract::{Request, State};
@@ -15,24 +15,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 pub(super) struct Guard {
-    /// Hashes of passwords by user; nobody is asked where there are none.
+    /// Password hashes by user. Without users no password is asked for.
     users: BTreeMap<String, String>,
     headers: Vec<(HeaderName, HeaderValue)>,
     limit: Option<Limit>,
     verdicts: Verdicts,
 }
 
-/// bcrypt is slow on purpose, and a scraper says the same every few seconds.
+/// Results of password checks: bcrypt is slow on purpose, and a scraper sends the same password every
+/// few seconds.
 #[derive(Default)]
 struct Verdicts {
-    /// Keyed anew with every start, so that nothing in memory tells a password.
+    /// Random for each start, so that the stored keys reveal no password.
     keys: [RandomState; 2],
     known: Mutex<HashMap<[u64; 2], bool>>,
 }
 
 const MAX_VERDICTS: usize = 128;
 
-/// What the password of an unknown user is compared with, so that the time taken does not tell who is known.
+/// Hash for the password of an unknown user, so that the time taken does not reveal which users exist.
 const NOBODY: &str = "$2b$10$abcdefghijklmnopqrstuu4T826PRnz0Hu6YlprUuxkZxOOj5Fw5S";
 
 struct Limit {
@@ -41,7 +42,7 @@ struct Limit {
     state: Mutex<(f64, Instant)>,
 }
 
-/// The headers that may be set, with the values that are possible where not all are.
+/// Headers that may be set, with their possible values; any value where the list is empty.
 const HEADERS: &[(&str, &[&str])] = &[
     ("Content-Security-Policy", &[]),
     ("Strict-Transport-Security", &[]),
@@ -113,10 +114,10 @@ impl Limit {
         if file.burst == 0 {
             return Err((
                 "rate_limit.burst".to_owned(),
-                "expected at least 1: with 0 nobody gets in".to_owned(),
+                "expected at least 1: 0 would refuse all requests".to_owned(),
             ));
         }
-        let burst = f64::from(file.burst);
+        let burst = file.burst as f64;
         let state = Mutex::new((burst, Instant::now()));
         Ok((!interval.is_zero()).then_some(Self {
             seconds: interval.as_secs_f64(),
@@ -136,7 +137,7 @@ impl Limit {
     }
 }
 
-/// Stands before every route.
+/// Middleware of every route.
 pub(crate) async fn guard(
     State(config): State<Arc<LiveConfig>>,
     request: Request,
@@ -145,7 +146,7 @@ pub(crate) async fn guard(
     let Some(config) = config.current() else {
         return (
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the web configuration is wrong; see the log\n",
+            "the web configuration is wrong; see the log of the exporter\n",
         )
             .into_response();
     };
@@ -185,7 +186,7 @@ async fn is_known(config: &Arc<super::WebConfig>, headers: &HeaderMap) -> bool {
         return *verdict;
     }
     let hash = hash.cloned();
-    // On another thread: whoever is scraped meanwhile need not wait for it.
+    // On another thread, so that other requests need not wait.
     let verify = move || {
         let is_right =
             bcrypt::verify(&password, hash.as_deref().unwrap_or(NOBODY)).unwrap_or(false);

@@ -1,7 +1,6 @@
-//! TLS: which certificate, which clients, and the connections themselves.
+//! `tls_server_config`: certificates, clients, versions and ciphers, as a configuration of rustls.
 
-use super::{LiveConfig, Problem};
-use axum::serve::Listener;
+use super::Problem;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -9,15 +8,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use serde::Deserialize;
-use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 /// `tls_server_config`, as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -261,69 +253,5 @@ fn certificates(key: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, P
             key,
             format!("expected certificates in PEM: {error}"),
         )),
-    }
-}
-
-/// Accepts connections and speaks TLS with them. A client that dawdles holds up no other.
-pub(crate) struct TlsListener {
-    tcp: TcpListener,
-    config: Arc<LiveConfig>,
-    handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
-}
-
-/// A handshake that takes longer is given up.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// So many may be under way; a connection beyond waits in the kernel.
-const MAX_HANDSHAKES: usize = 128;
-
-impl TlsListener {
-    pub fn new(tcp: TcpListener, config: Arc<LiveConfig>) -> Self {
-        Self {
-            tcp,
-            config,
-            handshakes: JoinSet::new(),
-        }
-    }
-
-    fn begin(&mut self, stream: TcpStream, address: SocketAddr) {
-        // With the file as it is now.
-        let Some(tls) = self.config.current().and_then(|config| config.tls.clone()) else {
-            return;
-        };
-        let _ = stream.set_nodelay(true);
-        self.handshakes.spawn(async move {
-            let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream));
-            match handshake.await {
-                Ok(Ok(stream)) => Some((stream, address)),
-                Ok(Err(error)) => {
-                    tracing::debug!(%address, %error, "no TLS connection");
-                    None
-                }
-                Err(_) => None,
-            }
-        });
-    }
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            let has_room = self.handshakes.len() < MAX_HANDSHAKES;
-            tokio::select! {
-                Some(done) = self.handshakes.join_next() => {
-                    if let Ok(Some(connection)) = done {
-                        return connection;
-                    }
-                }
-                (stream, address) = Listener::accept(&mut self.tcp), if has_room => self.begin(stream, address),
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.tcp.local_addr()
     }
 }
