@@ -1,9 +1,9 @@
 //! Collectors that run code of others in this process, which may end it.
 //!
-//! A library that crashes while it is read for the first time would end each start before the page is
-//! served once. So a file in the state directory counts starts that have not come to the end of a
-//! first reading; a good reading or an orderly end removes it. After three such starts the collector
-//! waits, and the exporter serves the others.
+//! A library that crashes while it is read for the first time would end each start before the page
+//! is served once. So a file in the state directory counts starts that have not come to the end of
+//! a first reading; a good reading or an orderly end removes it. After three such starts the
+//! collector waits, and the exporter serves the others.
 
 use std::io;
 use std::path::{Path, PathBuf};

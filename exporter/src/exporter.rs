@@ -53,7 +53,7 @@ struct Inner {
     page_bytes: AtomicUsize,
 }
 
-/// The collectors that read when the page is asked for, each with its samples.
+/// The collectors that read during a scrape, each with its samples.
 struct AtScrape {
     collectors: Vec<(Metered, Samples)>,
     report: Samples,
@@ -147,7 +147,8 @@ impl Exporter {
     /// Starts the chosen collectors.
     ///
     /// # Errors
-    /// When the system gives no thread, or the state directory or the web configuration cannot be used.
+    /// When the system gives no thread, or the state directory or the web configuration cannot be
+    /// used.
     pub fn new(options: &Options) -> Result<Self, Error> {
         Self::with(options, COLLECTORS)
     }
@@ -205,10 +206,10 @@ impl Exporter {
         &self.0.names
     }
 
-    /// The page as it is now. Waits for no collector that may block.
+    /// The current page. Does not wait for collectors that may block.
     ///
     /// # Errors
-    /// When a collector is named that does not run.
+    /// When the request names a collector that does not run.
     pub async fn page(&self, format: Format, wanted: &Wanted) -> Result<String, UnknownCollector> {
         let inner = &*self.0;
         if let Some(name) = wanted
@@ -256,12 +257,12 @@ impl Exporter {
         Ok(page)
     }
 
-    /// What happens on the node.
+    /// The node's events.
     pub fn events(&self) -> &Events {
         &self.0.events
     }
 
-    /// Where the page is.
+    /// Path of the page.
     pub(crate) fn telemetry_path(&self) -> &str {
         &self.0.telemetry_path
     }
@@ -281,7 +282,8 @@ impl Exporter {
         self.0.ended.send_replace(true);
     }
 
-    /// Leave to write and send one more page to the client; `None`, counted, where there are too many.
+    /// Leave to write and send one more page to the client; `None`, counted, where there are too
+    /// many.
     pub(crate) async fn permit(&self, client: IpAddr) -> Option<PagePermit> {
         let permit = self.0.pages.enter(client, &self.0.connections).await;
         if permit.is_none() {

@@ -106,8 +106,8 @@ impl ProcessUsage {
     }
 }
 
-/// The node's boot, in seconds since 1970. Read once: the kernel moves it when the clock is set, and
-/// the start of a process must not move.
+/// The node's boot, in seconds since 1970. Read once: the kernel moves it when the clock is set,
+/// and the start of a process must not move.
 fn boot_seconds() -> io::Result<f64> {
     static BOOT: OnceLock<f64> = OnceLock::new();
     if let Some(boot) = BOOT.get() {

@@ -1,7 +1,8 @@
 //! A thread for a collector that may block.
 //!
-//! It reads at the [`Pace`] of the scrapes and publishes snapshots. A reading that hangs delays only
-//! its own collector: each collector has one thread, and the page reports the collector as failed.
+//! It reads at the [`Pace`] of the scrapes and publishes snapshots. A reading that hangs delays
+//! only its own collector: each collector has one thread, and the page reports the collector as
+//! failed.
 
 use crate::collector::Collector;
 use crate::crash_guard::CrashGuard;
@@ -160,7 +161,8 @@ impl Shared {
 /// Pause after a reading that found no such hardware.
 const NOTHING_FOR: Duration = Duration::from_secs(5);
 
-/// Waits where the last starts ended during the first reading. False when the exporter ended meanwhile.
+/// Waits where the last starts ended during the first reading. False when the exporter ended
+/// meanwhile.
 fn wait_after_crashes(name: &str, guard: Option<&CrashGuard>, pace: &Pace) -> bool {
     let Some((guard, wait)) = guard.and_then(|guard| Some((guard, guard.wait()?))) else {
         return true;
@@ -194,7 +196,8 @@ fn read_on(mut metered: Metered, shared: &Shared, pace: &Pace, mut guard: Option
             age_from: Instant::now(),
         };
         let before = publish(metered.name(), shared, snapshot);
-        // The memory of the snapshot before serves the next, unless a page is just being written from it.
+        // The memory of the snapshot before serves the next, unless a page is just being written
+        // from it.
         spare = before
             .and_then(Arc::into_inner)
             .map(|snapshot| snapshot.samples)

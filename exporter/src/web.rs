@@ -8,7 +8,6 @@ mod sockets;
 pub(crate) use self::connections::{Connection, Connections};
 pub(crate) use self::pages::{PagePermit, Pages};
 
-use self::connections::raise_open_files;
 use self::sockets::listeners;
 use crate::events;
 use crate::exporter::{Error, Exporter, Wanted};
@@ -40,7 +39,6 @@ const RETRY_SCRAPE: u64 = 1;
 /// # Errors
 /// When an address cannot be served on or the collectors cannot start.
 pub async fn run(options: Options) -> Result<(), Error> {
-    raise_open_files();
     let listeners = listeners(&options.web).await?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Serve)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Serve)?;

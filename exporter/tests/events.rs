@@ -93,7 +93,8 @@ impl Listener {
         Self(reader)
     }
 
-    /// The lines of the next message, without the chunks' lengths; none when the exporter has hung up.
+    /// The lines of the next message, without the chunks' lengths; none when the exporter has hung
+    /// up.
     fn message(&mut self) -> Option<Vec<String>> {
         let mut lines: Vec<String> = Vec::new();
         loop {
@@ -356,7 +357,8 @@ fn killed_again_and_again_it_repeats_and_loses_nothing() {
             written.push(line);
         }
     };
-    // Killed at any moment: while it reads what came before its start, while it writes, while it rests.
+    // Killed at any moment: while it reads what came before its start, while it writes, while it
+    // rests.
     for round in 0..15 {
         write(round % 3);
         let exporter = node.start();

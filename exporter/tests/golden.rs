@@ -1,4 +1,5 @@
-//! A node's files in, the whole page out. `UPDATE_GOLDEN=1 cargo test` writes the pages anew; look at the difference.
+//! A node's files in, the whole page out. `UPDATE_GOLDEN=1 cargo test` writes the pages anew; look
+//! at the difference.
 
 #![allow(
     clippy::unwrap_used,

@@ -82,7 +82,7 @@ fn half_open_requests_stop_neither_their_own_address_nor_others() {
             let mut stream = TcpStream::connect(exporter.address).unwrap();
             // Some are closed by the limits while this is written.
             let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ");
-            if number % 100 == 0 {
+            if number.is_multiple_of(100) {
                 assert!(exporter.page("").contains("node_load1 "), "after {number}");
             }
             stream

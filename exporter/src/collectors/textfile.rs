@@ -2,10 +2,10 @@
 //!
 //! Source: `*.prom` in the directories of `--collector.textfile.directory`. A file is left out as a
 //! whole, and reported, if it cannot be read, is malformed, has timestamps or a metric of another
-//! collector; the other files stay. Only regular files are read; opening a FIFO or a device does not
-//! block. Symbolic links are followed, as in node_exporter, so nothing that a file contains is ever
-//! logged: the link may lead anywhere. The directory may be on a mount that hangs, so this collector
-//! has a thread.
+//! collector; the other files stay. Only regular files are read; opening a FIFO or a device does
+//! not block. Symbolic links are followed, as in node_exporter, so nothing that a file contains is
+//! ever logged: the link may lead anywhere. The directory may be on a mount that hangs, so this
+//! collector has a thread.
 
 use crate::collector::{CollectError, Collector};
 use crate::collectors::COLLECTORS;
@@ -102,7 +102,8 @@ struct Found {
 }
 
 impl Textfile {
-    /// Exports the files of a directory that are well formed, and notes what is wrong with the others.
+    /// Exports the files of a directory that are well formed, and notes what is wrong with the
+    /// others.
     fn read_directory(&self, directory: &Path, found: &mut Found, out: &mut Samples) {
         let files = match files(directory) {
             Ok(files) => files,
@@ -135,8 +136,8 @@ impl Textfile {
     }
 }
 
-/// The directories whose paths match the pattern. A pattern without `*` and `?` is returned as it is,
-/// also where the directory does not exist.
+/// The directories whose paths match the pattern. A pattern without `*` and `?` is returned as it
+/// is, also where the directory does not exist.
 fn expand(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     for part in pattern.components() {
@@ -281,8 +282,8 @@ fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads a regular file. Opening without blocking returns at once for a FIFO that has no writer, and
-/// changes nothing for a regular file.
+/// Reads a regular file. Opening without blocking returns at once for a FIFO that has no writer,
+/// and changes nothing for a regular file.
 fn read(path: &Path) -> Result<(String, Metadata), FileError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty()).map_err(std::io::Error::from)?;
@@ -357,7 +358,8 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
     Ok(all)
 }
 
-/// The type to export. Parts of histograms and summaries become series of their own, without a type.
+/// The type to export. Parts of histograms and summaries become series of their own, without a
+/// type.
 fn kind(declared: MetricType) -> Kind {
     match declared {
         MetricType::Counter => Kind::Counter,

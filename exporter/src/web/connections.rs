@@ -203,7 +203,8 @@ impl Connection {
         self.change(|state| state.unsent = state.unsent.saturating_sub(1));
     }
 
-    /// A phase begins anew only where it changes: a head that arrives byte by byte has one time limit.
+    /// A phase begins anew only where it changes: a head that arrives byte by byte has one time
+    /// limit.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         let before = state.phase();
@@ -220,13 +221,14 @@ impl Connection {
 
 impl Default for Connections {
     fn default() -> Self {
+        raise_open_files();
         Self::with_files(open_files_max())
     }
 }
 
 impl Connections {
     fn with_files(files: usize) -> Self {
-        // With few files left, half of them is still better than a server that answers nobody.
+        // Where the limit is low, half of it is for connections.
         let allowed = files.saturating_sub(RESERVED_FILES).max(files / 2);
         Self {
             max: MAX_CONNECTIONS.min(allowed),
@@ -290,8 +292,8 @@ impl Connections {
         }
     }
 
-    /// Closes the connection that has not read its answer for the longest time, if that is `patience`
-    /// or more.
+    /// Closes the connection that has not read its answer for the longest time, if that is
+    /// `patience` or more.
     pub fn close_slowest_reader(&self, patience: Duration) {
         let now = Instant::now();
         let mut table = self.lock();
@@ -384,8 +386,9 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Raises the soft limit of open files to what many connections need, where the hard limit allows it.
-pub(crate) fn raise_open_files() {
+/// Raises the soft limit of open files to what many connections need, where the hard limit allows
+/// it.
+fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
     let wanted = now

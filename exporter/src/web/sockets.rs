@@ -27,8 +27,8 @@ pub(super) async fn listeners(options: &WebOptions) -> Result<Vec<TcpListener>, 
     Ok(listeners)
 }
 
-/// The sockets that systemd passes to this process, as `sd_listen_fds(3)` describes: their number is
-/// `LISTEN_FDS`, the first is 3, and `LISTEN_PID` names the process.
+/// The sockets that systemd passes to this process, as `sd_listen_fds(3)` describes: their number
+/// is `LISTEN_FDS`, the first is 3, and `LISTEN_PID` names the process.
 fn systemd_sockets() -> io::Result<Vec<std::net::TcpListener>> {
     const FIRST: i32 = 3;
     let number = |name| {

@@ -1,9 +1,9 @@
-//! `--web.config.file`: TLS, client certificates, passwords, headers and a rate limit, in the format of Prometheus'
-//! exporter-toolkit, so that one file serves all exporters of a node.
+//! `--web.config.file`: TLS, client certificates, passwords, headers and a rate limit, in the
+//! format of Prometheus' exporter-toolkit, so that one file serves all exporters of a node.
 //!
 //! The file, and the certificates that it names, are checked with every connection and request, and
-//! read again when they have changed: a renewed certificate or a new password needs no restart. While
-//! they are wrong, all requests are refused.
+//! read again when they have changed: a renewed certificate or a new password needs no restart.
+//! While they are wrong, all requests are refused.
 
 mod guard;
 mod tls;
@@ -104,8 +104,8 @@ struct Last {
 /// The files that were read, the configuration first, each with its stamp before the reading.
 type Files = Vec<(PathBuf, Stamp)>;
 
-/// Device, inode, size and modification time of a file, which change when it does; `None` where it does
-/// not exist.
+/// Device, inode, size and modification time of a file, which change when it does; `None` where it
+/// does not exist.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 fn stamp(path: &Path) -> Stamp {
