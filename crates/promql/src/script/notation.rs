@@ -77,16 +77,7 @@ pub(super) fn quoted(text: &str) -> Result<(String, &str), String> {
         closes
     });
     let end = end.ok_or_else(malformed)? + 2;
-    // The parser crate cuts the text behind the byte after a backslash, whatever that is.
-    if text[..end]
-        .split('\\')
-        .skip(1)
-        .any(|after| after.starts_with(|c: char| !c.is_ascii()))
-        && quote != '`'
-    {
-        return Err(malformed());
-    }
-    let inner = promql_parser::util::unquote_string(&text[..end]).map_err(|_| malformed())?;
+    let inner = unquote(&text[..end]);
     Ok((inner, &text[end..]))
 }
 
