@@ -77,7 +77,16 @@ pub(super) fn quoted(text: &str) -> Result<(String, &str), String> {
         closes
     });
     let end = end.ok_or_else(malformed)? + 2;
-    let inner = unquote(&text[..end]);
+    // The parser crate cuts the text behind the byte after a backslash, whatever that is.
+    if text[..end]
+        .split('\\')
+        .skip(1)
+        .any(|after| after.starts_with(|c: char| !c.is_ascii()))
+        && quote != '`'
+    {
+        return Err(malformed());
+    }
+    let inner = promql_parser::util::unquote_string(&text[..end]).map_err(|_| malformed())?;
     Ok((inner, &text[end..]))
 }
 
