@@ -2,6 +2,7 @@
 
 use crate::events::Events;
 use crate::gpus::{LettingGo, SharedGpus};
+use clap::{Args, Command, FromArgMatches};
 use std::io;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Metric, Samples};
@@ -45,6 +46,17 @@ pub(crate) struct Shared {
     pub gpus: SharedGpus,
     /// From whoever wants the driver unloaded to `nvml`.
     pub letting_go: LettingGo,
+}
+
+/// Upper limit of CPUs, disks, links or mounts of one node. The limits on series are computed from it.
+pub(crate) const MAX_DEVICES: usize = 1024;
+
+/// The values of flags that are not given.
+pub(crate) fn defaults<T: Args + FromArgMatches>() -> T {
+    T::augment_args(Command::new("takt-exporter").no_binary_name(true))
+        .try_get_matches_from([""; 0])
+        .and_then(|matches| T::from_arg_matches(&matches))
+        .expect("every flag has a default")
 }
 
 /// Why a reading came to nothing.

@@ -1,9 +1,8 @@
 //! The page: every collector's samples, and how each fared.
 
-use crate::collectors::{COLLECTORS, Entry, Reads};
+use crate::collectors::{COLLECTORS, Entry, Options, Reads};
 use crate::events::Events;
 use crate::metered::{Metered, Outcome};
-use crate::options::Options;
 use crate::pace::Pace;
 use crate::reader::{Answer, Reader};
 use crate::web_config::{LiveConfig, WebConfigError};

@@ -4,6 +4,7 @@ use crate::collector::{CollectError, ParseError};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, pread};
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -134,6 +135,31 @@ fn open_to_read(path: &OsStr) -> Result<OwnedFd, Errno> {
         OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
         Mode::empty(),
     )
+}
+
+/// Decodes `\040` and the like: in mount tables the kernel writes blanks and backslashes as three octal digits.
+pub(crate) fn unescape(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return text.into();
+    }
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((&first, behind)) = rest.split_first() {
+        let escaped = behind
+            .get(..3)
+            .filter(|_| first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
 #[cfg(test)]

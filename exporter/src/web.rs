@@ -1,8 +1,9 @@
 //! The exporter's HTTP side.
 
+use crate::collectors::Options;
 use crate::events;
 use crate::exporter::{Error, Exporter, Wanted};
-use crate::options::{Options, WebOptions};
+use crate::options::WebOptions;
 use crate::web_config::{TlsListener, guard};
 use axum::Router;
 use axum::body::Body;

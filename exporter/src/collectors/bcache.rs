@@ -4,11 +4,10 @@
 //! count tenths of 1024 / 1000), the counters as they are. A file that a kernel's version lacks counts 0, as
 //! node_exporter has it, but for readaheads, which newer kernels do not count.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::collectors::table::{Row, metrics_of};
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
+use crate::table::{Row, metrics_of};
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
@@ -88,11 +87,11 @@ const METRICS: &[Metric] = metrics_of!(
     PRIORITY
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let directory = options.paths.sysfs.join("fs/bcache");
+pub(crate) fn new(paths: &Paths, options: &BcacheOptions) -> Box<dyn Collector> {
+    let directory = paths.sysfs.join("fs/bcache");
     Box::new(Bcache {
         directory,
-        priority_stats: options.bcache.priority_stats,
+        priority_stats: options.priority_stats,
     })
 }
 

@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Conntrack {
@@ -46,8 +46,8 @@ stats! {
 /// The metrics of [`COLUMNS`].
 const STATS: &[Metric] = METRICS.split_at(2).1;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let procfs = &options.paths.procfs;
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let procfs = &paths.procfs;
     Box::new(Conntrack {
         count: File::new(procfs.join("sys/net/netfilter/nf_conntrack_count")),
         max: File::new(procfs.join("sys/net/netfilter/nf_conntrack_max")),

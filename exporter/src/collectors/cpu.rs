@@ -6,11 +6,10 @@
 pub(crate) mod info;
 
 use self::info::Info;
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::{Attribute, File};
 use crate::filter::Pattern;
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -111,19 +110,18 @@ const TICKS_A_SECOND: f64 = 100.0;
 /// A CPU's ticks in each of [`MODES`], then as guest in each of [`GUEST_MODES`].
 type Ticks = [u64; 10];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let sysfs = options.paths.sysfs.join("devices/system/cpu");
-    let file = |name: &str| File::new(options.paths.procfs.join(name));
+pub(crate) fn new(paths: &Paths, options: &CpuOptions) -> Box<dyn Collector> {
+    let sysfs = paths.sysfs.join("devices/system/cpu");
+    let file = |name: &str| File::new(paths.procfs.join(name));
     let CpuOptions {
         no_guest,
         flags_include,
         bugs_include,
         ..
-    } = options.cpu.clone();
+    } = options.clone();
     Box::new(Cpu {
         stat: file("stat"),
         info: options
-            .cpu
             .wants_info()
             .then(|| Info::new(file("cpuinfo"), flags_include, bugs_include)),
         guest: !no_guest,

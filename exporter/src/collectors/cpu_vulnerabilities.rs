@@ -3,7 +3,7 @@
 //! Source: `/sys/devices/system/cpu/vulnerabilities`.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -18,12 +18,9 @@ const INFO: Metric = Metric::gauge(
     &["codename", "state", "mitigation"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(CpuVulnerabilities {
-        directory: options
-            .paths
-            .sysfs
-            .join("devices/system/cpu/vulnerabilities"),
+        directory: paths.sysfs.join("devices/system/cpu/vulnerabilities"),
     })
 }
 

@@ -3,11 +3,10 @@
 //! Sources: `/proc/diskstats`, whose sectors are 512 bytes on every disk and whose times are milliseconds, and udev's
 //! properties in `/run/udev/data`.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -233,17 +232,17 @@ const METRICS: &[Metric; COLUMNS.len() + 6] = &{
     metrics
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &DiskstatsOptions) -> Box<dyn Collector> {
     let DiskstatsOptions {
         device_include,
         device_exclude,
-    } = options.diskstats.clone();
+    } = options.clone();
     Box::new(Diskstats {
-        diskstats: File::new(options.paths.procfs.join("diskstats")),
+        diskstats: File::new(paths.procfs.join("diskstats")),
         filter: Filter::new(device_include, device_exclude),
         udev: Udev {
-            data: options.paths.udev_data.clone(),
-            block: options.paths.sysfs.join("block"),
+            data: paths.udev_data.clone(),
+            block: paths.sysfs.join("block"),
             disks: HashMap::new(),
         },
     })
@@ -387,11 +386,12 @@ impl Properties {
 
     fn push(&self, disk: &Disk<'_>, out: &mut Samples) {
         let device = disk.device;
-        // What is printed on the disk is the first, where it is known.
-        let serial = match self.get("SCSI_IDENT_SERIAL") {
-            "" => self.get("ID_SERIAL_SHORT"),
-            serial => serial,
-        };
+        // The serial number on the disk's label comes first. MMC cards and virtio disks have only `ID_SERIAL`.
+        let serial = ["SCSI_IDENT_SERIAL", "ID_SERIAL_SHORT", "ID_SERIAL"]
+            .into_iter()
+            .map(|key| self.get(key))
+            .find(|serial| !serial.is_empty())
+            .unwrap_or_default();
         let [path, wwn, model, revision] =
             ["ID_PATH", "ID_WWN", "ID_MODEL", "ID_REVISION"].map(|key| self.get(key));
         out.push(
@@ -475,6 +475,27 @@ mod tests {
         ] {
             assert_eq!(parse(text).next().unwrap().unwrap_err().line, 1, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_memory_card_has_the_serial_number_of_its_only_key() {
+        let card = Properties {
+            rotational: String::new(),
+            of_udev: parse_udev("E:ID_NAME=SD32G\nE:ID_SERIAL=0x1a2b3c4d\n"),
+        };
+        let disk = parse("179 0 mmcblk0 1 2 3 4 5 6 7 8 9 10 11")
+            .next()
+            .unwrap()
+            .unwrap();
+        let mut samples = Samples::new();
+        card.push(&disk, &mut samples);
+        let mut page = String::new();
+        takt_model::exposition::write_page(
+            takt_model::exposition::Format::Text,
+            [&samples],
+            &mut page,
+        );
+        assert!(page.contains(r#"serial="0x1a2b3c4d""#), "{page}");
     }
 
     #[test]

@@ -2,10 +2,9 @@
 //!
 //! Source: `/proc/drbd`, of DRBD 8; version 9 has it no more. The kernel counts KiB; we publish bytes.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Kind, Metric, Samples};
 
 struct Drbd {
@@ -57,9 +56,9 @@ const CONNECTED: Metric = Metric::gauge(
     DEVICE,
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Drbd {
-        drbd: File::new(options.paths.procfs.join("drbd")),
+        drbd: File::new(paths.procfs.join("drbd")),
     })
 }
 

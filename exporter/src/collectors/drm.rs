@@ -3,9 +3,8 @@
 //! Source: `/sys/class/drm/card*/device`, where the driver is amdgpu. Their sensors (temperatures, power, fans) are hwmon's,
 //! and their PCIe links those of `pcidevice`.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
@@ -64,9 +63,9 @@ numbers! {
     "mem_info_vram_used" "memory_vram_used_bytes" "The used amount of VRAM in bytes.",
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Drm {
-        class: options.paths.sysfs.join("class/drm"),
+        class: paths.sysfs.join("class/drm"),
     })
 }
 

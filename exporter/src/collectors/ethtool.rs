@@ -8,11 +8,10 @@ mod names;
 
 use self::modes::{FEATURES, PORTS, SPEEDS};
 use self::names::Renamed;
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::collectors::links::ethtool::{self, Modes};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Family, Kind, Metric, Samples};
@@ -142,14 +141,14 @@ const COUNTERS: Family = Family {
 };
 const MEGABIT: f64 = 1e6 / 8.0;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &EthtoolOptions) -> Box<dyn Collector> {
     let EthtoolOptions {
         device_include,
         device_exclude,
         metrics_include,
-    } = options.ethtool.clone();
+    } = options.clone();
     Box::new(Ethtool {
-        class_net: options.paths.sysfs.join("class/net"),
+        class_net: paths.sysfs.join("class/net"),
         devices: Filter::new(device_include, device_exclude),
         counters: Filter::including(metrics_include),
     })

@@ -5,7 +5,7 @@
 
 use crate::collector::{CollectError, Collector};
 use crate::events::{Events, MAX_SERVERS, MAX_XIDS};
-use crate::options::Options;
+use crate::paths::Paths;
 use std::io;
 use std::path::PathBuf;
 use takt_model::{EventKind, Metric, Samples, Timestamp};
@@ -78,9 +78,9 @@ const FOREKNOWN: [u32; 22] = [
     13, 31, 43, 45, 46, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120, 140, 143, 154,
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(EventCounts {
-        kmsg: options.paths.kmsg.clone(),
+        kmsg: paths.kmsg.clone(),
         events: Events::default(),
     })
 }

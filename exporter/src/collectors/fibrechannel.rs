@@ -3,9 +3,8 @@
 //! Source: `/sys/class/fc_host`. The drivers count in hexadecimal; all bits set means that the adapter does not count
 //! this. They ask the adapter's firmware, so this collector has a thread.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -59,9 +58,9 @@ counters! {
     "fcp_packet_aborts" "fcp_packet_aborts" "Number of aborted packets",
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Fibrechannel {
-        class: options.paths.sysfs.join("class/fc_host"),
+        class: paths.sysfs.join("class/fc_host"),
     })
 }
 

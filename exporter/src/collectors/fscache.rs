@@ -5,7 +5,7 @@
 
 use crate::collector::{CollectError, Collector};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Fscache {
@@ -91,8 +91,8 @@ const KNOWN: &[(&str, &str, &Metric, &[&str])] = &[
     ("CacheEv", "cul", &NO_SPACE, &["cull"]),
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let file = |name: &str| File::new(options.paths.procfs.join("fs").join(name).join("stats"));
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let file = |name: &str| File::new(paths.procfs.join("fs").join(name).join("stats"));
     Box::new(Fscache {
         files: ["fscache", "netfs"].map(file),
     })

@@ -5,7 +5,7 @@
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 /// What `interrupts` leaves to choose.
@@ -54,15 +54,15 @@ const TOTAL: Metric = Metric::counter(
     &["cpu", "type", "info", "devices"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &InterruptsOptions) -> Box<dyn Collector> {
     let InterruptsOptions {
         name_include,
         name_exclude,
         no_zeros,
         ..
-    } = options.interrupts.clone();
+    } = options.clone();
     Box::new(Interrupts {
-        interrupts: File::new(options.paths.procfs.join("interrupts")),
+        interrupts: File::new(paths.procfs.join("interrupts")),
         filter: Filter::new(name_include, name_exclude),
         zeros: !no_zeros,
     })

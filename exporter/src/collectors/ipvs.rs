@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -110,12 +110,12 @@ const METRICS: &[Metric] = &[
 ];
 const MAX_BACKENDS: usize = 16_384;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let file = |name: &str| File::new(options.paths.procfs.join("net").join(name));
+pub(crate) fn new(paths: &Paths, options: &IpvsOptions) -> Box<dyn Collector> {
+    let file = |name: &str| File::new(paths.procfs.join("net").join(name));
     Box::new(Ipvs {
         stats: file("ip_vs_stats"),
         table: file("ip_vs"),
-        labels: options.ipvs.backend_labels.0.clone(),
+        labels: options.backend_labels.0.clone(),
     })
 }
 

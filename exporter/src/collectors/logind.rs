@@ -4,7 +4,6 @@
 
 use crate::collector::{CollectError, Collector};
 use crate::dbus::{Connection, DbusError, Method, Value};
-use crate::options::Options;
 use std::collections::HashMap;
 use takt_model::{Metric, Samples};
 
@@ -35,7 +34,7 @@ const MANAGER: Method<'static> = Method {
     name: "ListSeats",
 };
 
-pub(crate) fn new(_: &Options) -> Box<dyn Collector> {
+pub(crate) fn new() -> Box<dyn Collector> {
     Box::new(Logind)
 }
 

@@ -6,9 +6,8 @@
 //! than we know, or less, is passed over.
 
 use crate::collector::{CollectError, Collector};
-use crate::collectors::filesystem::unescape;
-use crate::file::File;
-use crate::options::Options;
+use crate::file::{File, unescape};
+use crate::paths::Paths;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use takt_model::{Metric, Samples};
@@ -69,6 +68,11 @@ const OPERATIONS: &[Metric] = metrics! { OPERATION_LABELS "node_mountstats_nfs_o
     counter "response_time_seconds_total" "Duration all requests took to get a reply back after a request for a given operation was transmitted, in seconds.",
     counter "request_time_seconds_total" "Duration all requests took from when a request was enqueued to when it was completely handled for a given operation, in seconds.",
 };
+const MOUNTPOINT: Metric = Metric::gauge(
+    "node_mountstats_nfs_mountpoint_info",
+    "Info metric for an NFS mountpoint.",
+    &["export", "protocol", "mountaddr", "mountpoint"],
+);
 const ERRORS: Metric = Metric::counter(
     "takt_nfs_operation_errors_total",
     "Requests that the server answered with an error, or that failed without an answer (since Linux 5.3).",
@@ -81,8 +85,11 @@ const HUNG: Metric = Metric::gauge(
 );
 const METRICS: [Metric; METRIC_COUNT] = {
     let mut metrics = [AGE; METRIC_COUNT];
-    let (mut at, mut list) = (3, 0);
-    (metrics[1], metrics[2]) = (ERRORS, HUNG);
+    metrics[1] = ERRORS;
+    metrics[2] = HUNG;
+    metrics[3] = MOUNTPOINT;
+    let mut at = 4;
+    let mut list = 0;
     while list < LISTS.len() {
         let mut within = 0;
         while within < LISTS[list].len() {
@@ -94,7 +101,7 @@ const METRICS: [Metric; METRIC_COUNT] = {
     metrics
 };
 const LISTS: [&[Metric]; 3] = [BYTES, TRANSPORT, OPERATIONS];
-const METRIC_COUNT: usize = 3 + BYTES.len() + TRANSPORT.len() + OPERATIONS.len();
+const METRIC_COUNT: usize = 4 + BYTES.len() + TRANSPORT.len() + OPERATIONS.len();
 
 /// The operations with series of their own; the last is the sum of all others.
 const NAMED: [&str; 10] = [
@@ -106,8 +113,8 @@ const TIMES: std::ops::Range<usize> = 5..8;
 /// A node mounts no more shares than this.
 const MAX_MOUNTS: usize = 256;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let own = options.paths.procfs.join("self");
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let own = paths.procfs.join("self");
     Box::new(Mountstats {
         mountstats: File::new(own.join("mountstats")),
         mountinfo: File::new(own.join("mountinfo")),
@@ -125,7 +132,7 @@ impl Collector for Mountstats {
     }
 
     fn max_series(&self) -> usize {
-        MAX_MOUNTS * (2 + BYTES.len() + TRANSPORT.len() + NAMED.len() * (OPERATIONS.len() + 1))
+        MAX_MOUNTS * (3 + BYTES.len() + TRANSPORT.len() + NAMED.len() * (OPERATIONS.len() + 1))
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -155,6 +162,11 @@ impl Collector for Mountstats {
             );
             progress.insert(mount.point.to_owned(), after);
             let address = addresses.get(mount.point).copied().unwrap_or_default();
+            if !mount.protocol.is_empty() {
+                let point = unescape(mount.point);
+                let labels = [mount.export, mount.protocol, address, &point];
+                out.push(&MOUNTPOINT, &labels, 1.0);
+            }
             // Mounts of one export share its counters.
             if seen.insert((mount.export, mount.protocol, address)) {
                 mount.push(address, out);

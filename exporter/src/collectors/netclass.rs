@@ -3,11 +3,10 @@
 //! Source: `/sys/class/net/*`. Some of these files wait for a lock that a driver may hold for long (`speed`, `duplex`,
 //! on newer kernels `carrier`), so this collector has a thread. `speed` is in megabits; we publish bytes a second.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::file::Attribute;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -60,6 +59,7 @@ const INFO: Metric = Metric::gauge(
         "broadcast",
         "duplex",
         "operstate",
+        "adminstate",
         "ifalias",
     ],
 );
@@ -102,14 +102,14 @@ numbers! {
 /// No more links than this keep their files open: a host of containers would run out of descriptors.
 const MAX_OPEN: usize = 16;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &NetclassOptions) -> Box<dyn Collector> {
     let NetclassOptions {
         ignored_devices,
         ignore_invalid_speed,
         ..
-    } = options.netclass.clone();
+    } = options.clone();
     Box::new(Netclass {
-        class_net: options.paths.sysfs.join("class/net"),
+        class_net: paths.sysfs.join("class/net"),
         filter: Filter::excluding(ignored_devices),
         ignore_invalid_speed,
         links: BTreeMap::new(),
@@ -231,6 +231,20 @@ fn unless_gone(read: Result<&str, Errno>) -> Result<&str, Errno> {
 }
 
 impl Reading {
+    /// Whether the administrator has turned the link on (`IFF_UP`); the link itself may have no carrier.
+    fn administrative_state(&self) -> &'static str {
+        const IFF_UP: u64 = 1;
+        let flags = NUMBERS
+            .iter()
+            .zip(self.numbers)
+            .find_map(|(file, number)| number.filter(|_| *file == "flags"));
+        match flags {
+            None => "unknown",
+            Some(flags) if flags as u64 & IFF_UP != 0 => "up",
+            Some(_) => "down",
+        }
+    }
+
     fn push(&self, device: &str, ignore_invalid_speed: bool, out: &mut Samples) {
         let [address, broadcast, duplex, operstate, ifalias] =
             self.texts.each_ref().map(String::as_str);
@@ -241,7 +255,15 @@ impl Reading {
         );
         out.push(
             &INFO,
-            &[device, address, broadcast, duplex, operstate, ifalias],
+            &[
+                device,
+                address,
+                broadcast,
+                duplex,
+                operstate,
+                self.administrative_state(),
+                ifalias,
+            ],
             1.0,
         );
         for ((file, metric), number) in NUMBERS.iter().zip(&METRICS[2..]).zip(self.numbers) {
@@ -314,7 +336,7 @@ mod tests {
         file("ifindex", "4\n");
         file("operstate", "up\n");
         file("speed", "2500\n");
-        let info = r#"node_network_info{device="eth0",address="",broadcast="",duplex="",operstate="up",ifalias=""} 1"#;
+        let info = r#"node_network_info{device="eth0",address="",broadcast="",duplex="",operstate="up",adminstate="unknown",ifalias=""} 1"#;
         let lines = [
             r#"node_network_up{device="eth0"} 1"#,
             info,
@@ -324,6 +346,15 @@ mod tests {
         assert_eq!(page(), lines);
         file("speed", "-1\n");
         assert_eq!(page(), lines[..3]);
+        for (flags, state) in [("0x1003\n", "up"), ("0x1002\n", "down")] {
+            std::fs::remove_dir_all(class_net.path().join("eth0")).unwrap();
+            assert_eq!(page(), [""; 0]);
+            file("ifindex", "4\n");
+            file("operstate", "down\n");
+            file("flags", flags);
+            let page = page().join("\n");
+            assert!(page.contains(&format!(r#"adminstate="{state}""#)), "{page}");
+        }
         std::fs::remove_dir_all(class_net.path().join("eth0")).unwrap();
         assert_eq!(page(), [""; 0]);
     }

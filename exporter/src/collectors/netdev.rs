@@ -5,11 +5,10 @@
 
 mod addresses;
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::{Attribute, File};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -154,7 +153,7 @@ const ADDRESS: Metric = Metric::gauge(
 /// More than these a device does not have in earnest.
 const MAX_ADDRESSES: usize = 16;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &NetdevOptions) -> Box<dyn Collector> {
     let NetdevOptions {
         device_include,
         device_exclude,
@@ -162,10 +161,10 @@ pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
         label_ifalias,
         detailed,
         ..
-    } = options.netdev.clone();
-    let class_net = options.paths.sysfs.join("class/net");
+    } = options.clone();
+    let class_net = paths.sysfs.join("class/net");
     Box::new(Netdev {
-        dev: File::new(options.paths.procfs.join("net/dev")),
+        dev: File::new(paths.procfs.join("net/dev")),
         filter: Filter::new(device_include, device_exclude),
         nohandler: Nohandler::new(class_net.clone()),
         class_net,

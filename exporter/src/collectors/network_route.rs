@@ -4,7 +4,6 @@
 
 use crate::collector::{CollectError, Collector};
 use crate::netlink::{self, LinkNames};
-use crate::options::Options;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use takt_model::{Metric, Samples};
@@ -37,7 +36,7 @@ const PRIORITY: u16 = 6;
 const SOURCE: u16 = 7;
 const MULTIPATH: u16 = 9;
 
-pub(crate) fn new(_: &Options) -> Box<dyn Collector> {
+pub(crate) fn new() -> Box<dyn Collector> {
     Box::new(NetworkRoute)
 }
 

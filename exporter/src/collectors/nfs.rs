@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Nfs {
@@ -73,9 +73,9 @@ const V4: &[&str] = &[
     "BindConnToSession", "DestroyClientID", "Seek", "Allocate", "DeAllocate", "LayoutStats", "Clone",
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Nfs {
-        nfs: File::new(options.paths.procfs.join("net/rpc/nfs")),
+        nfs: File::new(paths.procfs.join("net/rpc/nfs")),
     })
 }
 

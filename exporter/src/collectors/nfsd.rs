@@ -5,7 +5,7 @@
 use super::nfs::{V2, V3, parse, push_requests};
 use crate::collector::{CollectError, Collector};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Nfsd {
@@ -96,13 +96,13 @@ const V4: &[(usize, &str)] = &[
     (10, "GetFH"), (11, "Link"), (12, "Lock"), (13, "Lockt"), (14, "Locku"), (15, "Lookup"), (16, "LookupRoot"),
     (17, "Nverify"), (18, "Open"), (19, "OpenAttr"), (20, "OpenConfirm"), (21, "OpenDgrd"), (22, "PutFH"),
     (25, "Read"), (26, "ReadDir"), (27, "ReadLink"), (28, "Remove"), (29, "Rename"), (30, "Renew"),
-    (31, "RestoreFH"), (32, "SaveFH"), (33, "SecInfo"), (34, "SetAttr"), (37, "Verify"), (38, "Write"),
-    (39, "RelLockOwner"),
+    (31, "RestoreFH"), (32, "SaveFH"), (33, "SecInfo"), (34, "SetAttr"), (35, "SetClientID"),
+    (36, "SetClientIDConfirm"), (37, "Verify"), (38, "Write"), (39, "RelLockOwner"),
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Nfsd {
-        nfsd: File::new(options.paths.procfs.join("net/rpc/nfsd")),
+        nfsd: File::new(paths.procfs.join("net/rpc/nfsd")),
     })
 }
 
@@ -209,6 +209,8 @@ mod tests {
             "node_nfsd_server_threads 8\n",
             "{proto=\"4\",method=\"Access\"} 503\n",
             "{proto=\"4\",method=\"Read\"} 525\n",
+            "{proto=\"4\",method=\"SetClientID\"} 535\n",
+            "{proto=\"4\",method=\"SetClientIDConfirm\"} 536\n",
             "{proto=\"4\",method=\"Write\"} 538\n",
             "{proto=\"4\",method=\"WdelegGetattr\"} 16\n",
         ] {

@@ -4,9 +4,8 @@
 //! program. A controller in trouble may not answer, so this collector has a thread; the log changes slowly, and is read once
 //! a minute. The log counts 512,000-byte units, hours, minutes and kelvins; we publish bytes, seconds and degrees Celsius.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::fs::File;
 use std::io;
@@ -91,9 +90,9 @@ const METRICS: &[Metric] = &[
 const EVERY: Duration = Duration::from_secs(60);
 const LOG_BYTES: usize = 512;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(NvmeHealth {
-        class: options.paths.sysfs.join("class/nvme"),
+        class: paths.sysfs.join("class/nvme"),
         last: None,
     })
 }

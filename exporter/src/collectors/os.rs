@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use std::collections::HashMap;
@@ -44,8 +44,8 @@ const SUPPORT_END: Metric = Metric::gauge(
 );
 const METRICS: &[Metric] = &[INFO, VERSION, SUPPORT_END];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let rootfs = &options.paths.rootfs;
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let rootfs = &paths.rootfs;
     Box::new(Os {
         files: ["etc/os-release", "usr/lib/os-release"].map(|path| File::new(rootfs.join(path))),
     })

@@ -8,7 +8,7 @@ mod ids;
 
 use self::ids::Names;
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
 use takt_model::{Kind, Metric, Samples};
@@ -100,10 +100,10 @@ numbers! {
     "sriov_vf_total_msix" 0.0 "sriov_vf_total_msix" "Total number of MSI-X vectors for Virtual Functions.",
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let PcideviceOptions { names, ids_file } = &options.pcidevice;
+pub(crate) fn new(paths: &Paths, options: &PcideviceOptions) -> Box<dyn Collector> {
+    let PcideviceOptions { names, ids_file } = &options;
     Box::new(Pcidevice {
-        devices: options.paths.sysfs.join("bus/pci/devices"),
+        devices: paths.sysfs.join("bus/pci/devices"),
         names: names.then(|| Names::new(ids_file.as_deref())),
     })
 }

@@ -5,7 +5,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Pressure {
@@ -83,8 +83,8 @@ const RESOURCES: [Resource; 4] = [
 /// Only where the kernel accounts for the time of interrupts.
 const IRQ: &str = "irq";
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let pressure = options.paths.procfs.join("pressure");
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let pressure = paths.procfs.join("pressure");
     Box::new(Pressure {
         resources: RESOURCES.map(|resource| File::new(pressure.join(resource.file))),
     })

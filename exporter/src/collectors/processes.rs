@@ -3,7 +3,7 @@
 //! Source: `/proc/*/stat` and `/proc/*/task/*/stat`. A node has thousands, so this collector has a thread.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,9 +44,9 @@ const METRICS: &[Metric] = &[
     MAX_PROCESSES,
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Processes {
-        procfs: options.paths.procfs.clone(),
+        procfs: paths.procfs.clone(),
     })
 }
 

@@ -2,11 +2,9 @@
 //!
 //! Source: netlink. A queue within another is left out: its packets are counted by the outer one.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::filter::{Filter, Pattern};
 use crate::netlink::{self, LinkNames};
-use crate::options::Options;
 use rustix::io::Errno;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -100,12 +98,12 @@ const STATS2: u16 = 7;
 const BASIC: u16 = 1;
 const QUEUE_STATS: u16 = 3;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(options: &QdiscOptions) -> Box<dyn Collector> {
     let QdiscOptions {
         device_include,
         device_exclude,
         fixtures,
-    } = options.qdisc.clone();
+    } = options.clone();
     let filter = Filter::new(device_include, device_exclude);
     Box::new(Qdisc { filter, fixtures })
 }

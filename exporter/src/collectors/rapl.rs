@@ -5,9 +5,8 @@
 //! turns. The files are root's alone since they tell what other programs compute; a zone that cannot be read is left out, and
 //! harms no other.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
 use std::io;
@@ -37,10 +36,10 @@ const JOULES: Metric = Metric::counter(
     &["index", "path", "rapl_zone"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &RaplOptions) -> Box<dyn Collector> {
     Box::new(Rapl {
-        class: options.paths.sysfs.join("class/powercap"),
-        has_zone_label: options.rapl.enable_zone_label,
+        class: paths.sysfs.join("class/powercap"),
+        has_zone_label: options.enable_zone_label,
         turns: HashMap::new(),
     })
 }
@@ -156,6 +155,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collector::defaults;
     use proptest::prelude::*;
 
     #[test]
@@ -187,9 +187,11 @@ mod tests {
                 energy => std::fs::write(directory.join("energy_uj"), energy).unwrap(),
             }
         }
-        let mut options = Options::default();
-        options.paths.sysfs = sysfs.path().to_owned();
-        let mut rapl = new(&options);
+        let paths = Paths {
+            sysfs: sysfs.path().to_owned(),
+            ..defaults()
+        };
+        let mut rapl = new(&paths, &defaults());
         let mut read = || {
             let mut samples = Samples::new();
             rapl.collect(&mut samples).unwrap();

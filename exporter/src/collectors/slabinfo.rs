@@ -5,7 +5,7 @@
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 /// What `slabinfo` leaves to choose.
@@ -64,13 +64,13 @@ const METRICS: &[Metric] = &[
     ),
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &SlabinfoOptions) -> Box<dyn Collector> {
     let SlabinfoOptions {
         slabs_include,
         slabs_exclude,
-    } = options.slabinfo.clone();
+    } = options.clone();
     Box::new(Slabinfo {
-        slabinfo: File::new(options.paths.procfs.join("slabinfo")),
+        slabinfo: File::new(paths.procfs.join("slabinfo")),
         include: Filter::including(slabs_include),
         exclude: Filter::excluding(slabs_exclude),
     })

@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 /// What `stat` leaves to choose.
@@ -68,10 +68,10 @@ const VECTORS: [&str; 10] = [
     "rcu",
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &StatOptions) -> Box<dyn Collector> {
     Box::new(Stat {
-        stat: File::new(options.paths.procfs.join("stat")),
-        softirq: options.stat.softirq,
+        stat: File::new(paths.procfs.join("stat")),
+        softirq: options.softirq,
     })
 }
 

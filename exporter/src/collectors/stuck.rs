@@ -6,7 +6,7 @@
 //! all others the kernel log tells (the event `hung_task`).
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -61,8 +61,8 @@ struct Sleep {
     is_kernel_thread: bool,
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Stuck::new(options.paths.procfs.clone()))
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    Box::new(Stuck::new(paths.procfs.clone()))
 }
 
 impl Collector for Stuck {

@@ -4,7 +4,7 @@
 //! colon, names for them where there are several: `net.ipv4.tcp_rmem:min,default,max`.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Kind, Metric, Samples};
@@ -45,12 +45,12 @@ const VALUES: Family = Family {
     labels: &[],
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &SysctlOptions) -> Box<dyn Collector> {
     let settings = |flags: &[String]| flags.iter().map(|flag| Setting::new(flag)).collect();
     Box::new(Sysctl {
-        directory: options.paths.procfs.join("sys"),
-        numbers: settings(&options.sysctl.include),
-        texts: settings(&options.sysctl.include_info),
+        directory: paths.procfs.join("sys"),
+        numbers: settings(&options.include),
+        texts: settings(&options.include_info),
     })
 }
 

@@ -9,7 +9,6 @@ use self::units::{Manager, Unit};
 use crate::collector::{CollectError, Collector};
 use crate::dbus::{Connection, DbusError};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
 use std::collections::BTreeMap;
 use takt_model::{Metric, Samples};
 
@@ -142,8 +141,8 @@ const STATES: [&str; 5] = ["active", "activating", "deactivating", "inactive", "
 const MICROSECONDS: f64 = 1e6;
 const MAX_UNITS: usize = 10_000;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let options = options.systemd.clone();
+pub(crate) fn new(options: &SystemdOptions) -> Box<dyn Collector> {
+    let options = options.clone();
     Box::new(Systemd {
         include: Filter::including(options.unit_include.clone()),
         exclude: Filter::excluding(options.unit_exclude.clone()),

@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector};
 use crate::netlink;
-use crate::options::Options;
+use crate::paths::Paths;
 use rustix::net::{AddressFamily, netlink as protocols};
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -47,9 +47,9 @@ const STATE: usize = 1;
 const RECEIVE_QUEUE: usize = 56;
 const SEND_QUEUE: usize = 60;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Tcpstat {
-        tcp6: options.paths.procfs.join("net/tcp6"),
+        tcp6: paths.procfs.join("net/tcp6"),
     })
 }
 

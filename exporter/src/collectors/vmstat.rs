@@ -6,7 +6,7 @@
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
 /// What `vmstat` leaves to choose.
@@ -35,10 +35,10 @@ const FIELDS: Family = Family {
     labels: &[],
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &VmstatOptions) -> Box<dyn Collector> {
     Box::new(Vmstat {
-        vmstat: File::new(options.paths.procfs.join("vmstat")),
-        fields: Filter::including(options.vmstat.fields.clone()),
+        vmstat: File::new(paths.procfs.join("vmstat")),
+        fields: Filter::including(options.fields.clone()),
     })
 }
 

@@ -4,7 +4,7 @@
 //! that is just being exported, the files that are gone are left out.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Kind, Metric, Samples};
@@ -70,9 +70,9 @@ const STATES: [&str; 7] = [
 /// Names are ASCII and short; a file of something else gives none.
 const MAX_SERIES: usize = 200_000;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Zfs {
-        kstat: options.paths.procfs.join("spl/kstat/zfs"),
+        kstat: paths.procfs.join("spl/kstat/zfs"),
     })
 }
 

@@ -12,9 +12,8 @@ mod ata;
 mod sas;
 mod scsi;
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -159,8 +158,8 @@ const NO_DISKS: &str = "no SATA or SAS disks";
 const NOT_ALLOWED: &str = "SATA disks tell their health with CAP_SYS_RAWIO only";
 const ALL_REFUSE: &str = "no disk tells its health";
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let block = options.paths.sysfs.join("block");
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let block = paths.sysfs.join("block");
     Box::new(DiskHealth {
         block,
         asked: None,

@@ -7,11 +7,10 @@
 mod watch;
 
 use self::watch::{Answer, Watches};
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
-use crate::file::File;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
+use crate::file::{File, unescape};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io;
@@ -144,22 +143,22 @@ const LOCAL: [&str; 18] = [
     "ntfs3", "ramfs", "reiserfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs",
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Filesystem::new(options, statfs))
+pub(crate) fn new(paths: &Paths, options: &FilesystemOptions) -> Box<dyn Collector> {
+    Box::new(Filesystem::new(paths, options, statfs))
 }
 
 impl Filesystem {
-    fn new(options: &Options, statfs: StatFs) -> Self {
+    fn new(paths: &Paths, options: &FilesystemOptions, statfs: StatFs) -> Self {
         let FilesystemOptions {
             mount_points_exclude,
             mount_points_include,
             fs_types_exclude,
             fs_types_include,
             ..
-        } = options.filesystem.clone();
+        } = options.clone();
         Self {
-            mounts: Mounts::new(&options.paths.procfs),
-            rootfs: options.paths.rootfs.clone(),
+            mounts: Mounts::new(&paths.procfs),
+            rootfs: paths.rootfs.clone(),
             mount_points: Filter::new(mount_points_include, mount_points_exclude),
             fs_types: Filter::new(fs_types_include, fs_types_exclude),
             statfs,
@@ -345,7 +344,7 @@ fn parse_mounts(line: &str) -> Option<Mount<'_>> {
         device,
         point: unescape(point),
         fs_type,
-        read_only: is_read_only(options),
+        read_only: has(options, "ro"),
         numbers: None,
     })
 }
@@ -362,43 +361,20 @@ fn parse_mountinfo(line: &str) -> Option<Mount<'_>> {
         device,
         point: unescape(point),
         fs_type,
-        read_only: is_read_only(options) || is_read_only(of_system),
+        read_only: has(options, "ro") || has(of_system, "ro") || has(of_system, "emergency_ro"),
         numbers: Some(numbers.split_once(':')?),
     })
 }
 
-fn is_read_only(options: &str) -> bool {
-    options.split(',').any(|option| option == "ro")
-}
-
-/// The kernel writes blanks and backslashes as `\` and three octal digits.
-pub(super) fn unescape(text: &str) -> Cow<'_, str> {
-    if !text.contains('\\') {
-        return text.into();
-    }
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let Some((&first, behind)) = rest.split_first() {
-        let escaped = behind
-            .get(..3)
-            .filter(|_| first == b'\\')
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &behind[3..];
-            }
-            None => {
-                bytes.push(first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned().into()
+/// Whether the comma-separated options include `wanted`.
+fn has(options: &str, wanted: &str) -> bool {
+    options.split(',').any(|option| option == wanted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collector::defaults;
     use std::time::{Duration, Instant};
     use takt_model::exposition::{Format, write_page};
 
@@ -484,9 +460,11 @@ mod tests {
         std::fs::create_dir(procfs.path().join("self")).unwrap();
         let mounts = "srv:/a /dead nfs4 rw 0 0\n/dev/vda / ext4 rw 0 0\nsrv2:/b /alive nfs rw 0 0\n/dev/vdb /forbidden xfs rw 0 0\n";
         std::fs::write(procfs.path().join("self/mounts"), mounts).unwrap();
-        let mut options = Options::default();
-        options.paths.procfs = procfs.path().to_owned();
-        let mut filesystem = Filesystem::new(&options, statfs);
+        let paths = Paths {
+            procfs: procfs.path().to_owned(),
+            ..defaults()
+        };
+        let mut filesystem = Filesystem::new(&paths, &defaults(), statfs);
         for reading in 0..3 {
             let began = Instant::now();
             assert_eq!(

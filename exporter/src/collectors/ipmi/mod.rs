@@ -17,7 +17,6 @@ use self::log::{Ask, Fill};
 use self::record::Raw;
 use crate::collector::{CollectError, Collector};
 use crate::events::{Events, Mark};
-use crate::options::Options;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -67,7 +66,7 @@ const EVERY: Duration = Duration::from_secs(30);
 /// For so long what was said last is shown when there is no answer.
 const KEPT: Duration = Duration::from_secs(600);
 
-pub(crate) fn new(_: &Options) -> Box<dyn Collector> {
+pub(crate) fn new() -> Box<dyn Collector> {
     Box::new(Ipmi {
         device: PathBuf::from("/dev/ipmi0"),
         events: Events::default(),

@@ -25,7 +25,7 @@ use self::tree::Group;
 use self::usage::{Disks, Usage};
 use crate::collector::{CollectError, Collector};
 use crate::gpus::{GpuTable, SharedGpus};
-use crate::options::Options;
+use crate::paths::Paths;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -241,16 +241,16 @@ const SERIES_OF_JOB: usize = 26;
 /// GPUs with jobs and users on them, in all.
 const MAX_HOLDINGS: usize = 2048;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &JobsOptions, gpus: &SharedGpus) -> Box<dyn Collector> {
     Box::new(Jobs {
-        cgroups: options.paths.sysfs.join("fs/cgroup"),
-        pod_logs: options.paths.rootfs.join("var/log/pods"),
-        processes: Processes::new(options.paths.procfs.clone()),
+        cgroups: paths.sysfs.join("fs/cgroup"),
+        pod_logs: paths.rootfs.join("var/log/pods"),
+        processes: Processes::new(paths.procfs.clone()),
         stepds: Stepds::default(),
-        disks: Disks::new(options.paths.sysfs.clone()),
-        gpus: options.shared.gpus.clone(),
+        disks: Disks::new(paths.sysfs.clone()),
+        gpus: gpus.clone(),
         patience: FIRST_PATIENCE,
-        order: options.jobs.gpu_order,
+        order: options.gpu_order,
         known: HashMap::new(),
     })
 }

@@ -9,9 +9,8 @@ mod routes;
 
 use self::ethtool::Settings;
 use self::routes::Routes;
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -66,10 +65,10 @@ const TRAFFIC: Metric = Metric::gauge(
 );
 const CAUSES: [&str; 4] = ["cable", "partner", "configured", "unknown"];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Links {
-        class_net: options.paths.sysfs.join("class/net"),
-        procfs: options.paths.procfs.clone(),
+        class_net: paths.sysfs.join("class/net"),
+        procfs: paths.procfs.clone(),
         settings: ethtool::settings,
     })
 }

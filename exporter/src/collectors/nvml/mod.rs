@@ -24,14 +24,14 @@ use self::metrics::{ERRORS, INFO, METRICS, PROCESSES, UP};
 use self::pci::Slots;
 use self::seen::Seen;
 use self::values::{Errors, Values};
-use crate::collector::{CollectError, Collector};
+use crate::collector::{CollectError, Collector, Shared};
 use crate::events::Events;
 use crate::gpus::{GpuProcess, KnownGpu, LettingGo, SharedGpus};
-use crate::options::Options;
+use crate::paths::Paths;
 use nvml_wrapper::error::NvmlError;
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
 /// What `nvml` leaves to choose.
@@ -129,15 +129,20 @@ const MAX_GPUS: usize = 64;
 /// Of one GPU: NVLinks, fans and parts have several series each.
 const MAX_SERIES: usize = 1024;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(
+    paths: &Paths,
+    options: &NvmlOptions,
+    state_directory: Option<&Path>,
+    shared: &Shared,
+) -> Box<dyn Collector> {
     Box::new(Nvml {
-        gpus: Box::new(Library::new(options.nvml.library.clone())),
-        shared: options.shared.gpus.clone(),
-        letting_go: options.shared.letting_go.clone(),
-        slots: Slots::new(&options.paths.sysfs),
-        seen: Seen::load(options.state_directory.as_deref()),
+        gpus: Box::new(Library::new(options.library.clone())),
+        shared: shared.gpus.clone(),
+        letting_go: shared.letting_go.clone(),
+        slots: Slots::new(&paths.sysfs),
+        seen: Seen::load(state_directory),
         events: Events::default(),
-        hostname: options.nvml.dcgm_names.then(|| {
+        hostname: options.dcgm_names.then(|| {
             rustix::system::uname()
                 .nodename()
                 .to_string_lossy()

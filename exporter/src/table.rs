@@ -5,7 +5,7 @@ use std::path::Path;
 use takt_model::{Metric, Samples};
 
 /// A number of the kernel and its metric.
-pub(super) struct Row {
+pub(crate) struct Row {
     /// The name of the file or field.
     pub source: &'static str,
     pub metric: Metric,
@@ -52,7 +52,7 @@ impl Row {
 }
 
 /// Pushes the numbers in the files of a directory. What is not there, or no number, is left out.
-pub(super) fn push_files<V: AsRef<str>>(
+pub(crate) fn push_files<V: AsRef<str>>(
     directory: &Path,
     rows: &[Row],
     labels: &[V],
@@ -69,14 +69,14 @@ pub(super) fn push_files<V: AsRef<str>>(
 macro_rules! metrics_of {
     ([$($single:expr),* $(,)?] $(, $table:expr)* $(,)?) => {{
         const SINGLES: &[Metric] = &[$($single),*];
-        const TABLES: &[&[crate::collectors::table::Row]] = &[$($table),*];
-        const COUNT: usize = crate::collectors::table::count(SINGLES, TABLES);
-        &crate::collectors::table::gather::<COUNT>(SINGLES, TABLES)
+        const TABLES: &[&[crate::table::Row]] = &[$($table),*];
+        const COUNT: usize = crate::table::count(SINGLES, TABLES);
+        &crate::table::gather::<COUNT>(SINGLES, TABLES)
     }};
 }
-pub(super) use metrics_of;
+pub(crate) use metrics_of;
 
-pub(super) const fn count(singles: &[Metric], tables: &[&[Row]]) -> usize {
+pub(crate) const fn count(singles: &[Metric], tables: &[&[Row]]) -> usize {
     let (mut count, mut table) = (singles.len(), 0);
     while table < tables.len() {
         count += tables[table].len();
@@ -85,7 +85,7 @@ pub(super) const fn count(singles: &[Metric], tables: &[&[Row]]) -> usize {
     count
 }
 
-pub(super) const fn gather<const COUNT: usize>(
+pub(crate) const fn gather<const COUNT: usize>(
     singles: &[Metric],
     tables: &[&[Row]],
 ) -> [Metric; COUNT] {
