@@ -2,13 +2,15 @@
 
 use crate::collector::{CollectError, ParseError};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, PROC_SUPER_MAGIC, fstatfs, open};
 use rustix::io::{Errno, pread};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// No file of the kernel that we read is larger; what is, is not one.
 const MAX_FILE_BYTES: usize = 16 << 20;
@@ -107,6 +109,68 @@ impl File {
     }
 }
 
+/// A list of mounts: `mounts` or `mountinfo`. The kernel says when a mount came or went, and writing the list is slow, so
+/// the last text serves for up to [`MOUNTS_KEPT`].
+#[derive(Debug)]
+pub(crate) struct MountList {
+    file: File,
+    read_at: Option<Instant>,
+    /// Whether the kernel reports changes; it does for the lists of procfs.
+    reports_changes: bool,
+}
+
+/// A file system that turns read-only after an error is no change of the list.
+const MOUNTS_KEPT: Duration = Duration::from_secs(4);
+
+impl MountList {
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            file: File::new(path),
+            read_at: None,
+            reports_changes: false,
+        }
+    }
+
+    /// Whether there is such a list and it may be read.
+    pub fn opens(&mut self) -> bool {
+        self.file.opens()
+    }
+
+    /// Parses the list; an error of `parse` gets the file's name.
+    pub fn parse<T>(
+        &mut self,
+        parse: impl FnOnce(&str) -> Result<T, ParseError>,
+    ) -> Result<T, CollectError> {
+        self.read()?;
+        parse(&self.file.text).map_err(|error| error.in_file(&self.file.path))
+    }
+
+    /// The list as it is now.
+    pub fn read(&mut self) -> Result<&str, CollectError> {
+        let is_young = self.read_at.is_some_and(|at| at.elapsed() < MOUNTS_KEPT);
+        // The question must be asked after a reading too: the answer says what changed since the last question.
+        if self.has_changed() || !is_young {
+            self.read_at = None;
+            self.file.read()?;
+            self.read_at = Some(Instant::now());
+            self.reports_changes = self.file.handle.as_ref().is_some_and(|handle| {
+                fstatfs(handle).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
+            });
+        }
+        Ok(&self.file.text)
+    }
+
+    fn has_changed(&self) -> bool {
+        let Some(handle) = self.file.handle.as_ref().filter(|_| self.reports_changes) else {
+            return true;
+        };
+        let mut question = [PollFd::new(handle, PollFlags::PRI)];
+        let answer = poll(&mut question, Some(&Timespec::default()));
+        let changed = PollFlags::PRI | PollFlags::ERR;
+        answer.is_err() || question[0].revents().intersects(changed)
+    }
+}
+
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -179,6 +243,21 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_mounts_is_read_again_when_it_may_have_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mounts");
+        std::fs::write(&path, "one\n").unwrap();
+        let mut list = MountList::new(path.clone());
+        assert_eq!(list.read().unwrap(), "one\n");
+        std::fs::write(&path, "two\n").unwrap();
+        assert_eq!(list.read().unwrap(), "two\n", "not of procfs: always read");
+        let mut list = MountList::new("/proc/self/mountinfo".into());
+        let mounts = list.read().unwrap().to_owned();
+        assert!(!mounts.is_empty() && list.reports_changes);
+        assert_eq!(list.read().unwrap(), mounts);
+    }
+
+    #[test]
     fn a_file_may_be_read_while_another_is_taken_apart() {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &[u8]| {
@@ -213,7 +292,7 @@ mod tests {
     fn the_kernel_writes_an_open_file_anew() {
         let mut file = File::new("/proc/uptime".into());
         let first = file.read().unwrap().to_owned();
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
         assert_ne!(file.read().unwrap(), first);
     }
 }

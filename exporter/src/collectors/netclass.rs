@@ -10,6 +10,7 @@ use crate::paths::Paths;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use takt_model::{Metric, Samples};
 
 /// What `netclass` leaves to choose.
@@ -99,6 +100,19 @@ numbers! {
     "type" => gauge "protocol_type",
 }
 
+/// Files that change by themselves, read each time. The others change when somebody configures the link, and the counts of
+/// changes when `carrier_changes` does.
+const STATES: [&str; 6] = [
+    "operstate",
+    "duplex",
+    "carrier",
+    "carrier_changes",
+    "flags",
+    "speed",
+];
+/// How long the other files' values hold.
+const SETTINGS_KEPT: Duration = Duration::from_secs(4);
+
 /// No more links than this keep their files open: a host of containers would run out of descriptors.
 const MAX_OPEN: usize = 16;
 
@@ -156,36 +170,35 @@ impl Netclass {
 
     /// A link that vanishes meanwhile is none any more, and harms no other.
     fn push(&mut self, device: &str, out: &mut Samples) {
-        let (link, reading) = match self
+        let known = self
             .links
             .remove(device)
-            .and_then(|link| Some((link.read(&mut self.buffer).ok()?, link)))
-        {
-            Some((reading, link)) => (link, reading),
-            // New, or another link under the name of one that went.
-            None => {
-                let Ok(link) = Link::open(&self.class_net.join(device)) else {
-                    return;
-                };
-                let Ok(reading) = link.read(&mut self.buffer) else {
-                    return;
-                };
-                (link, reading)
-            }
+            .and_then(|mut link| link.read(&mut self.buffer).ok().map(|()| link));
+        // New, or another link under the name of one that went.
+        let open = || {
+            let mut link = Link::open(&self.class_net.join(device)).ok()?;
+            link.read(&mut self.buffer).ok()?;
+            Some(link)
         };
+        let Some(link) = known.or_else(open) else {
+            return;
+        };
+        link.reading.push(device, self.ignore_invalid_speed, out);
         if self.links.len() < MAX_OPEN {
             self.links.insert(device.to_owned(), link);
         }
-        reading.push(device, self.ignore_invalid_speed, out);
     }
 }
 
-/// A link's files. Those that a kind of link lacks are `None`.
+/// A link's files, and the values read last. Files that a kind of link lacks are `None`.
 struct Link {
     texts: [Option<Attribute>; TEXTS.len()],
     numbers: [Option<Attribute>; NUMBERS.len()],
+    reading: Reading,
+    settings_read_at: Option<Instant>,
 }
 
+#[derive(Default)]
 struct Reading {
     texts: [String; TEXTS.len()],
     numbers: [Option<f64>; NUMBERS.len()],
@@ -199,27 +212,51 @@ impl Link {
         Ok(Self {
             texts: TEXTS.map(open),
             numbers: std::array::from_fn(|at| open(NUMBERS[at])),
+            reading: Reading::default(),
+            settings_read_at: None,
         })
     }
 
-    /// What does not apply to a link, or not now, cannot be read (`EINVAL`) and is left out. Fails when the link is gone.
-    fn read(&self, buffer: &mut Vec<u8>) -> Result<Reading, Errno> {
-        let mut reading = Reading {
-            texts: Default::default(),
-            numbers: [None; NUMBERS.len()],
-        };
-        for (file, text) in self.texts.iter().zip(&mut reading.texts) {
-            file.as_ref()
-                .map_or(Ok(""), |file| unless_gone(file.read(buffer)))?
-                .clone_into(text);
+    /// Reads the states, and the settings if they are old or the carrier came or went. Fails when the link is gone.
+    fn read(&mut self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
+        let changes = self.reading.number("carrier_changes");
+        self.read_files(|file| STATES.contains(&file), buffer)?;
+        let is_young = self
+            .settings_read_at
+            .is_some_and(|read_at| read_at.elapsed() < SETTINGS_KEPT);
+        if !is_young || self.reading.number("carrier_changes") != changes {
+            self.read_files(|file| !STATES.contains(&file), buffer)?;
+            self.settings_read_at = Some(Instant::now());
         }
-        for (file, number) in self.numbers.iter().zip(&mut reading.numbers) {
-            *number = parse(
-                file.as_ref()
-                    .map_or(Ok(""), |file| unless_gone(file.read(buffer)))?,
-            );
+        Ok(())
+    }
+
+    /// A value that does not apply to a link, or not now, cannot be read (`EINVAL`) and is left out.
+    fn read_files(
+        &mut self,
+        is_wanted: impl Fn(&str) -> bool,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let texts = TEXTS.iter().zip(&self.texts).zip(&mut self.reading.texts);
+        for ((name, file), text) in texts {
+            if let Some(file) = file
+                && is_wanted(name)
+            {
+                unless_gone(file.read(buffer))?.clone_into(text);
+            }
         }
-        Ok(reading)
+        let numbers = NUMBERS
+            .iter()
+            .zip(&self.numbers)
+            .zip(&mut self.reading.numbers);
+        for ((name, file), number) in numbers {
+            if let Some(file) = file
+                && is_wanted(name)
+            {
+                *number = parse(unless_gone(file.read(buffer))?);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -231,14 +268,15 @@ fn unless_gone(read: Result<&str, Errno>) -> Result<&str, Errno> {
 }
 
 impl Reading {
+    fn number(&self, file: &str) -> Option<f64> {
+        let at = NUMBERS.iter().position(|known| *known == file)?;
+        self.numbers[at]
+    }
+
     /// Whether the administrator has turned the link on (`IFF_UP`); the link itself may have no carrier.
     fn administrative_state(&self) -> &'static str {
         const IFF_UP: u64 = 1;
-        let flags = NUMBERS
-            .iter()
-            .zip(self.numbers)
-            .find_map(|(file, number)| number.filter(|_| *file == "flags"));
-        match flags {
+        match self.number("flags") {
             None => "unknown",
             Some(flags) if flags as u64 & IFF_UP != 0 => "up",
             Some(_) => "down",

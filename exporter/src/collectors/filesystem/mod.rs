@@ -8,7 +8,7 @@ mod watch;
 
 use self::watch::{Answer, Watches};
 use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
-use crate::file::{File, unescape};
+use crate::file::{MountList, unescape};
 use crate::filter::{Filter, Pattern};
 use crate::paths::Paths;
 use std::borrow::Cow;
@@ -183,7 +183,7 @@ impl Collector for Filesystem {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let (mount_points, fs_types, rootfs) =
             (&mut self.mount_points, &mut self.fs_types, &self.rootfs);
-        self.mounts.file().parse(|text| {
+        self.mounts.list().parse(|text| {
             let mut seen = HashSet::new();
             let mut mounts = Vec::new();
             for mount in parse(text) {
@@ -213,20 +213,20 @@ impl Collector for Filesystem {
 }
 
 /// Where the list of mounts may be. Init's is not to be seen everywhere.
-struct Mounts([File; 4]);
+struct Mounts([MountList; 4]);
 
 impl Mounts {
     fn new(procfs: &Path) -> Self {
         let names = ["1/mountinfo", "1/mounts", "self/mountinfo", "self/mounts"];
-        Self(names.map(|name| File::new(procfs.join(name))))
+        Self(names.map(|name| MountList::new(procfs.join(name))))
     }
 
     /// The first that can be read, or the last.
-    fn file(&mut self) -> &mut File {
+    fn list(&mut self) -> &mut MountList {
         let at = self
             .0
             .iter_mut()
-            .position(File::opens)
+            .position(MountList::opens)
             .unwrap_or(self.0.len() - 1);
         &mut self.0[at]
     }

@@ -4,6 +4,7 @@
 
 use super::place::{self, Key};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The controllers of version 1 that count something, or tell a job's processes. The first that a job has tells them.
@@ -39,11 +40,7 @@ pub(super) fn find(root: &Path) -> BTreeMap<Key, Group> {
     };
     found.slices(V2, &unified, DEEPEST);
     for controller in CONTROLLERS_V1 {
-        let hierarchy = root.join(controller);
-        for name in directories(&hierarchy).filter(|name| place::is_slurm_v1(name)) {
-            found.slurm_v1(controller, &hierarchy.join(name));
-        }
-        found.slices(controller, &hierarchy, DEEPEST);
+        found.hierarchy(controller, &root.join(controller));
     }
     found.0
 }
@@ -58,6 +55,17 @@ impl Found {
         let group = self.0.entry(key).or_default();
         group.directories.push(Directory { controller, path });
         group
+    }
+
+    /// A hierarchy of version 1: Slurm's own directories, and pods in slices.
+    fn hierarchy(&mut self, controller: &'static str, root: &Path) {
+        for name in directories(root) {
+            if place::is_slurm_v1(&name) {
+                self.slurm_v1(controller, &root.join(name));
+            } else {
+                self.slice(controller, root, &name, DEEPEST);
+            }
+        }
     }
 
     fn slurm_v1(&mut self, controller: &'static str, directory: &Path) {
@@ -78,18 +86,22 @@ impl Found {
     /// Slurm's scopes in version 2, and pods in both.
     fn slices(&mut self, controller: &'static str, directory: &Path, depth: usize) {
         for name in directories(directory) {
-            let path = directory.join(&name);
-            if controller == V2 && place::is_slurm_v2(&name) {
-                for name in directories(&path) {
-                    if let Some(key) = place::job_v2(&name) {
-                        self.add(key, controller, path.join(name));
-                    }
+            self.slice(controller, directory, &name, depth);
+        }
+    }
+
+    fn slice(&mut self, controller: &'static str, directory: &Path, name: &str, depth: usize) {
+        let path = directory.join(name);
+        if controller == V2 && place::is_slurm_v2(name) {
+            for name in directories(&path) {
+                if let Some(key) = place::job_v2(&name) {
+                    self.add(key, controller, path.join(name));
                 }
-            } else if place::is_kubepods(&name) {
-                self.pods(controller, &path, depth);
-            } else if depth > 0 && (place::is_slice(&name) || place::is_kubelet(&name)) {
-                self.slices(controller, &path, depth - 1);
             }
+        } else if place::is_kubepods(name) {
+            self.pods(controller, &path, depth);
+        } else if depth > 0 && (place::is_slice(name) || place::is_kubelet(name)) {
+            self.slices(controller, &path, depth - 1);
         }
     }
 
@@ -174,7 +186,12 @@ pub(super) fn device_lists(group: &Group) -> Vec<String> {
 
 /// The names of the directories in one; none where it is gone.
 fn directories(path: &Path) -> impl Iterator<Item = String> {
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    // A directory has two links of its own and one of each directory in it. Most cgroups have none, and to ask for the
+    // number is cheaper than to list them.
+    const NO_DIRECTORIES: u64 = 2;
+    let may_have = std::fs::metadata(path).is_ok_and(|found| found.nlink() != NO_DIRECTORIES);
+    let entries = may_have.then(|| std::fs::read_dir(path)).into_iter();
+    let entries = entries.flatten().flatten().flatten();
     let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }

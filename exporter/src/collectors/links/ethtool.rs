@@ -6,7 +6,9 @@
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI8, Ordering};
 
 /// A link's settings. Speeds are in megabits a second.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -99,6 +101,14 @@ pub(crate) fn settings(device: &str) -> Result<Settings, Errno> {
         buffer[WORDS] = words.to_ne_bytes()[0];
         call(device, ETHTOOL_GLINKSETTINGS, buffer)
     };
+    /// Words of a set in this kernel, once known.
+    static KERNEL_WORDS: AtomicI8 = AtomicI8::new(0);
+    let known = KERNEL_WORDS.load(Ordering::Relaxed);
+    if let Ok(words @ 1..) = usize::try_from(known) {
+        let mut answer = vec![0; HEAD_BYTES + 3 * 4 * words];
+        ask(known, &mut answer)?;
+        return parse(&answer).ok_or(Errno::OPNOTSUPP);
+    }
     let mut head = [0; HEAD_BYTES];
     ask(0, &mut head)?;
     // The number, negative: "not so many as you said".
@@ -108,6 +118,7 @@ pub(crate) fn settings(device: &str) -> Result<Settings, Errno> {
         .ok_or(Errno::OPNOTSUPP)?;
     let mut answer = vec![0; HEAD_BYTES + 3 * 4 * MAX_WORDS];
     ask(words, &mut answer)?;
+    KERNEL_WORDS.store(words, Ordering::Relaxed);
     parse(&answer).ok_or(Errno::OPNOTSUPP)
 }
 
@@ -187,14 +198,24 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// One `SIOCETHTOOL`. The buffer is as long as the struct of this command.
-fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
+/// A socket to ask about links with. It stays open.
+fn control_socket() -> Result<BorrowedFd<'static>, Errno> {
+    static SOCKET: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(socket) = SOCKET.get() {
+        return Ok(socket.as_fd());
+    }
     let socket = socket_with(
         AddressFamily::INET,
         SocketType::DGRAM,
         SocketFlags::CLOEXEC,
         None,
     )?;
+    Ok(SOCKET.get_or_init(|| socket).as_fd())
+}
+
+/// One `SIOCETHTOOL`. The buffer is as long as the struct of this command.
+fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
+    let socket = control_socket()?;
     let mut request = IfReq {
         name: [0; libc::IFNAMSIZ],
         data: buffer.as_mut_ptr(),

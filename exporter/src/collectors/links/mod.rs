@@ -10,18 +10,32 @@ mod routes;
 use self::ethtool::Settings;
 use self::routes::Routes;
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::file::{File, MountList};
 use crate::paths::Paths;
 use crate::sysfs;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use takt_model::{Metric, Samples};
 
 struct Links {
     class_net: PathBuf,
-    procfs: PathBuf,
-    settings: fn(&str) -> Result<Settings, Errno>,
+    /// Routes of IPv4 and of IPv6.
+    routes: [File; 2],
+    /// The mounts of the node.
+    mounts: MountList,
+    settings: AskSettings,
+    /// Links with hardware behind them, and whether each is a radio.
+    hardware: Vec<(String, bool)>,
+    /// When `hardware` was looked for.
+    looked_at: Option<Instant>,
 }
+
+type AskSettings = fn(&str) -> Result<Settings, Errno>;
+
+/// How long the list of adapters holds. One that was plugged in is seen a little later.
+const HARDWARE_KEPT: Duration = Duration::from_secs(4);
 
 const DEVICE: &[&str] = &["device"];
 const NEGOTIATED: Metric = Metric::gauge(
@@ -66,11 +80,8 @@ const TRAFFIC: Metric = Metric::gauge(
 const CAUSES: [&str; 4] = ["cable", "partner", "configured", "unknown"];
 
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
-    Box::new(Links {
-        class_net: paths.sysfs.join("class/net"),
-        procfs: paths.procfs.clone(),
-        settings: ethtool::settings,
-    })
+    let class_net = paths.sysfs.join("class/net");
+    Box::new(Links::new(class_net, &paths.procfs, ethtool::settings))
 }
 
 impl Collector for Links {
@@ -96,21 +107,54 @@ impl Collector for Links {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        if self
+            .looked_at
+            .is_none_or(|looked_at| looked_at.elapsed() >= HARDWARE_KEPT)
+        {
+            self.look()?;
+        }
+        for (device, is_wireless) in &self.hardware {
+            out.push(&WIRELESS, &[device], f64::from(u8::from(*is_wireless)));
+            let settings = (self.settings)(device);
+            if matches!(settings, Err(Errno::NODEV)) {
+                // The link is gone.
+                self.looked_at = None;
+            }
+            push_speeds(device, settings, out);
+        }
+        self.push_traffic(out);
+        Ok(())
+    }
+}
+
+impl Links {
+    fn new(class_net: PathBuf, procfs: &Path, settings: AskSettings) -> Self {
+        Self {
+            class_net,
+            routes: ["net/route", "net/ipv6_route"].map(|file| File::new(procfs.join(file))),
+            mounts: MountList::new(procfs.join("1/mounts")),
+            settings,
+            hardware: Vec::new(),
+            looked_at: None,
+        }
+    }
+
+    /// Finds the links with hardware behind them. Bridges, tunnels and containers' links have none.
+    fn look(&mut self) -> Result<(), CollectError> {
+        self.hardware.clear();
         let devices = sysfs::names(&self.class_net, "").map_err(|source| {
             CollectError::read(&self.class_net, source).or_absent("no network devices")
         })?;
-        for device in &devices {
-            let directory = self.class_net.join(device);
+        for device in devices {
+            let directory = self.class_net.join(&device);
             let is_wireless = ["wireless", "phy80211"]
                 .iter()
                 .any(|name| directory.join(name).exists());
-            // Bridges, tunnels and containers' links have no hardware behind them.
             if is_wireless || directory.join("device").exists() {
-                out.push(&WIRELESS, &[device], f64::from(u8::from(is_wireless)));
-                push_speeds(device, (self.settings)(device), out);
+                self.hardware.push((device, is_wireless));
             }
         }
-        self.push_traffic(out);
+        self.looked_at = Some(Instant::now());
         Ok(())
     }
 }
@@ -161,14 +205,12 @@ fn cause(settings: &Settings) -> Option<&'static str> {
 }
 
 impl Links {
-    fn push_traffic(&self, out: &mut Samples) {
-        let text = |file: &str| std::fs::read_to_string(self.procfs.join(file)).unwrap_or_default();
-        // Sources are of the exporter's network namespace, and mounts of the node.
-        let (v4, v6) = (text("net/route"), text("net/ipv6_route"));
-        let routes = Routes::parse(&v4, &v6);
+    fn push_traffic(&mut self, out: &mut Samples) {
+        // Routes are of the exporter's network namespace, and mounts of the node.
+        let [v4, v6] = &mut self.routes;
+        let routes = Routes::parse(v4.read().unwrap_or_default(), v6.read().unwrap_or_default());
         let traffic = routes.defaults().map(|device| (device, "default_route"));
-        let mounts = text("1/mounts");
-        let to_servers = nfs_servers(&mounts)
+        let to_servers = nfs_servers(self.mounts.read().unwrap_or_default())
             .filter_map(|server| routes.to(server))
             .map(|device| (device, "nfs"));
         let traffic: BTreeSet<_> = traffic.chain(to_servers).collect();
@@ -281,11 +323,7 @@ mod tests {
             "eth0" => Ok(settings(1000, &[T1000, T2500], &[T1000, T2500], &[T1000])),
             _ => Err(Errno::NODEV),
         };
-        let mut links = Links {
-            class_net: sys,
-            procfs: proc,
-            settings,
-        };
+        let mut links = Links::new(sys, &proc, settings);
         assert_eq!(
             page(&mut links),
             [
@@ -306,10 +344,7 @@ mod tests {
                 r#"takt_link_traffic{device="wlan0",traffic="nfs"} 1"#,
             ]
         );
-        let mut nothing = Links {
-            class_net: "/nonexistent".into(),
-            ..links
-        };
+        let mut nothing = Links::new("/nonexistent".into(), &proc, settings);
         assert!(matches!(
             nothing.collect(&mut Samples::new()),
             Err(CollectError::Absent(_))
