@@ -12,16 +12,17 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// No file of the kernel that we read is larger; what is, is not one.
+/// No file of the kernel that a collector reads is larger.
 const MAX_FILE_BYTES: usize = 16 << 20;
 
 thread_local! {
-    /// What [`File::parse`] reads into: the collectors read one after the other, and need room for the longest file only.
+    /// Buffer of [`File::parse`]. Collectors read one after the other, so there is room for the
+    /// longest file only.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A file that is read at every scrape. It stays open: the kernel writes `/proc` and `/sys` files anew for each read
-/// from their beginning, and opening costs more than reading.
+/// A file that is read at every scrape. It stays open: the kernel writes `/proc` and `/sys` files
+/// anew for each read from their beginning, and opening costs more than reading.
 #[derive(Debug)]
 pub(crate) struct File {
     path: PathBuf,
@@ -38,13 +39,13 @@ impl File {
         }
     }
 
-    /// Whether there is such a file and it may be read.
+    /// Whether the file exists and may be read.
     pub fn opens(&mut self) -> bool {
         self.open().is_ok()
     }
 
-    /// What is in it now, for those who need it for longer; [`File::parse`] keeps nothing. Bytes that are no UTF-8, as in
-    /// the name of a mount point, come as `\u{fffd}`.
+    /// The content now, kept until the next reading; [`File::parse`] keeps nothing. Bytes that are
+    /// no UTF-8, as in the name of a mount point, come as `\u{fffd}`.
     pub fn read(&mut self) -> Result<&str, CollectError> {
         let mut bytes = std::mem::take(&mut self.text).into_bytes();
         self.fill(&mut bytes)?;
@@ -52,7 +53,7 @@ impl File {
         Ok(&self.text)
     }
 
-    /// Reads it and takes it apart; `parse` knows lines, and here they get the file's name.
+    /// Reads and parses the content; an error of `parse` gets the file's name.
     pub fn parse<T>(
         &mut self,
         parse: impl FnOnce(&str) -> Result<T, ParseError>,
@@ -76,7 +77,8 @@ impl File {
 
     /// Reads all of it into `bytes`, in place of what is there.
     fn fill(&mut self, bytes: &mut Vec<u8>) -> Result<(), CollectError> {
-        // A handle may outlive what it was opened on, a network device for one; then a new one is opened.
+        // A handle may outlive what it was opened on, a network device for one; then a new one is
+        // opened.
         let was_open = self.handle.is_some();
         let mut result = self.try_fill(bytes);
         if result.is_err() {
@@ -109,8 +111,8 @@ impl File {
     }
 }
 
-/// A list of mounts: `mounts` or `mountinfo`. The kernel says when a mount came or went, and writing the list is slow, so
-/// the last text serves for up to [`MOUNTS_KEPT`].
+/// A list of mounts: `mounts` or `mountinfo`. The kernel says when a mount came or went, and
+/// writing the list is slow, so the last text serves for up to [`MOUNTS_KEPT`].
 #[derive(Debug)]
 pub(crate) struct MountList {
     file: File,
@@ -148,7 +150,8 @@ impl MountList {
     /// The list as it is now.
     pub fn read(&mut self) -> Result<&str, CollectError> {
         let is_young = self.read_at.is_some_and(|at| at.elapsed() < MOUNTS_KEPT);
-        // The question must be asked after a reading too: the answer says what changed since the last question.
+        // The question must be asked after a reading too: the answer says what changed since the
+        // last question.
         if self.has_changed() || !is_young {
             self.read_at = None;
             self.file.read()?;
@@ -201,12 +204,14 @@ fn open_to_read(path: &OsStr) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Decodes `\040` and the like: in mount tables the kernel writes blanks and backslashes as three octal digits.
+/// Decodes `\040` and the like: in mount tables the kernel writes blanks and backslashes as three
+/// octal digits.
 pub(crate) fn unescape(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return text.into();
     }
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
     while let Some((&first, behind)) = rest.split_first() {
         let escaped = behind
             .get(..3)
@@ -264,7 +269,8 @@ mod tests {
             std::fs::write(directory.path().join(name), text).unwrap();
             File::new(directory.path().join(name))
         };
-        let (mut outer, mut inner) = (file("outer", b"outer"), file("inner", b"in\xffner"));
+        let mut outer = file("outer", b"outer");
+        let mut inner = file("inner", b"in\xffner");
         for _ in 0..2 {
             let both = outer.parse(|outer| {
                 let inner = inner.parse(|inner| Ok(inner.to_owned())).unwrap();

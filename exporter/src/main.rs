@@ -33,8 +33,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Some forty threads each allocate a little, at nearly the same moment. glibc would give most of them a heap of their
-/// own, and keep in its heaps what a page took while nobody asks for one: half a megabyte of a dozen.
+/// Some forty threads each allocate a little, at nearly the same moment. glibc would give most of
+/// them a heap of their own, and keep in its heaps what a page took while nobody asks for one: half
+/// a megabyte of a dozen.
 fn keep_memory_small() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     for (option, value) in [

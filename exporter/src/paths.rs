@@ -3,27 +3,27 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// Where the kernel's files are.
+/// Locations of the kernel's files.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Paths")]
 pub struct Paths {
-    /// Where procfs is mounted.
+    /// Mount point of procfs.
     #[arg(long = "path.procfs", value_name = "PATH", default_value = "/proc")]
     pub procfs: PathBuf,
-    /// Where sysfs is mounted.
+    /// Mount point of sysfs.
     #[arg(long = "path.sysfs", value_name = "PATH", default_value = "/sys")]
     pub sysfs: PathBuf,
-    /// Where the node's root is mounted.
+    /// Mount point of the node's root file system.
     #[arg(long = "path.rootfs", value_name = "PATH", default_value = "/")]
     pub rootfs: PathBuf,
-    /// Where udev keeps what it knows of the devices.
+    /// Directory of udev's device properties.
     #[arg(
         long = "path.udev.data",
         value_name = "PATH",
         default_value = "/run/udev/data"
     )]
     pub udev_data: PathBuf,
-    /// The kernel log: the device, or a file that something else writes a line at a time.
+    /// The kernel log: the device, or a file to which another program appends lines.
     #[arg(long = "path.kmsg", value_name = "PATH", default_value = "/dev/kmsg")]
     pub kmsg: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Tables: what the kernel calls a number, and the metric that it becomes.
+//! Tables of the kernel's numbers and their metrics.
 
 use crate::sysfs;
 use std::path::Path;
@@ -51,7 +51,8 @@ impl Row {
     }
 }
 
-/// Pushes the numbers in the files of a directory. What is not there, or no number, is left out.
+/// Pushes the numbers in the files of a directory. Files that are missing or hold no number are
+/// left out.
 pub(crate) fn push_files<V: AsRef<str>>(
     directory: &Path,
     rows: &[Row],
@@ -65,7 +66,7 @@ pub(crate) fn push_files<V: AsRef<str>>(
     }
 }
 
-/// All metrics of a collector: those that stand alone, then those of its tables.
+/// All metrics of a collector: single ones, then those of its tables.
 macro_rules! metrics_of {
     ([$($single:expr),* $(,)?] $(, $table:expr)* $(,)?) => {{
         const SINGLES: &[Metric] = &[$($single),*];
@@ -77,7 +78,8 @@ macro_rules! metrics_of {
 pub(crate) use metrics_of;
 
 pub(crate) const fn count(singles: &[Metric], tables: &[&[Row]]) -> usize {
-    let (mut count, mut table) = (singles.len(), 0);
+    let mut count = singles.len();
+    let mut table = 0;
     while table < tables.len() {
         count += tables[table].len();
         table += 1;

@@ -9,7 +9,7 @@ use crate::paths::Paths;
 use std::collections::BTreeMap;
 use takt_model::{Metric, Samples};
 
-/// What `arp` leaves to choose.
+/// Flags of the collector `arp`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct ArpOptions {
@@ -29,7 +29,7 @@ pub struct ArpOptions {
     )]
     #[arg(conflicts_with = "arp-exclude")]
     pub device_include: Option<Pattern>,
-    /// Of node_exporter, which may read the same from two places.
+    /// Flag of node_exporter, accepted without effect: the exporter has one source.
     #[arg(
         id = "arp-netlink",
         long = "collector.arp.netlink",

@@ -1,7 +1,7 @@
 //! bcachefs: space, compression, errors, and the disks of each file system.
 //!
-//! Source: `/sys/fs/bcachefs/UUID`. The kernel writes sizes for people, `4.00M` with 1,024 as the base. A file that this
-//! kernel's version lacks leaves out its metrics.
+//! Source: `/sys/fs/bcachefs/UUID`. The kernel writes sizes for people, `4.00M` with 1,024 as the
+//! base. A file that this kernel's version lacks leaves out its metrics.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::paths::Paths;
@@ -181,8 +181,9 @@ fn push_file_system(directory: &Path, uuid: &str, out: &mut Samples) -> Result<(
     Ok(())
 }
 
-/// Gives name and columns of each line to `push`, but for the first line, which is a heading. Lines with fewer than two
-/// columns are passed over. `push` returns `None` for columns that it cannot read.
+/// Gives name and columns of each line to `push`, but for the first line, which is a heading. Lines
+/// with fewer than two columns are passed over. `push` returns `None` for columns that it cannot
+/// read.
 fn each_row(
     path: &Path,
     mut push: impl FnMut(&str, &[&str]) -> Option<()>,

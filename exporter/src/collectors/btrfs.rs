@@ -1,8 +1,9 @@
 //! Btrfs: how its space is laid out, how long its commits take, and the errors of its disks.
 //!
-//! Sources: `/sys/fs/btrfs/UUID`, and, for the disks of what is mounted, the ioctls of `linux/btrfs.h` on a mount
-//! point. A mount may hang, so this collector has a thread. The kernel counts sectors of 512 bytes and milliseconds; we
-//! publish bytes and seconds. A number that a kernel's version lacks is 0, as node_exporter has it.
+//! Sources: `/sys/fs/btrfs/UUID`, and, for the disks of what is mounted, the ioctls of
+//! `linux/btrfs.h` on a mount point. A mount may hang, so this collector has a thread. The kernel
+//! counts sectors of 512 bytes and milliseconds; we publish bytes and seconds. A number that a
+//! kernel's version lacks is 0, as node_exporter has it.
 
 mod disks;
 

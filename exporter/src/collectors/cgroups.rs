@@ -1,4 +1,4 @@
-//! How many control groups there are, by controller. What each uses is told by `jobs`.
+//! Number of control groups, by controller. The collector `jobs` reports their usage.
 //!
 //! Source: `/proc/cgroups`.
 

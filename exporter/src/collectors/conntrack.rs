@@ -1,6 +1,7 @@
 //! The firewall's table of connections: how full it is, and what did not fit.
 //!
-//! Sources: `/proc/sys/net/netfilter/nf_conntrack_{count,max}`, and `/proc/net/stat/nf_conntrack`, a line for each CPU.
+//! Sources: `/proc/sys/net/netfilter/nf_conntrack_{count,max}`, and `/proc/net/stat/nf_conntrack`,
+//! a line for each CPU.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
@@ -96,7 +97,8 @@ fn parse_number(text: &str) -> Result<f64, ParseError> {
         })
 }
 
-/// A line of names, then hexadecimal numbers for each CPU; the sums over the CPUs. The names moved between kernels.
+/// A line of names, then hexadecimal numbers for each CPU; the sums over the CPUs. The names moved
+/// between kernels.
 fn parse_stat(text: &str) -> Result<Vec<Option<u64>>, ParseError> {
     let mut lines = text.lines().enumerate();
     let heading: Vec<_> = lines

@@ -1,4 +1,4 @@
-//! Which faults of CPUs this one has, and what the kernel does about them.
+//! Hardware vulnerabilities of the CPU, and the kernel's mitigations.
 //!
 //! Source: `/sys/devices/system/cpu/vulnerabilities`.
 
@@ -39,7 +39,7 @@ impl Collector for CpuVulnerabilities {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let names = sysfs::names(&self.directory, "").map_err(|source| {
-            CollectError::read(&self.directory, source).or_absent("the kernel tells of none")
+            CollectError::read(&self.directory, source).or_absent("the kernel reports none")
         })?;
         for name in names {
             let Some(text) = sysfs::text(&self.directory.join(&name)) else {

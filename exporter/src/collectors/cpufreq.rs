@@ -1,8 +1,9 @@
 //! The CPUs' clocks, and what governs them.
 //!
-//! Source: `/sys/devices/system/cpu/cpu*/cpufreq`, in kilohertz; we publish hertz. Some drivers measure when they are
-//! asked, which takes milliseconds for each CPU, so this collector has a thread. With --collector.cpu.info also
-//! `/proc/cpuinfo`: node_exporter has the clocks from there under the same name, with more labels.
+//! Source: `/sys/devices/system/cpu/cpu*/cpufreq`, in kilohertz; we publish hertz. Some drivers
+//! measure when they are asked, which takes milliseconds for each CPU, so this collector has a
+//! thread. With --collector.cpu.info also `/proc/cpuinfo`: node_exporter has the clocks from there
+//! under the same name, with more labels.
 
 use crate::collector::{CollectError, Collector};
 use crate::collectors::cpu::info::frequencies;
@@ -92,7 +93,7 @@ impl Collector for Cpufreq {
                 out.push_foreign(
                     METRICS[0].name,
                     Kind::Gauge,
-                    METRICS[0].help,
+                    "CPU frequency in hertz from /proc/cpuinfo.",
                     &labels,
                     hertz,
                 );

@@ -1,7 +1,7 @@
 //! Disk I/O by device, and which disk each is.
 //!
-//! Sources: `/proc/diskstats`, whose sectors are 512 bytes on every disk and whose times are milliseconds, and udev's
-//! properties in `/run/udev/data`.
+//! Sources: `/proc/diskstats`, whose sectors are 512 bytes on every disk and whose times are
+//! milliseconds, and udev's properties in `/run/udev/data`.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::File;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 use takt_model::{Metric, Samples};
 
-/// What `diskstats` leaves to choose.
+/// Flags of the collector `diskstats`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct DiskstatsOptions {
@@ -174,7 +174,8 @@ const COLUMNS: [(Metric, f64); 17] = [
         SECONDS,
     ),
 ];
-/// Kernels before 4.18 count no discards, and before 5.5 no flushes; before 2.6 there was less still.
+/// Kernels before 4.18 count no discards, and before 5.5 no flushes; before 2.6 there was less
+/// still.
 const FEWEST_COLUMNS: usize = 11;
 
 const INFO: Metric = Metric::gauge(
@@ -297,7 +298,9 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
     text.lines().enumerate().map(|(number, line)| {
         let disk = || {
             let mut words = line.split_ascii_whitespace();
-            let (major, minor, device) = (words.next()?, words.next()?, words.next()?);
+            let major = words.next()?;
+            let minor = words.next()?;
+            let device = words.next()?;
             let is_number = |text: &str| text.bytes().all(|c| c.is_ascii_digit());
             let mut counts = [None; COLUMNS.len()];
             for (count, word) in counts.iter_mut().zip(words) {
@@ -322,11 +325,11 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
 struct Udev {
     data: PathBuf,
     block: PathBuf,
-    disks: HashMap<(String, String), Known>,
+    disks: HashMap<(String, String), KnownDisk>,
 }
 
 /// A disk that was seen before.
-struct Known {
+struct KnownDisk {
     /// When what udev wrote was written.
     written: Option<SystemTime>,
     properties: Properties,
@@ -352,7 +355,7 @@ impl Udev {
                 let rotational =
                     sysfs::text(&self.block.join(disk.device).join("queue/rotational"));
                 let rotational = rotational.unwrap_or_else(|| "0".to_owned());
-                Known {
+                KnownDisk {
                     written: None,
                     properties: Properties {
                         rotational,
@@ -386,7 +389,8 @@ impl Properties {
 
     fn push(&self, disk: &Disk<'_>, out: &mut Samples) {
         let device = disk.device;
-        // The serial number on the disk's label comes first. MMC cards and virtio disks have only `ID_SERIAL`.
+        // The serial number on the disk's label comes first. MMC cards and virtio disks have only
+        // `ID_SERIAL`.
         let serial = ["SCSI_IDENT_SERIAL", "ID_SERIAL_SHORT", "ID_SERIAL"]
             .into_iter()
             .map(|key| self.get(key))

@@ -1,6 +1,7 @@
 //! What the firmware says about the machine: vendor, model, BIOS.
 //!
-//! Source: `/sys/class/dmi/id`. Serial numbers can be read by root only; what cannot be read has no label.
+//! Source: `/sys/class/dmi/id`. Serial numbers can be read by root only; what cannot be read has no
+//! label.
 
 use crate::collector::{CollectError, Collector};
 use crate::paths::Paths;

@@ -1,7 +1,7 @@
 //! Errors of the node's memory, as its controllers count them.
 //!
-//! Source: `/sys/devices/system/edac/mc`. A node whose memory corrects nothing, or whose driver is not loaded, has no
-//! controllers; that is a success without series, as with node_exporter.
+//! Source: `/sys/devices/system/edac/mc`. A node whose memory corrects nothing, or whose driver is
+//! not loaded, has no controllers; that is a success without series, as with node_exporter.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::paths::Paths;
@@ -126,7 +126,8 @@ impl Collector for Edac {
             for (name, dimm) in sysfs::numbered(&directory, "dimm").unwrap_or_default() {
                 let module = directory.join(name);
                 let text = |file: &str| sysfs::text(&module.join(file)).unwrap_or_default();
-                let (label, location) = (text("dimm_label"), text("dimm_location"));
+                let label = text("dimm_label");
+                let location = text("dimm_location");
                 let labels = [controller.as_str(), &dimm, &label, &location];
                 push(out, &DIMM_CORRECTABLE, &labels, &module, "dimm_ce_count");
                 push(out, &DIMM_UNCORRECTABLE, &labels, &module, "dimm_ue_count");

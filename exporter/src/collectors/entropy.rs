@@ -1,6 +1,7 @@
 //! The kernel's pool of randomness.
 //!
-//! Source: `/proc/sys/kernel/random`. Since Linux 5.18 both values are 256 as soon as the pool has been filled once.
+//! Source: `/proc/sys/kernel/random`. Since Linux 5.18 both values are 256 as soon as the pool has
+//! been filled once.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;

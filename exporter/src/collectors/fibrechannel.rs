@@ -1,7 +1,7 @@
 //! Fibre Channel adapters: their state and how their links do.
 //!
-//! Source: `/sys/class/fc_host`. The drivers count in hexadecimal; all bits set means that the adapter does not count
-//! this. They ask the adapter's firmware, so this collector has a thread.
+//! Source: `/sys/class/fc_host`. The drivers count in hexadecimal; all bits set means that the
+//! adapter does not count this. They ask the adapter's firmware, so this collector has a thread.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::paths::Paths;
@@ -85,9 +85,10 @@ impl Collector for Fibrechannel {
             let directory = self.class.join(&host);
             let label = |file: &&str| {
                 let text = sysfs::text(&directory.join(file)).unwrap_or_default();
-                match NUMBERS.contains(file) {
-                    true => text.strip_prefix("0x").unwrap_or(&text).to_owned(),
-                    false => text,
+                if NUMBERS.contains(file) {
+                    text.strip_prefix("0x").unwrap_or(&text).to_owned()
+                } else {
+                    text
                 }
             };
             let labels: Vec<_> = INFO.labels[1..].iter().map(label).collect();

@@ -13,7 +13,7 @@ use crate::paths::Paths;
 use clap::Args;
 use std::path::PathBuf;
 
-/// All flags. [`Options::default`] is what they are when none is given.
+/// All flags. [`Options::default`] has the defaults.
 #[derive(Debug, Clone, Args)]
 #[expect(missing_docs, reason = "each struct says what it is")]
 pub struct Options {
@@ -21,7 +21,8 @@ pub struct Options {
     pub web: WebOptions,
     #[command(flatten)]
     pub paths: Paths,
-    /// Where what must outlive a restart is kept, events for one. Without it a restart forgets.
+    /// Directory for state that survives a restart, such as events. Without it a restart forgets
+    /// them.
     #[arg(long = "state-directory", value_name = "PATH")]
     pub state_directory: Option<PathBuf>,
     #[command(flatten)]
@@ -112,7 +113,8 @@ mod tests {
         command.clone().debug_assert();
         command.build();
         let path = "takt-exporter";
-        let (mut ids, mut words) = (BTreeSet::new(), BTreeSet::new());
+        let mut ids = BTreeSet::new();
+        let mut words = BTreeSet::new();
         for argument in command.get_arguments() {
             let id = argument.get_id();
             assert!(ids.insert(id.to_string()), "{path}: {id} comes twice");

@@ -1,8 +1,9 @@
 //! Sensors: temperatures, fans, voltages, currents, power.
 //!
-//! Source: `/sys/class/hwmon/hwmon*`. A file's name gives the kind of sensor, its number and the element: `temp1_input`,
-//! `fan2_min`. The kernel counts thousandths or millionths; we publish degrees Celsius, volts, amperes, watts and joules.
-//! Sensors behind a board controller may take hundreds of milliseconds, so this collector has a thread.
+//! Source: `/sys/class/hwmon/hwmon*`. A file's name gives the kind of sensor, its number and the
+//! element: `temp1_input`, `fan2_min`. The kernel counts thousandths or millionths; we publish
+//! degrees Celsius, volts, amperes, watts and joules. Sensors behind a board controller may take
+//! hundreds of milliseconds, so this collector has a thread.
 
 use crate::collector::{CollectError, Collector};
 use crate::filter::{Filter, Pattern};
@@ -17,7 +18,7 @@ use takt_model::{Family, Kind, Metric, Samples};
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct HwmonOptions {
-    /// Chips to tell of.
+    /// Chips to include.
     #[arg(
         long = "collector.hwmon.chip-include",
         value_name = "REGEXP",
@@ -32,14 +33,14 @@ pub struct HwmonOptions {
         default_value = ""
     )]
     pub chip_exclude: Pattern,
-    /// Sensors to tell of, by CHIP;SENSOR.
+    /// Sensors to include, as CHIP;SENSOR.
     #[arg(
         long = "collector.hwmon.sensor-include",
         value_name = "REGEXP",
         conflicts_with = "hwmon-sensor-exclude"
     )]
     pub sensor_include: Option<Pattern>,
-    /// Sensors to leave out, by CHIP;SENSOR.
+    /// Sensors to leave out, as CHIP;SENSOR.
     #[arg(
         id = "hwmon-sensor-exclude",
         long = "collector.hwmon.sensor-exclude",
@@ -80,7 +81,8 @@ const INTERVAL: Metric = Metric::gauge(
 
 macro_rules! families {
     ($($kind:literal,)*) => {
-        /// Kinds of sensors whose files all become metrics. Gauges, but for `energy`. The help texts are [`help`]'s.
+        /// Kinds of sensors whose files all become metrics. Gauges, but for `energy`. The help
+        /// texts are [`help`]'s.
         const FAMILIES: &[Family] = &[$(Family {
             prefix: concat!("node_hwmon_", $kind),
             help: concat!("Hardware monitor, ", $kind, "{}"),
@@ -172,8 +174,8 @@ fn chips(class: &Path) -> io::Result<Vec<Chip>> {
 }
 
 impl Chip {
-    /// The label `chip`. Chips of one device are told apart by their drivers, or by their numbers if the drivers are the
-    /// same as well.
+    /// The label `chip`. Chips of one device are distinguished by their drivers, or by their
+    /// numbers if the drivers are the same as well.
     fn label(&self, all: &[Self]) -> String {
         let same_device = |other: &&Self| other.device == self.device;
         let siblings: Vec<_> = all.iter().filter(same_device).collect();
@@ -372,7 +374,8 @@ fn take_apart(file: &str) -> Option<(&str, u32, &str)> {
     }
 }
 
-/// The name of the device behind a chip, with its bus; else the driver's name, else the directory's.
+/// The name of the device behind a chip, with its bus; else the driver's name, else the
+/// directory's.
 fn device(directory: &Path, driver: &str) -> Option<String> {
     let named = |path: &Path| {
         path.file_name()

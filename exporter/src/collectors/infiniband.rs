@@ -1,8 +1,8 @@
 //! InfiniBand and RoCE ports.
 //!
-//! Source: `/sys/class/infiniband/*/ports/*`. The counters of data count words of four bytes; we publish bytes. The
-//! counters' lifespan is in milliseconds; we publish seconds. Some drivers ask the adapter's firmware for each counter, so
-//! this collector has a thread.
+//! Source: `/sys/class/infiniband/*/ports/*`. The counters of data count words of four bytes; we
+//! publish bytes. The counters' lifespan is in milliseconds; we publish seconds. Some drivers ask
+//! the adapter's firmware for each counter, so this collector has a thread.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::filter::{Filter, Pattern};
@@ -215,7 +215,7 @@ fn push_port(directory: &Path, labels: &[&str; 2], out: &mut Samples) {
         out.push(&LIFESPAN, labels, millis as f64 / 1e3);
     }
     for (counter, metric) in COUNTERS.iter().zip(&METRICS[5..]) {
-        // What a kind of port does not count is no number: "N/A (no PMA)".
+        // A counter that a kind of port lacks is no number: "N/A (no PMA)".
         if let Some(count) =
             sysfs::number::<u64>(&directory.join(counter.directory).join(counter.file))
         {

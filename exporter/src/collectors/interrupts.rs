@@ -8,11 +8,11 @@ use crate::filter::{Filter, Pattern};
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
-/// What `interrupts` leaves to choose.
+/// Flags of the collector `interrupts`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct InterruptsOptions {
-    /// Interrupts to tell of, by NAME;INFO;DEVICES.
+    /// Interrupts to include, as NAME;INFO;DEVICES.
     #[arg(
         long = "collector.interrupts.name-include",
         value_name = "REGEXP",
@@ -33,7 +33,7 @@ pub struct InterruptsOptions {
         overrides_with = "include_zeros"
     )]
     pub no_zeros: bool,
-    /// Tell of interrupts that have not happened on a CPU. On unless told otherwise.
+    /// Include interrupts that have not happened on a CPU (default).
     #[arg(
         long = "collector.interrupts.include-zeros",
         hide_short_help = true,
@@ -137,7 +137,8 @@ fn parse(text: &str) -> Result<Vec<Interrupt<'_>>, ParseError> {
     found.collect()
 }
 
-/// ERR and MIS, which have one number for all CPUs, give nothing; a count that is no number gives `Some(None)`.
+/// ERR and MIS, which have one number for all CPUs, give nothing; a count that is no number gives
+/// `Some(None)`.
 fn parse_line(line: &str, cpus: usize) -> Option<Option<Interrupt<'_>>> {
     let (name, rest) = line.split_once(':')?;
     let words: Vec<_> = rest.split_ascii_whitespace().collect();
@@ -145,7 +146,8 @@ fn parse_line(line: &str, cpus: usize) -> Option<Option<Interrupt<'_>>> {
         .split_at_checked(cpus)
         .filter(|(_, details)| !details.is_empty())?;
     let name = name.trim_ascii();
-    // `IO-APIC 2-edge timer`: the first word is the controller, but named interrupts have only a text.
+    // `IO-APIC 2-edge timer`: the first word is the controller, but named interrupts have only a
+    // text.
     let of_info = if name.parse::<u64>().is_ok() {
         1
     } else {

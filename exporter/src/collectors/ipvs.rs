@@ -1,6 +1,7 @@
 //! IPVS, the kernel's load balancer: its traffic, and the connections to each server behind it.
 //!
-//! Sources: `/proc/net/ip_vs_stats` and `/proc/net/ip_vs`, both in hexadecimal but for the servers' counts.
+//! Sources: `/proc/net/ip_vs_stats` and `/proc/net/ip_vs`, both in hexadecimal but for the servers'
+//! counts.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
@@ -10,11 +11,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use takt_model::{Kind, Metric, Samples};
 
-/// What `ipvs` leaves to choose.
+/// Flags of the collector `ipvs`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct IpvsOptions {
-    /// Labels of the servers behind IPVS; counts of those that differ in others only are added up.
+    /// Labels of the servers behind IPVS; servers that differ in other labels only are added up.
     #[arg(
         long = "collector.ipvs.backend-labels",
         value_name = "LABELS",

@@ -1,7 +1,7 @@
 //! Number of tasks that the kernel has found hung since boot.
 //!
-//! Source: `/proc/sys/kernel/hung_task_detect_count`, since Linux 6.13. The collector `events` reports each hung task when
-//! the kernel logs it.
+//! Source: `/proc/sys/kernel/hung_task_detect_count`, since Linux 6.13. The collector `events`
+//! reports each hung task when the kernel logs it.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;

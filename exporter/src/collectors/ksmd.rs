@@ -47,9 +47,10 @@ impl Collector for Ksmd {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         push_files::<&str>(&self.directory, FILES, &[], out);
-        match out.is_empty() {
-            true => Err(CollectError::Absent("no shared pages in this kernel")),
-            false => Ok(()),
+        if out.is_empty() {
+            Err(CollectError::Absent("no shared pages in this kernel"))
+        } else {
+            Ok(())
         }
     }
 }

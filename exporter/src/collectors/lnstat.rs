@@ -1,6 +1,7 @@
 //! Caches of the network, such as that of neighbours, by CPU.
 //!
-//! Source: `/proc/net/stat`: a head of names, then a line for each CPU, in hexadecimal. The kernel chooses the names.
+//! Source: `/proc/net/stat`: a head of names, then a line for each CPU, in hexadecimal. The kernel
+//! chooses the names.
 
 use crate::collector::{CollectError, Collector};
 use crate::paths::Paths;

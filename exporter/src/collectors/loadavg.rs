@@ -1,4 +1,5 @@
-//! Load averages: how many tasks ran, waited to run or slept uninterruptibly, over 1, 5 and 15 minutes.
+//! Load averages: how many tasks ran, waited to run or slept uninterruptibly, over 1, 5 and 15
+//! minutes.
 //!
 //! Source: `/proc/loadavg`.
 

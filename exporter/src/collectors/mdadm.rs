@@ -165,10 +165,12 @@ fn parse(text: &str) -> Result<Vec<Array>, ParseError> {
     starts.map(array).collect()
 }
 
-/// `md0 : active raid1 sdb1[1] sda1[0](F)`, then `248896 blocks [2/1] [_U]`, then perhaps the progress of a repair.
+/// `md0 : active raid1 sdb1[1] sda1[0](F)`, then `248896 blocks [2/1] [_U]`, then perhaps the
+/// progress of a repair.
 fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
     let mut words = first.split_ascii_whitespace();
-    let (device, state) = (words.next()?, words.nth(1)?);
+    let device = words.next()?;
+    let state = words.nth(1)?;
     let status = rest.first()?;
     let blocks = status.split_ascii_whitespace().next()?.parse().ok()?;
     // Whatever stands in brackets behind a disk is its place.

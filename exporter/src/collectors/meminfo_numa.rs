@@ -1,6 +1,7 @@
 //! Memory by NUMA node, and from which node it was taken.
 //!
-//! Sources: `/sys/devices/system/node/node*/meminfo`, whose `kB` is 1,024 bytes (we publish bytes), and `numastat`, in pages.
+//! Sources: `/sys/devices/system/node/node*/meminfo`, whose `kB` is 1,024 bytes (we publish bytes),
+//! and `numastat`, in pages.
 
 use crate::collector::{CollectError, Collector};
 use crate::paths::Paths;

@@ -112,7 +112,8 @@ pub struct Entry {
 pub enum Reads {
     /// While the page is written. For collectors that cannot block.
     AtScrape,
-    /// On a thread of its own. A reading that takes longer than `deadline` counts as failed until it returns.
+    /// On a thread of its own. A reading that takes longer than `deadline` counts as failed until
+    /// it returns.
     OnItsThread {
         /// Longest time of a reading on a healthy node.
         deadline: Duration,
@@ -124,9 +125,11 @@ const AT_SCRAPE: Reads = Reads::AtScrape;
 const SOON: Reads = on_its_thread(2);
 /// systemd answers once per unit, and a node may have thousands of units.
 const BUS: Reads = on_its_thread(5);
-/// Slow hardware that is read rarely: a disk that spins up, a busy controller. The last values stay on the page meanwhile.
+/// Slow hardware that is read rarely: a disk that spins up, a busy controller. The last values stay
+/// on the page meanwhile.
 const SLOW: Reads = on_its_thread(60);
-/// NVML needs seconds to start if nothing keeps the driver loaded. The collector has a shorter limit of its own.
+/// NVML needs seconds to start if nothing keeps the driver loaded. The collector has a shorter
+/// limit of its own.
 const DRIVER: Reads = on_its_thread(8);
 
 const fn on_its_thread(deadline_seconds: u64) -> Reads {
@@ -161,7 +164,7 @@ const fn off(name: &'static str, about: &'static str, reads: Reads, new: New) ->
 #[rustfmt::skip]
 pub const COLLECTORS: &[Entry] = &[
     on("arp", "Network neighbours", AT_SCRAPE, |o| arp::new(&o.paths, &o.arp)),
-    on("bcache", "Caches before disks", SOON, |o| bcache::new(&o.paths, &o.bcache)),
+    on("bcache", "Caches in front of disks (bcache)", SOON, |o| bcache::new(&o.paths, &o.bcache)),
     on("bcachefs", "bcachefs: space, errors, disks", SOON, |o| bcachefs::new(&o.paths)),
     on("bonding", "Bonded links", AT_SCRAPE, |o| bonding::new(&o.paths)),
     on("btrfs", "Btrfs: space, commits, errors", SOON, |o| btrfs::new(&o.paths)),
@@ -169,19 +172,19 @@ pub const COLLECTORS: &[Entry] = &[
     off("cgroups", "Number of control groups", AT_SCRAPE, |o| cgroups::new(&o.paths)),
     on("conntrack", "Connection tracking", AT_SCRAPE, |o| conntrack::new(&o.paths)),
     on("cpu", "CPU time by mode", AT_SCRAPE, |o| cpu::new(&o.paths, &o.cpu)),
-    off("cpu_vulnerabilities", "Faults of the CPUs", AT_SCRAPE, |o| {
+    off("cpu_vulnerabilities", "Vulnerabilities of the CPUs", AT_SCRAPE, |o| {
         cpu_vulnerabilities::new(&o.paths)
     }),
-    on("cpufreq", "CPU clocks", SOON, |o| cpufreq::new(&o.paths, o.cpu.wants_info())),
+    on("cpufreq", "CPU frequencies", SOON, |o| cpufreq::new(&o.paths, o.cpu.wants_info())),
     on("disk_health", "Health of SATA and SAS disks", SLOW, |o| disk_health::new(&o.paths)),
     on("diskstats", "Disk I/O", AT_SCRAPE, |o| diskstats::new(&o.paths, &o.diskstats)),
     on("dmi", "Vendor, model, BIOS", AT_SCRAPE, |o| dmi::new(&o.paths)),
     on("dmmultipath", "Disks with several paths", SOON, |o| dmmultipath::new(&o.paths)),
-    off("drbd", "Disks mirrored over the network", AT_SCRAPE, |o| drbd::new(&o.paths)),
+    off("drbd", "Disks mirrored over the network (DRBD)", AT_SCRAPE, |o| drbd::new(&o.paths)),
     on("drm", "AMD GPUs", SOON, |o| drm::new(&o.paths)),
     on("edac", "Memory errors", AT_SCRAPE, |o| edac::new(&o.paths)),
-    on("entropy", "Pool of randomness", AT_SCRAPE, |o| entropy::new(&o.paths)),
-    off("ethtool", "Drivers' own counters of network links", SOON, |o| {
+    on("entropy", "Entropy pool", AT_SCRAPE, |o| entropy::new(&o.paths)),
+    off("ethtool", "Drivers' counters of network links", SOON, |o| {
         ethtool::new(&o.paths, &o.ethtool)
     }),
     on("events", "The kernel log: XIDs, OOM kills, hung tasks, links", AT_SCRAPE, |o| {
@@ -190,7 +193,9 @@ pub const COLLECTORS: &[Entry] = &[
     on("fibrechannel", "Fibre Channel adapters", SOON, |o| fibrechannel::new(&o.paths)),
     on("filefd", "Open files", AT_SCRAPE, |o| filefd::new(&o.paths)),
     on("filesystem", "File system space", SOON, |o| filesystem::new(&o.paths, &o.filesystem)),
-    on("fscache", "Cache of network file systems", AT_SCRAPE, |o| fscache::new(&o.paths)),
+    on("fscache", "Cache of network file systems (FS-Cache)", AT_SCRAPE, |o| {
+        fscache::new(&o.paths)
+    }),
     on("hwmon", "Temperatures, fans, voltages", SOON, |o| hwmon::new(&o.paths, &o.hwmon)),
     on("infiniband", "InfiniBand and RoCE ports", SOON, |o| {
         infiniband::new(&o.paths, &o.infiniband)
@@ -198,26 +203,26 @@ pub const COLLECTORS: &[Entry] = &[
     off("interrupts", "Interrupts by CPU and source", AT_SCRAPE, |o| {
         interrupts::new(&o.paths, &o.interrupts)
     }),
-    on("ipmi", "The BMC: its event log, faults of power and cooling", SLOW, |_| ipmi::new()),
-    on("ipvs", "Load balancing by the kernel", AT_SCRAPE, |o| ipvs::new(&o.paths, &o.ipvs)),
-    on("jobs", "Jobs: their use of the node, and their GPUs", SOON, |o| {
+    on("ipmi", "BMC: event log, faults of power and cooling", SLOW, |_| ipmi::new()),
+    on("ipvs", "Load balancing by the kernel (IPVS)", AT_SCRAPE, |o| ipvs::new(&o.paths, &o.ipvs)),
+    on("jobs", "Jobs: resource usage and GPUs", SOON, |o| {
         jobs::new(&o.paths, &o.jobs, &o.shared.gpus)
     }),
-    on("kernel_hung", "Tasks that were found hung", AT_SCRAPE, |o| kernel_hung::new(&o.paths)),
+    on("kernel_hung", "Number of hung tasks", AT_SCRAPE, |o| kernel_hung::new(&o.paths)),
     off("ksmd", "Pages shared by processes", AT_SCRAPE, |o| ksmd::new(&o.paths)),
-    on("links", "Links slower than they could be; the cluster's traffic", SOON, |o| {
+    on("links", "Link speeds below capability; links of the cluster's traffic", SOON, |o| {
         links::new(&o.paths)
     }),
-    off("lnstat", "Caches of the network", AT_SCRAPE, |o| lnstat::new(&o.paths)),
+    off("lnstat", "Network cache statistics", AT_SCRAPE, |o| lnstat::new(&o.paths)),
     on("loadavg", "Load averages", AT_SCRAPE, |o| loadavg::new(&o.paths)),
-    off("logind", "Sessions of users", BUS, |_| logind::new()),
+    off("logind", "User sessions", BUS, |_| logind::new()),
     on("mdadm", "Software RAID", AT_SCRAPE, |o| mdadm::new(&o.paths)),
     on("meminfo", "Memory", AT_SCRAPE, |o| meminfo::new(&o.paths)),
     off("meminfo_numa", "Memory by NUMA node", AT_SCRAPE, |o| meminfo_numa::new(&o.paths)),
     on("mountstats", "NFS client by mount", SOON, |o| mountstats::new(&o.paths)),
-    on("netclass", "Network links", SOON, |o| netclass::new(&o.paths, &o.netclass)),
+    on("netclass", "Properties of network links", SOON, |o| netclass::new(&o.paths, &o.netclass)),
     on("netdev", "Network traffic", AT_SCRAPE, |o| netdev::new(&o.paths, &o.netdev)),
-    on("netstat", "Network protocols", AT_SCRAPE, |o| netstat::new(&o.paths, &o.netstat)),
+    on("netstat", "Network protocol counters", AT_SCRAPE, |o| netstat::new(&o.paths, &o.netstat)),
     off("network_route", "Routes", SOON, |_| network_route::new()),
     on("nfs", "NFS client", AT_SCRAPE, |o| nfs::new(&o.paths)),
     on("nfsd", "NFS server", AT_SCRAPE, |o| nfsd::new(&o.paths)),
@@ -238,33 +243,35 @@ pub const COLLECTORS: &[Entry] = &[
     }),
     on("pressure", "Pressure stalls", AT_SCRAPE, |o| pressure::new(&o.paths)),
     off("processes", "Processes and threads by state", SOON, |o| processes::new(&o.paths)),
-    off("qdisc", "Queues before network links", SOON, |o| qdisc::new(&o.qdisc)),
-    on("rapl", "Energy of the CPUs", SOON, |o| rapl::new(&o.paths, &o.rapl)),
-    on("schedstat", "Scheduler, by CPU", AT_SCRAPE, |o| schedstat::new(&o.paths)),
+    off("qdisc", "Queueing disciplines of network links", SOON, |o| qdisc::new(&o.qdisc)),
+    on("rapl", "Energy used by the CPUs", SOON, |o| rapl::new(&o.paths, &o.rapl)),
+    on("schedstat", "Scheduler statistics by CPU", AT_SCRAPE, |o| schedstat::new(&o.paths)),
     on("selinux", "SELinux", AT_SCRAPE, |o| selinux::new(&o.paths)),
-    off("slabinfo", "The kernel's own memory", AT_SCRAPE, |o| slabinfo::new(&o.paths, &o.slabinfo)),
+    off("slabinfo", "Slab memory of the kernel", AT_SCRAPE, |o| {
+        slabinfo::new(&o.paths, &o.slabinfo)
+    }),
     on("sockstat", "Sockets", AT_SCRAPE, |o| sockstat::new(&o.paths)),
     off("softirqs", "Soft interrupts by CPU", AT_SCRAPE, |o| softirqs::new(&o.paths)),
-    on("softnet", "Packets by CPU", AT_SCRAPE, |o| softnet::new(&o.paths)),
+    on("softnet", "Packet processing by CPU", AT_SCRAPE, |o| softnet::new(&o.paths)),
     on("stat", "Interrupts, forks, boot time", AT_SCRAPE, |o| stat::new(&o.paths, &o.stat)),
-    on("stuck", "Processes that hang in the kernel, and zombies", SOON, |o| stuck::new(&o.paths)),
+    on("stuck", "Processes hung in the kernel, zombies", SOON, |o| stuck::new(&o.paths)),
     off("swap", "Swap by device", AT_SCRAPE, |o| swap::new(&o.paths)),
-    off("sysctl", "Settings of the kernel", AT_SCRAPE, |o| sysctl::new(&o.paths, &o.sysctl)),
-    off("systemd", "systemd's units", BUS, |o| systemd::new(&o.systemd)),
-    on("tapestats", "Tapes", AT_SCRAPE, |o| tapestats::new(&o.paths, &o.tapestats)),
+    off("sysctl", "Kernel settings", AT_SCRAPE, |o| sysctl::new(&o.paths, &o.sysctl)),
+    off("systemd", "systemd units", BUS, |o| systemd::new(&o.systemd)),
+    on("tapestats", "Tape drives", AT_SCRAPE, |o| tapestats::new(&o.paths, &o.tapestats)),
     off("tcpstat", "TCP connections by state", SOON, |o| tcpstat::new(&o.paths)),
-    on("textfile", "Metrics of other programs, in files", SOON, |o| {
+    on("textfile", "Metrics from *.prom files", SOON, |o| {
         textfile::new(&o.textfile, others(o, "textfile"))
     }),
     on("thermal_zone", "Thermal zones and cooling", SOON, |o| thermal_zone::new(&o.paths)),
     on("time", "Clock and time zone", AT_SCRAPE, |o| time::new(&o.paths)),
-    on("timex", "How well the clock is kept", AT_SCRAPE, |_| timex::new()),
+    on("timex", "Clock synchronisation", AT_SCRAPE, |_| timex::new()),
     on("udp_queues", "Bytes waiting in UDP sockets", AT_SCRAPE, |o| udp_queues::new(&o.paths)),
     on("uname", "Kernel and host name", AT_SCRAPE, |_| uname::new()),
     on("vmstat", "Virtual memory", AT_SCRAPE, |o| vmstat::new(&o.paths, &o.vmstat)),
     on("watchdog", "Watchdogs", AT_SCRAPE, |o| watchdog::new(&o.paths)),
-    off("xfrm", "Errors of IPsec", AT_SCRAPE, |o| xfrm::new(&o.paths)),
-    on("xfs", "XFS, from within", AT_SCRAPE, |o| xfs::new(&o.paths)),
+    off("xfrm", "IPsec errors", AT_SCRAPE, |o| xfrm::new(&o.paths)),
+    on("xfs", "XFS statistics", AT_SCRAPE, |o| xfs::new(&o.paths)),
     on("zfs", "ZFS: caches, pools, data sets", SOON, |o| zfs::new(&o.paths)),
     off("zoneinfo", "Memory by zone", AT_SCRAPE, |o| zoneinfo::new(&o.paths)),
 ];
@@ -291,10 +298,10 @@ mod tests {
     use takt_model::Samples;
     use takt_model::exposition::{Format, Page, write_page};
 
-    /// What happens to a node's files.
+    /// Damage to a node's files.
     #[derive(Debug, Clone)]
-    enum Harm {
-        /// Something stands in the midst of each.
+    enum FileDamage {
+        /// A text is inserted into each file.
         Inserted(String, prop::sample::Index),
         /// Each ends early.
         CutOff(prop::sample::Index),
@@ -302,7 +309,7 @@ mod tests {
         Replaced(Vec<u8>),
     }
 
-    impl Harm {
+    impl FileDamage {
         fn strategy() -> impl Strategy<Value = Self> {
             let inserted = "[ -~\n\u{fffd}]{0,40}|[0-9 :.-]{0,40}|\\u{0}";
             prop_oneof![
@@ -326,10 +333,11 @@ mod tests {
         }
     }
 
-    fn harm_tree(from: &Path, to: &Path, harm: &Harm) {
+    fn harm_tree(from: &Path, to: &Path, harm: &FileDamage) {
         std::fs::create_dir_all(to).unwrap();
         for entry in std::fs::read_dir(from).unwrap().flatten() {
-            let (from, to) = (entry.path(), to.join(entry.file_name()));
+            let from = entry.path();
+            let to = to.join(entry.file_name());
             if from.is_symlink() {
                 std::os::unix::fs::symlink(std::fs::read_link(from).unwrap(), to).unwrap();
             } else if from.is_dir() {
@@ -369,13 +377,15 @@ mod tests {
 
         /// The trees hold a file of each kind that a collector reads.
         #[test]
-        fn garbage_ends_no_collector(harm in Harm::strategy(), tree in prop::sample::select(vec!["odd-node", "much-hardware"])) {
+        fn garbage_ends_no_collector(harm in FileDamage::strategy(), tree in prop::sample::select(vec!["odd-node", "much-hardware"])) {
             let node = tempfile::tempdir().unwrap();
             harm_tree(&Path::new("fixtures/made-up").join(tree), node.path(), &harm);
             let options = options_of(node.path());
             for entry in COLLECTORS {
-                let (mut collector, mut samples) = ((entry.new)(&options), Samples::new());
-                // What matters is that it comes back, also to files that it has open, and with a page that can be read.
+                let mut collector = (entry.new)(&options);
+                let mut samples = Samples::new();
+                // The collector must return, also with files that it has open, and its page
+                // must be readable.
                 for _ in 0..2 {
                     samples.clear();
                     let _ = collector.collect(&mut samples);
@@ -388,8 +398,8 @@ mod tests {
         }
     }
 
-    /// Those that ask the kernel or another program otherwise than by files, or whose files are elsewhere; each has tests
-    /// of its own.
+    /// Collectors that ask the kernel or another program otherwise than by files, or whose files
+    /// are elsewhere; each has tests of its own.
     #[rustfmt::skip]
     const WITHOUT_FILES: [&str; 14] = [
         "disk_health", "ethtool", "events", "ipmi", "jobs", "links", "logind", "network_route", "nvme_health", "nvml", "os", "qdisc", "systemd", "tcpstat",
@@ -400,7 +410,8 @@ mod tests {
     fn the_trees_hold_files_for_every_collector() {
         let finds = |entry: &Entry, tree: &str| {
             let options = options_of(&Path::new("fixtures/made-up").join(tree));
-            let (mut collector, mut samples) = ((entry.new)(&options), Samples::new());
+            let mut collector = (entry.new)(&options);
+            let mut samples = Samples::new();
             let _ = collector.collect(&mut samples);
             !samples.is_empty()
         };
@@ -438,7 +449,8 @@ mod tests {
                 );
             }
         }
-        // A family may lie within another: `node_memory_numa_` within `node_memory_`, whose kernel has no such field.
+        // A family may lie within another: `node_memory_numa_` within `node_memory_`, whose kernel
+        // has no such field.
         let families = COLLECTORS
             .iter()
             .flat_map(|entry| (entry.new)(&options).families());

@@ -1,9 +1,11 @@
-//! NFS client by mount: what each kind of request cost, what the connection went through, and whether the server answers.
+//! NFS client by mount: what each kind of request cost, what the connection went through, and
+//! whether the server answers.
 //!
-//! Sources: `/proc/self/mountstats`, and `/proc/self/mountinfo` for the servers' addresses; neither asks a server anything.
-//! The counters start at mount. The kernel counts milliseconds; we publish seconds. Of some 70 operations nine have series
-//! of their own and the others are summed, and so are the connections of a mount (`nconnect`). What a kernel has more
-//! than we know, or less, is passed over.
+//! Sources: `/proc/self/mountstats`, and `/proc/self/mountinfo` for the servers' addresses; neither
+//! asks a server anything. The counters start at mount. The kernel counts milliseconds; we publish
+//! seconds. Of some 70 operations nine have series of their own and the others are summed, and so
+//! are the connections of a mount (`nconnect`). What a kernel has more than we know, or less, is
+//! passed over.
 
 use crate::collector::{CollectError, Collector};
 use crate::file::{File, unescape};
@@ -80,7 +82,7 @@ const ERRORS: Metric = Metric::counter(
 );
 const HUNG: Metric = Metric::gauge(
     "takt_nfs_mount_hung_seconds",
-    "For how long the server has answered nothing though requests are sent to it; 0 while it answers, however slowly, or nothing is asked.",
+    "Time that the server has answered nothing although requests were sent; 0 while it answers, however slowly, or nothing is sent.",
     &["mountpoint", "server"],
 );
 const METRICS: [Metric; METRIC_COUNT] = {
@@ -151,7 +153,9 @@ impl Collector for Mountstats {
             .read()
             .map(parse_addresses)
             .unwrap_or_default();
-        let (mut seen, mut progress, now) = (HashSet::new(), HashMap::new(), Instant::now());
+        let mut seen = HashSet::new();
+        let mut progress = HashMap::new();
+        let now = Instant::now();
         for mount in &mounts {
             let before = self.progress.remove(mount.point);
             let after = Progress::step(before, mount, now);
@@ -177,7 +181,8 @@ impl Collector for Mountstats {
     }
 }
 
-/// What tells a mount that hangs from one that is slow or idle.
+/// Progress of a mount's requests: a mount that hangs makes none, one that is slow makes some, one
+/// that is idle sends nothing.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     sends: f64,
@@ -275,7 +280,8 @@ impl Mount<'_> {
             "age" => self.age = rest.trim_ascii().parse().ok(),
             "bytes" => self.bytes = numbers(rest).unwrap_or_default(),
             "xprt" => self.add_transport(rest),
-            // An operation's name is in capitals; `opts`, `caps`, `events` and what else there is are not.
+            // An operation's name is in capitals; `opts`, `caps`, `events` and what else there is
+            // are not.
             _ if !key.is_empty()
                 && key
                     .bytes()
@@ -292,8 +298,9 @@ impl Mount<'_> {
         let Some((protocol, rest)) = line.trim_ascii_start().split_once(' ') else {
             return;
         };
-        // What is published of the protocols that the statistics know, and where it stands; udp has no connections, and
-        // rdma counts its own things behind the backlog. node_exporter has 0 for what a protocol lacks.
+        // What is published of the protocols that the statistics know, and where it stands; udp has
+        // no connections, and rdma counts its own things behind the backlog. node_exporter has 0
+        // for what a protocol lacks.
         let places: [Option<usize>; TRANSPORT.len()] = match protocol {
             "tcp" => [1, 2, 4, 5, 6, 7, 9, 10, 11, 12].map(Some),
             "rdma" => [
@@ -329,9 +336,10 @@ impl Mount<'_> {
                 .copied()
                 .unwrap_or_default();
             // The mount is idle for as long as its busiest connection.
-            *sum = match at == Transport::IDLE && !self.protocol.is_empty() {
-                true => sum.min(value),
-                false => *sum + value,
+            *sum = if at == Transport::IDLE && !self.protocol.is_empty() {
+                sum.min(value)
+            } else {
+                *sum + value
             };
         }
         self.protocol = match protocol {
@@ -374,7 +382,8 @@ impl Transport {
     const RECEIVES: usize = 4;
 }
 
-/// A clock set back while a request was queued makes the kernel's sum negative, written as if it were huge.
+/// A clock set back while a request was queued makes the kernel's sum negative, written as if it
+/// were huge.
 fn seconds(milliseconds: f64) -> f64 {
     if milliseconds >= i64::MAX as f64 {
         0.0
@@ -383,7 +392,7 @@ fn seconds(milliseconds: f64) -> f64 {
     }
 }
 
-/// Those of one line, unless one of them is none.
+/// The numbers of a line; `None` if a word is not a number.
 fn numbers(text: &str) -> Option<Vec<f64>> {
     text.split_ascii_whitespace()
         .map(|word| word.parse::<i128>().ok().map(|number| number as f64))

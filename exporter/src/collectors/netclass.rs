@@ -1,7 +1,8 @@
 //! Network links: what is plugged in and how it was negotiated.
 //!
-//! Source: `/sys/class/net/*`. Some of these files wait for a lock that a driver may hold for long (`speed`, `duplex`,
-//! on newer kernels `carrier`), so this collector has a thread. `speed` is in megabits; we publish bytes a second.
+//! Source: `/sys/class/net/*`. Some of these files wait for a lock that a driver may hold for long
+//! (`speed`, `duplex`, on newer kernels `carrier`), so this collector has a thread. `speed` is in
+//! megabits; we publish bytes a second.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::file::Attribute;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use takt_model::{Metric, Samples};
 
-/// What `netclass` leaves to choose.
+/// Flags of the collector `netclass`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct NetclassOptions {
@@ -24,10 +25,10 @@ pub struct NetclassOptions {
         default_value = "^$"
     )]
     pub ignored_devices: Pattern,
-    /// Leave out node_network_speed_bytes where the driver says -1, which is "unknown".
+    /// Leave out node_network_speed_bytes if the driver reports -1, which is "unknown".
     #[arg(long = "collector.netclass.ignore-invalid-speed")]
     pub ignore_invalid_speed: bool,
-    /// Of node_exporter, which may read the same from two places.
+    /// Flag of node_exporter, accepted without effect: the exporter has one source.
     #[arg(
         id = "netclass-netlink",
         long = "collector.netclass.netlink",
@@ -41,7 +42,7 @@ struct Netclass {
     class_net: PathBuf,
     filter: Filter,
     ignore_invalid_speed: bool,
-    /// Those whose files stay open.
+    /// Links whose files stay open.
     links: BTreeMap<String, Link>,
     buffer: Vec<u8>,
 }
@@ -100,8 +101,8 @@ numbers! {
     "type" => gauge "protocol_type",
 }
 
-/// Files that change by themselves, read each time. The others change when somebody configures the link, and the counts of
-/// changes when `carrier_changes` does.
+/// Files that change by themselves, read each time. The others change when the link is configured,
+/// and the counts of changes when `carrier_changes` does.
 const STATES: [&str; 6] = [
     "operstate",
     "duplex",
@@ -113,7 +114,8 @@ const STATES: [&str; 6] = [
 /// How long the other files' values hold.
 const SETTINGS_KEPT: Duration = Duration::from_secs(4);
 
-/// No more links than this keep their files open: a host of containers would run out of descriptors.
+/// No more links than this keep their files open: a host of containers would run out of
+/// descriptors.
 const MAX_OPEN: usize = 16;
 
 pub(crate) fn new(paths: &Paths, options: &NetclassOptions) -> Box<dyn Collector> {
@@ -168,7 +170,7 @@ impl Netclass {
         Ok(devices)
     }
 
-    /// A link that vanishes meanwhile is none any more, and harms no other.
+    /// Skips a link that vanishes meanwhile.
     fn push(&mut self, device: &str, out: &mut Samples) {
         let known = self
             .links
@@ -217,7 +219,8 @@ impl Link {
         })
     }
 
-    /// Reads the states, and the settings if they are old or the carrier came or went. Fails when the link is gone.
+    /// Reads the states, and the settings if they are old or the carrier came or went. Fails when
+    /// the link is gone.
     fn read(&mut self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
         let changes = self.reading.number("carrier_changes");
         self.read_files(|file| STATES.contains(&file), buffer)?;
@@ -231,7 +234,8 @@ impl Link {
         Ok(())
     }
 
-    /// A value that does not apply to a link, or not now, cannot be read (`EINVAL`) and is left out.
+    /// A value that does not apply to a link, or not now, cannot be read (`EINVAL`) and is left
+    /// out.
     fn read_files(
         &mut self,
         is_wanted: impl Fn(&str) -> bool,
@@ -273,7 +277,8 @@ impl Reading {
         self.numbers[at]
     }
 
-    /// Whether the administrator has turned the link on (`IFF_UP`); the link itself may have no carrier.
+    /// Whether the administrator has turned the link on (`IFF_UP`); the link itself may have no
+    /// carrier.
     fn administrative_state(&self) -> &'static str {
         const IFF_UP: u64 = 1;
         match self.number("flags") {

@@ -1,7 +1,8 @@
-//! What the network protocols counted: segments, retransmissions, overflows, errors.
+//! Counters of the network protocols: segments, retransmissions, overflows, errors.
 //!
-//! Sources: `/proc/net/snmp` and `/proc/net/netstat`, where a line of names is followed by a line of values, and
-//! `/proc/net/snmp6`, with a name and a value on each line. A flag says which are published.
+//! Sources: `/proc/net/snmp` and `/proc/net/netstat`, where a line of names is followed by a line
+//! of values, and `/proc/net/snmp6`, with a name and a value on each line. A flag says which are
+//! published.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
@@ -9,7 +10,7 @@ use crate::filter::{Filter, Pattern};
 use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
-/// What `netstat` leaves to choose.
+/// Flags of the collector `netstat`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct NetstatOptions {
@@ -42,7 +43,8 @@ const FIELDS: Family = Family {
 
 macro_rules! families {
     ($($protocol:literal)*) => {
-        /// A family for each protocol, since node_exporter's help texts join protocol and field without the underscore.
+        /// A family for each protocol, since node_exporter's help texts join protocol and field
+        /// without the underscore.
         const BY_PROTOCOL: &[(&str, Family)] = &[$((
             $protocol,
             Family {

@@ -55,10 +55,8 @@ impl Collector for NetworkRoute {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let failed = |error| CollectError::read("netlink".as_ref(), error);
-        let (names, mut routes) = (
-            LinkNames::new().map_err(failed)?,
-            BTreeMap::<_, usize>::new(),
-        );
+        let names = LinkNames::new().map_err(failed)?;
+        let mut routes = BTreeMap::<_, usize>::new();
         let list = netlink::list(None, GET_ROUTE, &[0; HEAD_BYTES], |message| {
             for Route { link, labels } in parse(message).unwrap_or_default() {
                 let device = names.of(link).unwrap_or_default();
@@ -156,7 +154,7 @@ fn address(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// Who made the route, after `linux/rtnetlink.h`.
+/// Origin of a route, after `linux/rtnetlink.h`.
 fn protocol(number: u8) -> &'static str {
     match number {
         0 => "unspec",

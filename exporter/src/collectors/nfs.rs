@@ -1,4 +1,5 @@
-//! The node as an NFS client: remote procedure calls, retransmissions and requests by procedure, over all mounts.
+//! The node as an NFS client: remote procedure calls, retransmissions and requests by procedure,
+//! over all mounts.
 //!
 //! Source: `/proc/net/rpc/nfs`, which is there as soon as the kernel's client is loaded.
 
@@ -61,7 +62,8 @@ pub(super) const V3: &[&str] = &[
     "Null", "GetAttr", "SetAttr", "Lookup", "Access", "ReadLink", "Read", "Write", "Create", "MkDir", "SymLink",
     "MkNod", "Remove", "RmDir", "Rename", "Link", "ReadDir", "ReadDirPlus", "FsStat", "FsInfo", "PathConf", "Commit",
 ];
-/// The client's own operations, not the protocol's; newer kernels have more behind them, older ones fewer.
+/// The client's own operations, not the protocol's; newer kernels have more behind them, older ones
+/// fewer.
 #[rustfmt::skip]
 const V4: &[&str] = &[
     "Null", "Read", "Write", "Commit", "Open", "OpenConfirm", "OpenNoattr", "OpenDowngrade", "Close", "Setattr",

@@ -88,8 +88,9 @@ const METRICS: &[Metric] = &[
     RPCS, RPC_ERRORS, REQUESTS,
 ];
 
-/// The operations of version 4 that node_exporter has, with their numbers in the protocol (RFC 7530, 16). It takes three
-/// of them, `Verify`, `Write` and `RelLockOwner`, from the places of other operations; ours are the right ones.
+/// The operations of version 4 that node_exporter has, with their numbers in the protocol (RFC
+/// 7530, 16). It takes three of them, `Verify`, `Write` and `RelLockOwner`, from the places of
+/// other operations; ours are the right ones.
 #[rustfmt::skip]
 const V4: &[(usize, &str)] = &[
     (3, "Access"), (4, "Close"), (5, "Commit"), (6, "Create"), (7, "DelegPurge"), (8, "DelegReturn"), (9, "GetAttr"),
@@ -165,7 +166,8 @@ impl Collector for Nfsd {
                             }
                         }
                     }
-                    // Since Linux 6.7: how often an attribute had to be asked of a client that may write.
+                    // Since Linux 6.7: how often an attribute had to be asked of a client that may
+                    // write.
                     "wdeleg_getattr" => {
                         let [count] = line.first()?;
                         out.push(&REQUESTS, &["4", "WdelegGetattr"], count);
@@ -196,13 +198,11 @@ mod tests {
             format!("th 8 0\nproc4 2 1 9\nproc4ops 72{counts}\nwdeleg_getattr 16\n"),
         )
         .unwrap();
-        let (mut nfsd, mut samples, mut page) = (
-            Nfsd {
-                nfsd: File::new(path),
-            },
-            Samples::new(),
-            String::new(),
-        );
+        let mut nfsd = Nfsd {
+            nfsd: File::new(path),
+        };
+        let mut samples = Samples::new();
+        let mut page = String::new();
         nfsd.collect(&mut samples).unwrap();
         write_page(Format::Text, [&samples], &mut page);
         for line in [

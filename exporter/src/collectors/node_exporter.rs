@@ -1,6 +1,7 @@
 //! Flags of node_exporter 1.12 that the exporter does not implement.
 //!
-//! A flag that changes nothing here is accepted. Every other one is refused, and the error says what to do instead.
+//! A flag that changes nothing here is accepted. Every other one is refused, and the error says
+//! what to do instead.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -10,7 +11,8 @@ struct MissingCollector {
     name: &'static str,
     /// Advice for people who turn the collector on.
     instead: &'static str,
-    /// Flags of the collector that take a value. They are ignored, because the collector never runs.
+    /// Flags of the collector that take a value. They are ignored, because the collector never
+    /// runs.
     options: &'static [&'static str],
     /// Flags of the collector without a value, ignored as well.
     switches: &'static [&'static str],
@@ -94,8 +96,8 @@ const REFUSED_FLAGS: &[RefusedFlag] = &[
     },
 ];
 
-/// Accepts or refuses the flags of the lists above, and `--no-FLAG` for every flag of a collector without a value, as
-/// node_exporter does. It comes after all flags of the collectors.
+/// Accepts or refuses the flags of the lists above, and `--no-FLAG` for every flag of a collector
+/// without a value, as node_exporter does. It comes after all flags of the collectors.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeExporterFlags;
 
@@ -143,7 +145,8 @@ fn option(name: &str) -> Arg {
         .hide(true)
 }
 
-/// `--no-FLAG` for a flag of a collector that takes no value and has no negation yet. The last of the two counts.
+/// `--no-FLAG` for a flag of a collector that takes no value and has no negation yet. The last of
+/// the two counts.
 fn negation(command: &Command) -> impl Fn(&Arg) -> Option<Arg> {
     let names = |argument: &Arg| {
         let aliases = argument.get_all_aliases().unwrap_or_default();

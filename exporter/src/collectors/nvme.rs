@@ -1,7 +1,7 @@
 //! NVMe disks: identity, and the size of their namespaces.
 //!
-//! Source: `/sys/class/nvme`. The kernel counts a namespace's `size` in sectors of 512 bytes and `nuse` in logical blocks;
-//! node_exporter multiplies both by the logical block size, and so do we.
+//! Source: `/sys/class/nvme`. The kernel counts a namespace's `size` in sectors of 512 bytes and
+//! `nuse` in logical blocks; node_exporter multiplies both by the logical block size, and so do we.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::paths::Paths;
@@ -93,7 +93,8 @@ impl Collector for Nvme {
     }
 }
 
-/// The number behind the `n` of `nvme0n1`. Other entries, such as `nvme0c0n1`, are paths to a namespace.
+/// The number behind the `n` of `nvme0n1`. Other entries, such as `nvme0c0n1`, are paths to a
+/// namespace.
 fn namespace_id(name: &str) -> Option<&str> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
     let (controller, id) = name.strip_prefix("nvme")?.split_once('n')?;

@@ -1,4 +1,4 @@
-//! Which distribution the node runs, and until when it is supported.
+//! Distribution of the node, and the end of its support.
 //!
 //! Sources: `/etc/os-release`, or `/usr/lib/os-release` where there is none.
 
@@ -94,7 +94,7 @@ impl Collector for Os {
     }
 }
 
-/// Assignments as a shell reads them (os-release(5)); what is none is passed over.
+/// Assignments as a shell reads them (os-release(5)); other lines are skipped.
 fn parse(text: &str) -> HashMap<&str, String> {
     let assignments = text
         .lines()
@@ -124,7 +124,8 @@ fn unquote(value: &str) -> String {
     unquoted
 }
 
-/// The number that the version begins with: 22.04 of `22.04`, 15.4 of `15.4.1`, none of a rolling release.
+/// The number that the version begins with: 22.04 of `22.04`, 15.4 of `15.4.1`, none of a rolling
+/// release.
 fn version(id: &str) -> Option<f64> {
     let is_whole = |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
     let mut parts = id.split('.').map(|part| {

@@ -1,6 +1,7 @@
 //! Power supplies and batteries.
 //!
-//! Source: `/sys/class/power_supply`, in millionths of volts, amperes and watts and in tenths of degrees.
+//! Source: `/sys/class/power_supply`, in millionths of volts, amperes and watts and in tenths of
+//! degrees.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::filter::{Filter, Pattern};
@@ -9,7 +10,7 @@ use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
 
-/// What `powersupplyclass` leaves to choose.
+/// Flags of the collector `powersupplyclass`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct PowersupplyOptions {

@@ -1,7 +1,8 @@
 //! Pressure stall information: for how long tasks waited for CPU, memory or I/O that others had.
 //!
-//! Source: `/proc/pressure/*`, since Linux 4.20 where `psi=0` does not turn it off. The kernel counts microseconds; we
-//! publish seconds. "Waiting" is the time in which some task waited, "stalled" that in which none could go on.
+//! Source: `/proc/pressure/*`, since Linux 4.20 where `psi=0` does not turn it off. The kernel
+//! counts microseconds; we publish seconds. "Waiting" is the time in which some task waited,
+//! "stalled" that in which none could go on.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
@@ -57,7 +58,8 @@ const METRICS: &[Metric] = &[
     IRQ_STALLED,
 ];
 
-/// All tasks of a node cannot wait for its CPUs at once, and of interrupts the kernel tells only the stalls.
+/// All tasks of a node cannot wait for its CPUs at once, and of interrupts the kernel reports only
+/// the stalls.
 const RESOURCES: [Resource; 4] = [
     Resource {
         file: "cpu",

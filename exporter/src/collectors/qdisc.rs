@@ -10,11 +10,11 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
-/// What `qdisc` leaves to choose.
+/// Flags of the collector `qdisc`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct QdiscOptions {
-    /// Network links to tell of.
+    /// Network links to include.
     #[arg(
         id = "qdisc-include",
         long = "collector.qdisc.device-include",
@@ -90,7 +90,8 @@ struct Queue {
 }
 
 const GET_QDISC: u16 = 38;
-/// `struct tcmsg`: family, the link's number at 4, the queue's at 8, the outer one's at 12, information.
+/// `struct tcmsg`: family, the link's number at 4, the queue's at 8, the outer one's at 12,
+/// information.
 const HEAD_BYTES: usize = 20;
 const KIND: u16 = 1;
 const STATS: u16 = 3;
@@ -159,7 +160,8 @@ fn recorded(file: &Path) -> Result<Vec<Queue>, CollectError> {
 }
 
 fn asked() -> Result<Vec<Queue>, Errno> {
-    let (names, mut queues) = (LinkNames::new()?, Vec::new());
+    let names = LinkNames::new()?;
+    let mut queues = Vec::new();
     netlink::list(None, GET_QDISC, &[0; HEAD_BYTES], |message| {
         if let Some((link, mut queue)) = parse(message)
             && let Some(name) = names.of(link)

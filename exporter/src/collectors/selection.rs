@@ -13,13 +13,13 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether the collector runs; `by_default` is what the list says.
+    /// Whether the collector runs; `by_default` is the list's setting.
     pub fn runs(&self, name: &str, by_default: bool) -> bool {
         let chosen = self.on.contains(name) || (by_default && !self.disable_defaults);
         chosen && !self.off.contains(name)
     }
 
-    /// Leaves out all collectors but these.
+    /// Chooses these collectors only.
     pub fn only(names: &[&'static str]) -> Self {
         Self {
             disable_defaults: true,
@@ -29,7 +29,7 @@ impl Selection {
     }
 }
 
-const COLLECTORS_HEADING: &str = "Collectors (--no-collector.NAME leaves one out)";
+const COLLECTORS_HEADING: &str = "Collectors (--no-collector.NAME turns one off)";
 const DISABLE_DEFAULTS: &str = "collector.disable-defaults";
 
 impl Args for Selection {
@@ -41,15 +41,13 @@ impl Args for Selection {
                 .help_heading(COLLECTORS_HEADING)
         };
         let disable =
-            flag(DISABLE_DEFAULTS.into()).help("Run no collector but those turned on by a flag");
+            flag(DISABLE_DEFAULTS.into()).help("Run only the collectors that a flag turns on");
         COLLECTORS
             .iter()
             .fold(command.arg(disable), |command, entry| {
                 let default = if entry.by_default { "on" } else { "off" };
-                let (on, off) = (
-                    format!("collector.{}", entry.name),
-                    format!("no-collector.{}", entry.name),
-                );
+                let on = format!("collector.{}", entry.name);
+                let off = format!("no-collector.{}", entry.name);
                 command
                     .arg(
                         flag(on.clone())

@@ -8,18 +8,18 @@ use crate::filter::{Filter, Pattern};
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
-/// What `slabinfo` leaves to choose.
+/// Flags of the collector `slabinfo`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct SlabinfoOptions {
-    /// Slabs to tell of.
+    /// Slabs to include.
     #[arg(
         long = "collector.slabinfo.slabs-include",
         value_name = "REGEXP",
         default_value = ".*"
     )]
     pub slabs_include: Pattern,
-    /// Slabs to leave out of those.
+    /// Slabs to leave out of these.
     #[arg(
         long = "collector.slabinfo.slabs-exclude",
         value_name = "REGEXP",

@@ -1,7 +1,7 @@
 //! Sockets by protocol and state.
 //!
-//! Sources: `/proc/net/sockstat` and `/proc/net/sockstat6`. `mem` counts pages of the kernel's size, so it is published
-//! in bytes too; `memory` is in bytes already.
+//! Sources: `/proc/net/sockstat` and `/proc/net/sockstat6`. `mem` counts pages of the kernel's
+//! size, so it is published in bytes too; `memory` is in bytes already.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
@@ -125,10 +125,8 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, &str, f64), ParseErro
             .is_empty()
             .then_some(Err(error("a protocol and a colon")));
         let pairs = std::iter::from_fn(move || {
-            let (state, value) = (
-                words.next()?,
-                words.next().and_then(|value| value.parse::<u64>().ok()),
-            );
+            let state = words.next()?;
+            let value = words.next().and_then(|value| value.parse::<u64>().ok());
             Some(
                 value
                     .map(|value| (protocol, state, value as f64))

@@ -1,4 +1,5 @@
-//! What the kernel has done since it started: interrupts, context switches, forks; and how many tasks run or wait.
+//! What the kernel has done since it started: interrupts, context switches, forks; and how many
+//! tasks run or wait.
 //!
 //! Source: `/proc/stat`. Its CPU lines are the collector `cpu`'s.
 
@@ -7,7 +8,7 @@ use crate::file::File;
 use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
-/// What `stat` leaves to choose.
+/// Flags of the collector `stat`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct StatOptions {

@@ -10,7 +10,7 @@ use crate::table::{Row, metrics_of, push_files};
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
 
-/// What `tapestats` leaves to choose.
+/// Flags of the collector `tapestats`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct TapestatsOptions {

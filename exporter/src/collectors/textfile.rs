@@ -14,7 +14,7 @@ use std::time::UNIX_EPOCH;
 use takt_model::exposition::{Fact, Format, Line, MetricType, Page, ReadError};
 use takt_model::{Kind, Labels, METRIC_NAME, Metric, Samples};
 
-/// What `textfile` leaves to choose.
+/// Flags of the collector `textfile`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct TextfileOptions {

@@ -1,7 +1,8 @@
 //! Thermal zones and the devices that cool them.
 //!
-//! Source: `/sys/class/thermal`, in thousandths of a degree. Firmware is asked for some of them, so this collector has a
-//! thread. A node without any is a success without series, as with node_exporter.
+//! Source: `/sys/class/thermal`, in thousandths of a degree. Firmware is asked for some of them, so
+//! this collector has a thread. A node without any is a success without series, as with
+//! node_exporter.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::paths::Paths;

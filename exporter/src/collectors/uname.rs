@@ -1,4 +1,4 @@
-//! Which kernel runs on which host.
+//! Kernel and host name.
 //!
 //! Source: the system call `uname`.
 

@@ -1,7 +1,8 @@
-//! Virtual memory: pages faulted, swapped and read, and processes killed because there was no memory left.
+//! Virtual memory: pages faulted, swapped and read, and processes killed because there was no
+//! memory left.
 //!
-//! Source: `/proc/vmstat`. It has some 190 fields; a flag says which are published. They count pages, but for `pgpgin`
-//! and `pgpgout`, which count kilobytes.
+//! Source: `/proc/vmstat`. It has some 190 fields; a flag says which are published. They count
+//! pages, but for `pgpgin` and `pgpgout`, which count kilobytes.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
@@ -9,7 +10,7 @@ use crate::filter::{Filter, Pattern};
 use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
-/// What `vmstat` leaves to choose.
+/// Flags of the collector `vmstat`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct VmstatOptions {

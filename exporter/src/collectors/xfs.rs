@@ -1,6 +1,7 @@
 //! XFS: what its file systems do inside, each for itself.
 //!
-//! Source: `/sys/fs/xfs/*/stats/stats`, lines of a subject and its counts. The kernel's counters have 32 bits and turn.
+//! Source: `/sys/fs/xfs/*/stats/stats`, lines of a subject and its counts. The kernel's counters
+//! have 32 bits and turn.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::paths::Paths;

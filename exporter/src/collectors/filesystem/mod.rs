@@ -1,8 +1,8 @@
 //! Space and inodes of the mounted file systems.
 //!
-//! Sources: `/proc/1/mountinfo` (that of init, which sees all; else our own, else the older `mounts`) and the system
-//! call `statfs`, which may not come back when the mount's server is gone. Such mounts are asked by a thread each, so
-//! one dead server costs no other mount its values.
+//! Sources: `/proc/1/mountinfo` (that of init, which sees all; else our own, else the older
+//! `mounts`) and the system call `statfs`, which may not come back when the mount's server is gone.
+//! Such mounts are asked by a thread each, so one dead server costs no other mount its values.
 
 mod watch;
 
@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
-/// What `filesystem` leaves to choose.
+/// Flags of the collector `filesystem`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct FilesystemOptions {
@@ -57,14 +57,15 @@ pub struct FilesystemOptions {
         conflicts_with = "fs-types-exclude"
     )]
     pub fs_types_include: Option<Pattern>,
-    /// Of node_exporter, where a mount that hangs holds up the page for so long; here none does.
+    /// Flag of node_exporter, accepted without effect: a mount that hangs delays no page.
     #[arg(
         long = "collector.filesystem.mount-timeout",
         value_name = "DURATION",
         hide = true
     )]
     pub mount_timeout: Option<String>,
-    /// Of node_exporter; here each mount that may hang has a thread of its own.
+    /// Flag of node_exporter, accepted without effect: each mount that may hang has a thread of its
+    /// own.
     #[arg(
         long = "collector.filesystem.stat-workers",
         value_name = "COUNT",
@@ -201,9 +202,10 @@ impl Collector for Filesystem {
                 .map(|mount| (mount.labels(), paths(mount)));
             self.watches.ask(remote);
             for mount in &mounts {
-                let answer = match mount.is_local() {
-                    true => Answer::from((self.statfs)(&paths(mount))),
-                    false => self.watches.answer(mount.labels()),
+                let answer = if mount.is_local() {
+                    Answer::from((self.statfs)(&paths(mount)))
+                } else {
+                    self.watches.answer(mount.labels())
                 };
                 mount.push(answer, out);
             }
@@ -232,7 +234,7 @@ impl Mounts {
     }
 }
 
-/// What `statfs` says, in bytes and inodes.
+/// Space from `statfs`, in bytes and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Space {
     size: f64,
@@ -349,8 +351,8 @@ fn parse_mounts(line: &str) -> Option<Mount<'_>> {
     })
 }
 
-/// `36 35 98:0 / / rw,noatime shared:1 - ext3 /dev/sda1 rw,errors=continue`: the mount's options, and, behind any
-/// number of fields, those of the file system.
+/// `36 35 98:0 / / rw,noatime shared:1 - ext3 /dev/sda1 rw,errors=continue`: the mount's options,
+/// and, behind any number of fields, those of the file system.
 fn parse_mountinfo(line: &str) -> Option<Mount<'_>> {
     let (mount, system) = line.split_once(" - ")?;
     let mut words = mount.split_ascii_whitespace().skip(2);
@@ -433,7 +435,8 @@ mod tests {
     }
 
     fn page(filesystem: &mut Filesystem) -> Vec<String> {
-        let (mut samples, mut page) = (Samples::new(), String::new());
+        let mut samples = Samples::new();
+        let mut page = String::new();
         filesystem.collect(&mut samples).unwrap();
         write_page(Format::Text, [&samples], &mut page);
         let lines = page.lines().filter(|line| !line.starts_with('#'));

@@ -1,8 +1,8 @@
-//! What a link agreed on, can do and offers, what its partner offers (`ETHTOOL_GLINKSETTINGS`), and what its driver
-//! counts.
+//! What a link agreed on, can do and offers, what its partner offers (`ETHTOOL_GLINKSETTINGS`), and
+//! what its driver counts.
 //!
-//! The older call (`ETHTOOL_GSET`) has 32 bits for the modes, and 2.5 and 5 gigabits are bits 47 and 48. The kernel
-//! first tells how many words of bits it has, then fills them.
+//! The older call (`ETHTOOL_GSET`) has 32 bits for the modes, and 2.5 and 5 gigabits are bits 47
+//! and 48. The kernel first says how many words of bits it has, then fills them.
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -75,8 +75,8 @@ const SPEEDS: &[(u32, &[u32])] = &[
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
-/// `struct ethtool_link_settings` without the bits: four bytes each of command and speed, twelve of one byte, seven
-/// words.
+/// `struct ethtool_link_settings` without the bits: four bytes each of command and speed, twelve of
+/// one byte, seven words.
 const HEAD_BYTES: usize = 48;
 /// The kernel has four words now; the call refuses another number than its own.
 const MAX_WORDS: usize = 127;
@@ -135,8 +135,8 @@ pub(crate) struct Driver {
 const ETHTOOL_GDRVINFO: u32 = 0x3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
-/// `struct ethtool_drvinfo`: the command, five texts of [`TEXT_BYTES`], a reserve of twelve bytes, five words of which
-/// the second is the number of counters.
+/// `struct ethtool_drvinfo`: the command, five texts of [`TEXT_BYTES`], a reserve of twelve bytes,
+/// five words of which the second is the number of counters.
 const DRIVER_BYTES: usize = 196;
 const COUNTERS_AT: usize = 180;
 const TEXT_BYTES: usize = 32;
@@ -168,9 +168,11 @@ pub(crate) fn counters(device: &str) -> Result<Vec<(String, u64)>, Errno> {
     if count == 0 || count > MAX_COUNTERS {
         return Err(Errno::OPNOTSUPP);
     }
-    // A driver whose queues are just being changed may write more than it said: there is room for that.
+    // A driver whose queues are just being changed may write more than it said: there is room for
+    // that.
     let room = 2 * count + 256;
-    let (mut names, mut values) = (vec![0; 12 + room * TEXT_BYTES], vec![0; 8 + room * 8]);
+    let mut names = vec![0; 12 + room * TEXT_BYTES];
+    let mut values = vec![0; 8 + room * 8];
     let words = |words: [usize; 2]| {
         words
             .map(|word| u32::try_from(word).unwrap_or_default().to_ne_bytes())
@@ -226,7 +228,8 @@ fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
     }
     request.name[..device.len()].copy_from_slice(device.as_bytes());
     buffer[..4].copy_from_slice(&command.to_ne_bytes());
-    // SAFETY: the request points to a buffer that is as long as the command's answer, and both live on.
+    // SAFETY: the request points to a buffer that is as long as the command's answer, and both live
+    // on.
     match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
         0.. => Ok(()),
         _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),

@@ -1,8 +1,9 @@
 //! Links that are slower than they could be, and why; and which link the cluster's traffic takes.
 //!
-//! Sources: ethtool's link settings (what the link agreed on, what it can do, what its partner offers), `/sys/class/net` (which
-//! links are wireless), the routing tables of `/proc/net` and the NFS mounts of `/proc/1/mounts`. Drivers may hold a lock for
-//! long when asked, so this collector has a thread.
+//! Sources: ethtool's link settings (what the link agreed on, what it can do, what its partner
+//! offers), `/sys/class/net` (which links are wireless), the routing tables of `/proc/net` and the
+//! NFS mounts of `/proc/1/mounts`. Drivers may hold a lock for long when asked, so this collector
+//! has a thread.
 
 pub(crate) mod ethtool;
 mod routes;
@@ -45,36 +46,38 @@ const NEGOTIATED: Metric = Metric::gauge(
 );
 const CAPABILITY: Metric = Metric::gauge(
     "takt_link_capability_bits_per_second",
-    "Highest speed that the adapter can do.",
+    "Highest speed that the adapter supports.",
     DEVICE,
 );
 const ADVERTISED: Metric = Metric::gauge(
     "takt_link_advertised_bits_per_second",
-    "Highest speed that the adapter offers to its partner; lower than the capability where somebody configured that.",
+    "Highest speed that the adapter offers to its partner; lower than the capability if it was configured so.",
     DEVICE,
 );
 const PARTNER: Metric = Metric::gauge(
     "takt_link_partner_bits_per_second",
-    "Highest speed that the partner, mostly a switch, offers. No series where it does not say.",
+    "Highest speed that the partner, mostly a switch, offers. No series if the partner does not say.",
     DEVICE,
 );
 const FULL_DUPLEX: Metric = Metric::gauge(
     "takt_link_full_duplex",
-    "Whether the link sends and receives at the same time.",
+    "Whether the link is full duplex.",
     DEVICE,
 );
 const BELOW: Metric = Metric::gauge(
     "takt_link_below_capability",
     "Whether the link is slower than the adapter could be, by cause: cable (both ends could do more), partner (it offers no \
-     more), configured (the adapter is told to offer no more), unknown (the partner does not say what it can).",
+     more), configured (the adapter is set to offer no more), unknown (the partner does not say what it can).",
     &["device", "cause"],
 );
-const WIRELESS: Metric =
-    Metric::gauge("takt_link_wireless", "Whether the link is a radio.", DEVICE);
+const WIRELESS: Metric = Metric::gauge(
+    "takt_link_wireless",
+    "Whether the link is wireless.",
+    DEVICE,
+);
 const TRAFFIC: Metric = Metric::gauge(
     "takt_link_traffic",
-    "Which link the cluster's traffic takes: default_route, and nfs for each link on the way to an NFS server; always 1. \
-     Together with takt_link_wireless it tells of cluster traffic over the air.",
+    "Link of the cluster's traffic: default_route, and nfs for each link on the way to an NFS server; always 1. With takt_link_wireless it shows cluster traffic over the air.",
     &["device", "traffic"],
 );
 const CAUSES: [&str; 4] = ["cable", "partner", "configured", "unknown"];
@@ -191,7 +194,8 @@ fn push_speeds(device: &str, settings: Result<Settings, Errno>, out: &mut Sample
 
 /// Why the link is slower than its adapter, if it is.
 fn cause(settings: &Settings) -> Option<&'static str> {
-    let (negotiated, capability) = (settings.megabits?, settings.supported.fastest()?);
+    let negotiated = settings.megabits?;
+    let capability = settings.supported.fastest()?;
     if negotiated >= capability {
         return None;
     }
@@ -224,7 +228,8 @@ impl Links {
 fn nfs_servers(mounts: &str) -> impl Iterator<Item = std::net::IpAddr> + '_ {
     mounts.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(2);
-        let (kind, options) = (words.next()?, words.next()?);
+        let kind = words.next()?;
+        let options = words.next()?;
         let address = options
             .split(',')
             .find_map(|option| option.strip_prefix("addr="))?;
@@ -300,7 +305,8 @@ mod tests {
     #[test]
     fn the_cluster_s_traffic_over_the_air_is_told() {
         let node = tempfile::tempdir().unwrap();
-        let (sys, proc) = (node.path().join("class/net"), node.path().join("proc"));
+        let sys = node.path().join("class/net");
+        let proc = node.path().join("proc");
         for directory in [
             "eth0/device",
             "wlan0/phy80211",
