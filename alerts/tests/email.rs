@@ -17,7 +17,7 @@ use takt_alerts::notify::email::{Attachment, EmailConfig, Mail, MailError, Maile
 /// Debian's, which has Debian's packages; another may be first in the path.
 const PYTHON: &str = "/usr/bin/python3";
 
-const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/support/smtp.py");
+const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/whole/support/smtp.py");
 
 /// A server with a folder of its own for certificates and the mail it took.
 struct Server {

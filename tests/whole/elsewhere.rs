@@ -1,17 +1,10 @@
 //! Asking a server from where its files are not: a login node, another user.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
+use crate::support::process::{Daemon, free_port, http_get};
+use crate::support::takt::{Run, Takt};
+use crate::support::{Skip, or_skip};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::Duration;
-use support::process::{Daemon, free_port, http_get};
-use support::takt::{Run, Takt};
-use support::{Skip, or_skip};
 
 /// This machine's address as other machines see it: a request to it comes from there, not from the loopback.
 fn outer_address() -> Result<Ipv4Addr, Skip> {

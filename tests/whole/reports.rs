@@ -1,14 +1,7 @@
 //! Reports as their readers get them: from a file of `sacct`, in every format, and as mails.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
+use crate::support::takt::Takt;
 use std::fs;
-use support::takt::Takt;
 
 const SACCT: &str = "\
 JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw|TimelimitRaw|ExitCode
@@ -56,7 +49,7 @@ fn takt() -> Takt {
     takt
 }
 
-fn report(takt: &Takt, kind: &str, more: &[&str]) -> support::takt::Run {
+fn report(takt: &Takt, kind: &str, more: &[&str]) -> crate::support::takt::Run {
     let arguments = [
         "--config",
         "takt.toml",

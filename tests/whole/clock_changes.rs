@@ -1,13 +1,6 @@
 //! Months in which the clocks change, by hand and by takt.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
-use support::takt::Takt;
+use crate::support::takt::Takt;
 
 /// In Oslo the clock went from 03:00 back to 02:00 on 25 October 2026 (745 hours), and from 02:00 on to 03:00 on 29 March
 /// (743 hours).

@@ -1,19 +1,12 @@
 //! Usage as a user of Slurm reads it: ours is sreport's and sacct's, to the second.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use support::or_skip;
-use support::process::{Daemon, free_port, http_get, wait_for};
-use support::slurm::{Job, Mode, PastReservation, Service, SlurmLab, Usage};
-use support::takt::Takt;
+use crate::support::or_skip;
+use crate::support::process::{Daemon, free_port, http_get, wait_for};
+use crate::support::slurm::{Job, Mode, PastReservation, Service, SlurmLab, Usage};
+use crate::support::takt::Takt;
 
 /// Long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(90);

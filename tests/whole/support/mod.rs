@@ -1,11 +1,5 @@
-//! What the whole-program tests share: the `takt` program in a fresh directory, programs that run beside it, a real
-//! Slurm, a real Prometheus. A test file says `mod support;` and uses its part.
-
-#![allow(dead_code, unused_imports, reason = "each test program uses its part")]
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
+//! Shared by the whole-program tests: the `takt` program in a fresh directory, programs that run beside it, a real
+//! Slurm, a real Prometheus.
 
 pub mod channels;
 pub mod machine;

@@ -1,16 +1,9 @@
 //! What `make install` puts there, under a real systemd with the units that come with it.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
+use crate::support::machine::Machine;
+use crate::support::or_skip;
 use std::path::Path;
 use std::process::Command;
-use support::machine::Machine;
-use support::or_skip;
 
 const CONFIG: &str = r#"
 cluster = "lab"

@@ -1,19 +1,12 @@
 //! Fair share as a user of Slurm reads it: ours is `sshare -l -a`'s; and from job records alone, where there is no Slurm.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use support::or_skip;
-use support::process::{free_port, wait_for};
-use support::slurm::{Mode, SlurmLab};
-use support::takt::Takt;
+use crate::support::or_skip;
+use crate::support::process::{free_port, wait_for};
+use crate::support::slurm::{Mode, SlurmLab};
+use crate::support::takt::Takt;
 
 /// Long enough for a busy machine, and for a tick of slurmctld's decay thread a minute.
 const SOON: Duration = Duration::from_secs(240);

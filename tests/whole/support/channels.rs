@@ -44,7 +44,7 @@ impl Channel {
     fn start(program: &str) -> Self {
         let directory = TempDir::with_prefix("takt-channel-").unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/support")
+            .join("tests/whole/support")
             .join(program);
         let mut channel = Self {
             port: 0,

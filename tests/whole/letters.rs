@@ -1,18 +1,11 @@
 //! The month's letters and the warnings of budgets as their readers get them: by a real mail server, and in Slack.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use std::time::Duration;
 
-use support::channels::Channel;
-use support::process::{Daemon, free_port, wait_for};
-use support::takt::Takt;
-use support::{need_file, or_skip};
+use crate::support::channels::Channel;
+use crate::support::process::{Daemon, free_port, wait_for};
+use crate::support::takt::Takt;
+use crate::support::{need_file, or_skip};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -1,18 +1,11 @@
 //! The server as a whole: what it shows, what it keeps over kills, and that a command need not know whether it runs.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-use support::process::{Daemon, free_port, http_get, wait_for};
-use support::takt::Takt;
+use crate::support::process::{Daemon, free_port, http_get, wait_for};
+use crate::support::takt::Takt;
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -1,20 +1,13 @@
 //! Whatever is wrong gets one line that says what and where, the right exit code, and harms nothing that was stored.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
+use crate::support::mount::Mount;
+use crate::support::process::{Daemon, free_port, http_get, wait_for};
+use crate::support::takt::Takt;
+use crate::support::{need_root, or_skip};
 use flate2::{Compression, write::GzEncoder};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
-use support::mount::Mount;
-use support::process::{Daemon, free_port, http_get, wait_for};
-use support::takt::Takt;
-use support::{need_root, or_skip};
 
 const HEADER: &str = "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
 const ROW: &str = "7|alice|lab-a|gpu|2026-10-01T10:00:00|2026-10-01T10:01:00|2026-10-01T11:01:00|COMPLETED|\

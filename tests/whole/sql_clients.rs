@@ -1,21 +1,14 @@
 //! SQL over PostgreSQL's protocol, asked by the real psql and the real drivers.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::process::{Daemon, free_port, http_get, wait_for};
-use support::takt::Takt;
-use support::{Needed, Skip, need, or_skip};
+use crate::support::process::{Daemon, free_port, http_get, wait_for};
+use crate::support::takt::Takt;
+use crate::support::{Needed, Skip, need, or_skip};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -1,19 +1,12 @@
 //! Prometheus' HTTP API, ours beside Debian's Prometheus: both scrape the same exporter and are asked the same.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use support::or_skip;
-use support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
-use support::prometheus::{Prometheus, Target, instant_query};
-use support::takt::Takt;
+use crate::support::or_skip;
+use crate::support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
+use crate::support::prometheus::{Prometheus, Target, instant_query};
+use crate::support::takt::Takt;
 
 /// Our server and Prometheus, after some scrapes of the same exporter.
 struct Both {
@@ -70,7 +63,7 @@ impl Both {
 
     /// What ours and theirs answer: status and body.
     fn ask(&self, path: &str, query: &[(&str, &str)]) -> [(u16, Value); 2] {
-        let json = |page: support::process::Page| {
+        let json = |page: crate::support::process::Page| {
             let body = serde_json::from_str(&page.body)
                 .unwrap_or_else(|_| panic!("{path} {query:?}: {}", page.body));
             (page.status, body)
@@ -508,7 +501,7 @@ fn federation_is_the_same_page() {
         ),
     ];
     // The instants of two scrapes differ, and 2.5e+10 is 25000000000.
-    let lines = |page: support::process::Page| -> Vec<String> {
+    let lines = |page: crate::support::process::Page| -> Vec<String> {
         assert_eq!(page.status, 200, "{}", page.body);
         let same = |line: &str| match line.rsplitn(3, ' ').collect::<Vec<_>>()[..] {
             [_, value, series] if !line.starts_with('#') => {

@@ -1,21 +1,14 @@
 //! The exporter's sight of a real Slurm's jobs: a GPU that is held and not used, by whom, and that it is given back; what the
 //! server makes of it; and of processes where there is no scheduler.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::or_skip;
-use support::process::{Daemon, free_port, http_get};
-use support::slurm::{Mode, SlurmLab};
-use support::takt::Takt;
+use crate::support::or_skip;
+use crate::support::process::{Daemon, free_port, http_get};
+use crate::support::slurm::{Mode, SlurmLab};
+use crate::support::takt::Takt;
 
 /// Long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(90);

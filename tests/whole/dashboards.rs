@@ -1,21 +1,14 @@
 //! Every panel of the dashboards returns data: from Debian's Prometheus that scrapes our exporter, and, where a panel
 //! asks in SQL, from our own answer.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use support::or_skip;
-use support::process::{free_port, http_get};
-use support::prometheus::{Prometheus, Target};
-use support::takt::Takt;
+use crate::support::or_skip;
+use crate::support::process::{free_port, http_get};
+use crate::support::prometheus::{Prometheus, Target};
+use crate::support::takt::Takt;
 
 /// The panels' questions of one kind (`expr` or `rawSql`), with the file and the panel's title.
 fn questions(kind: &str) -> Vec<(String, String)> {

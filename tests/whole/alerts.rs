@@ -1,24 +1,17 @@
 //! Alerts as a whole: from a line in the kernel's log to every channel, over crashes, and beside Debian's promtool,
 //! amtool and Prometheus.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
+use crate::support::channels::Channel;
+use crate::support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
+use crate::support::slurm::{Mode, SlurmLab};
+use crate::support::takt::Takt;
+use crate::support::{Needed, need, or_skip};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use support::channels::Channel;
-use support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
-use support::slurm::{Mode, SlurmLab};
-use support::takt::Takt;
-use support::{Needed, need, or_skip};
 
 const SOON: Duration = Duration::from_secs(120);
 
@@ -250,7 +243,7 @@ impl Lab {
         serde_json::from_str(&page.body).unwrap_or_else(|_| panic!("{path}: {}", page.body))
     }
 
-    fn takt(&self, arguments: &[&str]) -> support::takt::Run {
+    fn takt(&self, arguments: &[&str]) -> crate::support::takt::Run {
         self.takt
             .run([&["--config", "takt.toml"], arguments].concat())
     }
@@ -1539,7 +1532,7 @@ fn samples_that_wait_for_the_disk_are_told_of() {
         return;
     };
     lab.stop();
-    let rules = include_str!("../dashboards/rules/takt.rules.yml");
+    let rules = include_str!("../../dashboards/rules/takt.rules.yml");
     lab.takt.file(
         "rules/takt.rules.yml",
         rules
@@ -1548,7 +1541,7 @@ fn samples_that_wait_for_the_disk_are_told_of() {
     );
     lab.takt.file(
         "rules/thresholds.rules.yml",
-        include_str!("../dashboards/rules/thresholds.rules.yml"),
+        include_str!("../../dashboards/rules/thresholds.rules.yml"),
     );
     let config = fs::read_to_string(lab.takt.directory().join("takt.toml")).unwrap();
     let config = config.replace(

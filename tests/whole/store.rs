@@ -1,21 +1,14 @@
 //! `takt store`, and what a server's samples survive, with the real program.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use support::mount::Mount;
-use support::process::{Daemon, free_port, http_get};
-use support::takt::Takt;
-use support::{need_file, need_program, need_root, or_skip};
+use crate::support::mount::Mount;
+use crate::support::process::{Daemon, free_port, http_get};
+use crate::support::takt::Takt;
+use crate::support::{need_file, need_program, need_root, or_skip};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -1,12 +1,10 @@
 //! The Slurm lab itself: what the other tests build on.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use support::or_skip;
-use support::slurm::{Job, Mode, Service, SlurmLab, Usage};
+use crate::support::or_skip;
+use crate::support::slurm::{Job, Mode, Service, SlurmLab, Usage};
 
 /// Long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(90);
@@ -111,7 +109,7 @@ fn without_slurmdbd_ended_jobs_are_in_the_jobcomp_file() {
     );
     lab.wait_until_idle(SOON);
     assert!(!lab.try_run(&["sacct"]).status.success());
-    let record = support::process::wait_for("a record of the job", SOON, || {
+    let record = crate::support::process::wait_for("a record of the job", SOON, || {
         let file = std::fs::read_to_string(lab.jobcomp()).unwrap();
         file.lines()
             .find(|line| line.starts_with(&format!("JobId={job} ")))
@@ -185,7 +183,7 @@ fn services_stop_and_return_and_nothing_is_left() {
     let job = lab.submit("bob", &["-t", "5"], "sleep 600");
     lab.wait_for_state(job, "RUNNING", SOON);
     lab.start_service(Service::Slurmdbd);
-    support::process::wait_for("the job in sacct", SOON, || {
+    crate::support::process::wait_for("the job in sacct", SOON, || {
         let sacct = lab.run(&["sacct", "-a", "-X", "-n", "-P", "-o", "JobIDRaw,State"]);
         sacct.contains(&format!("{job}|RUNNING")).then_some(())
     });

@@ -1,18 +1,11 @@
 //! One workload, told by each source of job records: the same runs come out, whoever tells.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::process::{Daemon, free_port, http_get, http_get_with, tail};
-use support::slurm::{Mode, PREEMPTION, Service, SlurmLab};
-use support::takt::Takt;
-use support::{Needed, need, or_skip};
+use crate::support::process::{Daemon, free_port, http_get, http_get_with, tail};
+use crate::support::slurm::{Mode, PREEMPTION, Service, SlurmLab};
+use crate::support::takt::Takt;
+use crate::support::{Needed, need, or_skip};
 
 /// Long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(120);
@@ -249,7 +242,7 @@ fn nothing_is_queued(lab: &SlurmLab) {
             .is_empty()
             .then_some(())
     };
-    support::process::wait_for("end of all jobs", SOON, queued);
+    crate::support::process::wait_for("end of all jobs", SOON, queued);
 }
 
 /// Whoever asks why a job waits is told in words.
@@ -264,7 +257,7 @@ fn jobs_that_wait(takt: &Takt, held: u32, wide: u32) {
                 .any(|line| line.starts_with(&format!("{job},")) && line.ends_with(reason))
                 .then_some(())
         };
-        support::process::wait_for(&format!("{job} {reason}"), SOON, waits);
+        crate::support::process::wait_for(&format!("{job} {reason}"), SOON, waits);
     };
     listed(held, "JobHeldUser");
     let shown = takt.run(["job", &held.to_string()]).ok();

@@ -1,14 +1,12 @@
 //! The Prometheus that dashboards are tested with: it scrapes, it answers, it ends.
 
-mod support;
-
 use std::process::Command;
 use std::time::Duration;
 
-use support::or_skip;
-use support::process::{Daemon, free_port, http_get};
-use support::prometheus::{Prometheus, Sample, Target};
-use support::{Needed, need};
+use crate::support::or_skip;
+use crate::support::process::{Daemon, free_port, http_get};
+use crate::support::prometheus::{Prometheus, Sample, Target};
+use crate::support::{Needed, need};
 
 #[test]
 fn targets_are_scraped_and_questions_answered() {
@@ -76,7 +74,7 @@ fn targets_are_scraped_and_questions_answered() {
 
     // A target that goes away is seen by the next scrapes.
     exporter.kill();
-    support::process::wait_for("up to be 0", Duration::from_secs(10), || {
+    crate::support::process::wait_for("up to be 0", Duration::from_secs(10), || {
         prometheus
             .query("up")
             .unwrap()

@@ -1,22 +1,15 @@
 //! One scrape configuration, two servers: Debian's Prometheus and ours find the same targets and store the same series.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot have its surroundings shall end"
-)]
-
-mod support;
-
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use support::or_skip;
-use support::process::{free_port, http_get, http_get_with, wait_for};
-use support::prometheus::Prometheus;
-use support::takt::Takt;
+use crate::support::or_skip;
+use crate::support::process::{free_port, http_get, http_get_with, wait_for};
+use crate::support::prometheus::Prometheus;
+use crate::support::takt::Takt;
 
 const SOON: Duration = Duration::from_secs(60);
 
