@@ -1,10 +1,6 @@
 //! What a scheduler says of shares and prices: associations, QOS, billing weights, how usage fades. A cluster without
 //! slurmdbd has none of these, so `takt.toml` may say it.
 
-use super::command::ask;
-use super::config::JobsConfig;
-use super::slurmrestd::Slurmrestd;
-use super::status::PollError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,10 +9,6 @@ use takt_model::ConfigError;
 use takt_slurm::{
     Association, BillingWeights, PriorityFlags, PrioritySettings, ShareSettings, Shares, TresError,
 };
-use takt_slurm::{openapi, share_text};
-
-/// What Slurm's own commands tell is recorded under this name.
-pub(super) const SOURCE: &str = "slurm";
 
 /// Fair share of a cluster whose scheduler keeps no accounts. With `accounts`, what Slurm says of shares is not used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -157,59 +149,6 @@ impl SharesConfig {
         }
         associations
     }
-}
-
-/// Asks Slurm's commands on this machine.
-///
-/// # Errors
-/// A command that fails, or whose answer cannot be read.
-pub(super) async fn ask_slurm(
-    config: &JobsConfig,
-    cluster: &str,
-) -> Result<ShareSettings, PollError> {
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let config_text = text(ask(config, "scontrol", ["show", "config"]).await?);
-    let partitions = text(ask(config, "scontrol", ["show", "partition"]).await?);
-    let of_cluster = format!("cluster={cluster}");
-    let fields = "format=Cluster,Account,ParentName,User,Partition,Share,GrpTRESMins,LFT";
-    let associations = text(
-        ask(
-            config,
-            "sacctmgr",
-            ["--parsable2", "show", "assoc", "tree", &of_cluster, fields],
-        )
-        .await?,
-    );
-    let fields = "format=Name,Flags,UsageFactor";
-    let qos = text(ask(config, "sacctmgr", ["--parsable2", "show", "qos", fields]).await?);
-    Ok(ShareSettings {
-        associations: share_text::associations(&associations, cluster)
-            .map_err(PollError::shares("sacctmgr"))?,
-        priority: share_text::priority_settings(&config_text)
-            .map_err(PollError::shares("scontrol"))?,
-        partitions: share_text::partitions(&partitions).map_err(PollError::shares("scontrol"))?,
-        qos: share_text::qos(&qos).map_err(PollError::shares("sacctmgr"))?,
-        otherwise: None,
-    })
-}
-
-/// Asks slurmrestd. How usage fades is no part of its answers, so Slurm's defaults stand.
-///
-/// # Errors
-/// A slurmrestd that does not answer.
-pub(super) async fn ask_slurmrestd(
-    rest: &mut Slurmrestd,
-    cluster: &str,
-) -> Result<ShareSettings, PollError> {
-    let associations = rest.database("associations").await?;
-    let qos = rest.database("qos").await?;
-    let partitions = rest.controller("partitions").await?;
-    Ok(ShareSettings {
-        associations: openapi::associations(&associations, cluster),
-        partitions: openapi::billing_weights(&partitions),
-        qos: openapi::qos(&qos),
-        ..ShareSettings::default()
-    })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::SqlConfig;
 use crate::api::AccountingConfig;
 use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
+use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -178,7 +179,19 @@ impl Config {
         Ok(())
     }
 
+<<<<<<< HEAD
     /// Returns the part that accounting needs.
+=======
+    /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown names.
+    pub fn zone(&self) -> TimeZone {
+        let named = self.timezone.as_deref();
+        named
+            .and_then(|name| takt_slurm::time_zone(name).ok())
+            .unwrap_or_else(TimeZone::system)
+    }
+
+    /// What accounting needs of it.
+>>>>>>> main
     pub fn accounting(&self) -> AccountingConfig {
         AccountingConfig {
             efficiency: self.efficiency.clone(),
