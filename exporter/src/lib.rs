@@ -9,10 +9,14 @@
 //!
 //! Where the node is not Linux, none of this is there, but the basics through `sysinfo`.
 
+#![warn(clippy::undocumented_unsafe_blocks)]
+
 #[cfg(target_os = "linux")]
 mod collector;
 #[cfg(target_os = "linux")]
 mod collectors;
+#[cfg(target_os = "linux")]
+mod crash_guard;
 #[cfg(target_os = "linux")]
 mod dbus;
 #[cfg(not(target_os = "linux"))]
@@ -37,6 +41,8 @@ mod options;
 #[cfg(target_os = "linux")]
 mod pace;
 #[cfg(target_os = "linux")]
+mod process;
+#[cfg(target_os = "linux")]
 mod reader;
 #[cfg(target_os = "linux")]
 mod sysfs;
@@ -58,6 +64,8 @@ pub use exporter::{Error, Exporter, UnknownCollector, Wanted};
 pub use log::{LogFormat, LogOptions};
 #[cfg(target_os = "linux")]
 pub use options::{Options, Paths, Selection, WebOptions};
+#[cfg(target_os = "linux")]
+pub use process::ProcessUsage;
 #[cfg(target_os = "linux")]
 pub use web::run;
 #[cfg(target_os = "linux")]

@@ -1,4 +1,5 @@
-//! What is done alike for every collector: its time is taken, its outcome told, its failure logged once.
+//! Measures every collector alike: duration, outcome, panics, number of series. Each failure is
+//! logged once.
 
 use crate::collector::{CollectError, Collector};
 use std::error::Error;
@@ -7,19 +8,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use takt_model::Samples;
 
-/// How a reading ended.
+/// Outcome of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Collected,
-    /// The node has nothing of the kind.
+    /// The node has no such hardware.
     Absent,
     Failed,
 }
 
-/// A collector and how its last reading ended.
+/// A collector, and the error of its last reading.
 pub(crate) struct Metered {
     collector: Box<dyn Collector>,
-    /// The last complaint, so that it is not repeated at every scrape.
+    /// Error of the last reading: the same error is logged once.
     complaint: Option<String>,
 }
 
@@ -35,7 +36,7 @@ impl Metered {
         self.collector.name()
     }
 
-    /// Reads once into `samples`, which are emptied before.
+    /// Clears `samples` and reads once into them. Returns the outcome and the duration.
     pub fn read(&mut self, samples: &mut Samples) -> (Outcome, Duration) {
         let began = Instant::now();
         samples.clear();

@@ -104,8 +104,8 @@ pub struct WebOptions {
     /// Serve on the sockets that systemd has opened instead of --web.listen-address.
     #[arg(long = "web.systemd-socket")]
     pub systemd_socket: bool,
-    /// Of node_exporter, whose page also tells of Go and of itself.
-    #[arg(long = "web.disable-exporter-metrics", hide = true)]
+    /// Leave out the metrics of the exporter's own process (process_*).
+    #[arg(long = "web.disable-exporter-metrics")]
     pub disable_exporter_metrics: bool,
     /// Of node_exporter; here one thread answers.
     #[arg(long = "runtime.gomaxprocs", value_name = "COUNT", hide = true)]

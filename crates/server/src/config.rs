@@ -180,8 +180,11 @@ impl Config {
     }
 
 <<<<<<< HEAD
+<<<<<<< HEAD
     /// Returns the part that accounting needs.
 =======
+=======
+>>>>>>> main
     /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown names.
     pub fn zone(&self) -> TimeZone {
         let named = self.timezone.as_deref();
@@ -190,7 +193,11 @@ impl Config {
             .unwrap_or_else(TimeZone::system)
     }
 
+<<<<<<< HEAD
     /// What accounting needs of it.
+>>>>>>> main
+=======
+    /// Returns the part that accounting needs.
 >>>>>>> main
     pub fn accounting(&self) -> AccountingConfig {
         AccountingConfig {

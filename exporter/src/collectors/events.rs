@@ -104,7 +104,7 @@ impl Collector for EventCounts {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let (listeners, uuids) = (self.events.listeners(), self.events.uuids());
+        let (listeners, uuids) = (self.events.listeners().count(), self.events.uuids());
         let shown = self.events.shown();
         for kind in EventKind::ALL {
             let count = shown.counts.get(kind).copied().unwrap_or_default();
