@@ -179,12 +179,6 @@ impl Config {
         Ok(())
     }
 
-<<<<<<< HEAD
-<<<<<<< HEAD
-    /// Returns the part that accounting needs.
-=======
-=======
->>>>>>> main
     /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown names.
     pub fn zone(&self) -> TimeZone {
         let named = self.timezone.as_deref();
@@ -193,12 +187,7 @@ impl Config {
             .unwrap_or_else(TimeZone::system)
     }
 
-<<<<<<< HEAD
-    /// What accounting needs of it.
->>>>>>> main
-=======
     /// Returns the part that accounting needs.
->>>>>>> main
     pub fn accounting(&self) -> AccountingConfig {
         AccountingConfig {
             efficiency: self.efficiency.clone(),
