@@ -7,11 +7,10 @@ pub use self::error::Error;
 pub(crate) use self::own::Refusals;
 
 use self::own::{report_build, report_process, report_read_at, report_reading};
-use crate::collectors::{COLLECTORS, Entry, Reads};
+use crate::collectors::{COLLECTORS, Entry, Options, Reads};
 use crate::crash_guard::CrashGuard;
 use crate::events::Events;
 use crate::metered::Metered;
-use crate::options::Options;
 use crate::pace::Pace;
 use crate::reader::{Answer, Reader};
 use crate::web::{Connections, PagePermit, Pages};

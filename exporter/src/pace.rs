@@ -41,8 +41,9 @@ impl Pace {
         let before = state.rhythm.interval();
         state.rhythm.scraped(at);
         let interval = state.rhythm.interval();
-        // Only then does a thread sleep too long.
-        if interval < before {
+        // Only then is a thread sleeping too long. To wake all of them because of a scraper's jitter would cost more than
+        // their readings do.
+        if interval + JITTER < before {
             self.changed.notify_all();
         }
         interval

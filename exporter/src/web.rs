@@ -9,9 +9,9 @@ pub(crate) use self::connections::{Connection, Connections};
 pub(crate) use self::pages::{PagePermit, Pages};
 
 use self::sockets::listeners;
+use crate::collectors::Options;
 use crate::events;
 use crate::exporter::{Error, Exporter, Wanted};
-use crate::options::Options;
 use crate::web_config::guard;
 use axum::body::Body;
 use axum::extract::{Query, State};

@@ -8,8 +8,6 @@
 //! collector has a thread.
 
 use crate::collector::{CollectError, Collector};
-use crate::collectors::COLLECTORS;
-use crate::options::Options;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -56,10 +54,14 @@ const METRICS: &[Metric] = &[SCRAPE_ERROR, MTIME];
 const MAX_FILE_BYTES: u64 = 4 << 20;
 const MAX_SERIES: usize = 16_384;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+/// `others` are the collectors whose metrics no file may claim.
+pub(crate) fn new(
+    options: &TextfileOptions,
+    others: impl Iterator<Item = Box<dyn Collector>>,
+) -> Box<dyn Collector> {
     Box::new(Textfile {
-        directories: options.textfile.directory.clone(),
-        names: Names::of_collectors(options),
+        directories: options.directory.clone(),
+        names: Names::of_collectors(others),
         errors: HashMap::new(),
     })
 }
@@ -192,18 +194,12 @@ struct Names {
 }
 
 impl Names {
-    fn of_collectors(options: &Options) -> Self {
+    fn of_collectors(others: impl Iterator<Item = Box<dyn Collector>>) -> Self {
         let mut names = Self {
             metrics: METRICS.iter().map(|metric| metric.name).collect(),
             prefixes: Vec::new(),
         };
-        let runs = COLLECTORS
-            .iter()
-            .filter(|entry| options.selection.runs(entry.name, entry.by_default));
-        for collector in runs
-            .filter(|entry| entry.name != "textfile")
-            .map(|entry| (entry.new)(options))
-        {
+        for collector in others {
             names
                 .metrics
                 .extend(collector.metrics().iter().map(|metric| metric.name));

@@ -2,7 +2,7 @@
 //!
 //! Source: `/sys/bus/pci/devices`. The bus is looked through seldom: cards do not come and go.
 
-use super::seen::Seen;
+use super::gpu_history::GpuHistory;
 use super::{Gpu, Identity};
 use std::fs::{read_dir, read_link, read_to_string};
 use std::path::{Path, PathBuf};
@@ -33,8 +33,9 @@ impl Slots {
         }
     }
 
-    /// The cards that are neither among these GPUs nor known from before, as GPUs that cannot say who they are.
-    pub fn without(&mut self, gpus: &[Gpu], seen: &Seen) -> Vec<Identity> {
+    /// The cards that are neither among these GPUs nor known from before, as GPUs that cannot say
+    /// who they are.
+    pub fn without(&mut self, gpus: &[Gpu], history: &GpuHistory) -> Vec<Identity> {
         if self.looked.is_none_or(|at| at.elapsed() > LOOK_AGAIN) {
             self.looked = Some(Instant::now());
             self.cards = self.look();
@@ -42,7 +43,7 @@ impl Slots {
         let told = gpus
             .iter()
             .map(|gpu| &gpu.identity)
-            .chain(seen.identities());
+            .chain(history.identities());
         let told: Vec<_> = told.map(|identity| kernels(&identity.pci_bus_id)).collect();
         // One that cannot say where it is may be any.
         if gpus.iter().any(|gpu| gpu.identity.pci_bus_id.is_empty()) {
@@ -123,7 +124,7 @@ mod tests {
             }
         }
         let mut slots = Slots::new(sysfs.path());
-        let unseen = slots.without(&[], &Seen::load(None));
+        let unseen = slots.without(&[], &GpuHistory::load(None));
         let unseen: Vec<_> = unseen
             .iter()
             .map(|identity| identity.uuid.as_str())

@@ -1,7 +1,9 @@
-//! The GPUs that were ever here: one that does not come back after a restart is missed, not forgotten.
+//! The GPUs that were ever here: one that does not come back after a restart is missed, not
+//! forgotten.
 //!
-//! Kept in `gpus.tsv` of the state directory. A GPU is forgotten when another is found in its place on the PCI bus; one that
-//! was taken out for good is forgotten by deleting its line while the exporter does not run.
+//! Kept in `gpus.tsv` of the state directory. A GPU is forgotten when another is found in its place
+//! on the PCI bus; one that was taken out for good is forgotten by deleting its line while the
+//! exporter does not run.
 
 use super::{Gpu, Identity};
 use std::collections::BTreeMap;
@@ -9,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct GpuHistory {
     file: Option<PathBuf>,
     /// By UUID.
     known: BTreeMap<String, Identity>,
@@ -18,7 +20,7 @@ pub(super) struct Seen {
 const FILE: &str = "gpus.tsv";
 const HEADER: &str = "uuid\tindex\tminor\tpci_bus_id\tmodel\tdriver";
 
-impl Seen {
+impl GpuHistory {
     pub fn load(directory: Option<&Path>) -> Self {
         let file = directory.map(|directory| directory.join(FILE));
         let text = file.as_ref().map(std::fs::read_to_string);
@@ -41,7 +43,8 @@ impl Seen {
         self.known.is_empty()
     }
 
-    /// A GPU that cannot say who it is, is the one that was in its place and is nowhere else; or the only one missing.
+    /// A GPU that cannot say who it is, is the one that was in its place and is nowhere else; or
+    /// the only one missing.
     pub fn recognise(&self, gpus: &mut [Gpu]) {
         let here: Vec<_> = gpus.iter().map(|gpu| gpu.identity.uuid.clone()).collect();
         let missing: Vec<_> = self
@@ -139,7 +142,7 @@ fn parse(text: &str) -> BTreeMap<String, Identity> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectors::nvml::{Reading, Silence};
+    use crate::collectors::nvml::{Reading, UnavailableReason};
     use proptest::prelude::*;
 
     fn gpu(uuid: &str, index: u32, bus: &str) -> Gpu {
@@ -154,8 +157,9 @@ mod tests {
         }
     }
 
-    fn uuids(seen: &Seen) -> Vec<&str> {
-        seen.identities()
+    fn uuids(history: &GpuHistory) -> Vec<&str> {
+        history
+            .identities()
             .map(|identity| identity.uuid.as_str())
             .collect()
     }
@@ -163,44 +167,44 @@ mod tests {
     #[test]
     fn a_restart_forgets_no_gpu_and_another_in_its_place_does() {
         let directory = tempfile::tempdir().unwrap();
-        let mut seen = Seen::load(Some(directory.path()));
-        seen.update(&[
+        let mut history = GpuHistory::load(Some(directory.path()));
+        history.update(&[
             gpu("GPU-a", 0, "0:1"),
             gpu("GPU-b", 1, "0:2"),
             gpu("unknown-2", 2, ""),
         ]);
-        let mut seen = Seen::load(Some(directory.path()));
-        assert_eq!(uuids(&seen), ["GPU-a", "GPU-b"]);
+        let mut history = GpuHistory::load(Some(directory.path()));
+        assert_eq!(uuids(&history), ["GPU-a", "GPU-b"]);
         // The second cannot say who it is; it is known by its place.
         let mut gpus = [gpu("GPU-a", 0, "0:1"), gpu("unknown-1", 1, "")];
-        gpus[1].reading = Err(Silence::Lost);
-        seen.recognise(&mut gpus);
+        gpus[1].reading = Err(UnavailableReason::Lost);
+        history.recognise(&mut gpus);
         assert_eq!(gpus[1].identity.uuid, "GPU-b");
         // The second moved up, so place 1 is nobody's; but only the first is missing.
         let mut gpus = [gpu("GPU-b", 0, "0:2"), gpu("unknown-1", 1, "")];
-        seen.recognise(&mut gpus);
+        history.recognise(&mut gpus);
         assert_eq!(gpus[1].identity.uuid, "GPU-a");
         let mut gpus = [
             gpu("GPU-b", 0, "0:2"),
             gpu("unknown-1", 1, ""),
             gpu("unknown-2", 2, ""),
         ];
-        seen.recognise(&mut gpus);
+        history.recognise(&mut gpus);
         assert_eq!(gpus[1].identity.uuid, "unknown-1", "one of two");
-        seen.update(&[gpu("GPU-c", 0, "0:1"), gpu("GPU-b", 1, "0:2")]);
+        history.update(&[gpu("GPU-c", 0, "0:1"), gpu("GPU-b", 1, "0:2")]);
         assert_eq!(
-            uuids(&Seen::load(Some(directory.path()))),
+            uuids(&GpuHistory::load(Some(directory.path()))),
             ["GPU-b", "GPU-c"]
         );
     }
 
     #[test]
     fn without_a_directory_it_works_until_the_end() {
-        let mut seen = Seen::load(None);
-        seen.update(&[gpu("GPU-a", 0, "0:1")]);
-        assert_eq!(uuids(&seen), ["GPU-a"]);
-        seen.update(&[]);
-        assert_eq!(uuids(&seen), ["GPU-a"]);
+        let mut history = GpuHistory::load(None);
+        history.update(&[gpu("GPU-a", 0, "0:1")]);
+        assert_eq!(uuids(&history), ["GPU-a"]);
+        history.update(&[]);
+        assert_eq!(uuids(&history), ["GPU-a"]);
     }
 
     proptest! {

@@ -1,11 +1,11 @@
-//! Tables: what the kernel calls a number, and the metric that it becomes.
+//! Tables of the kernel's numbers and their metrics.
 
 use crate::sysfs;
 use std::path::Path;
 use takt_model::{Metric, Samples};
 
 /// A number of the kernel and its metric.
-pub(super) struct Row {
+pub(crate) struct Row {
     /// The name of the file or field.
     pub source: &'static str,
     pub metric: Metric,
@@ -51,8 +51,9 @@ impl Row {
     }
 }
 
-/// Pushes the numbers in the files of a directory. What is not there, or no number, is left out.
-pub(super) fn push_files<V: AsRef<str>>(
+/// Pushes the numbers in the files of a directory. Files that are missing or hold no number are
+/// left out.
+pub(crate) fn push_files<V: AsRef<str>>(
     directory: &Path,
     rows: &[Row],
     labels: &[V],
@@ -65,19 +66,20 @@ pub(super) fn push_files<V: AsRef<str>>(
     }
 }
 
-/// All metrics of a collector: those that stand alone, then those of its tables.
+/// All metrics of a collector: single ones, then those of its tables.
 macro_rules! metrics_of {
     ([$($single:expr),* $(,)?] $(, $table:expr)* $(,)?) => {{
         const SINGLES: &[Metric] = &[$($single),*];
-        const TABLES: &[&[crate::collectors::table::Row]] = &[$($table),*];
-        const COUNT: usize = crate::collectors::table::count(SINGLES, TABLES);
-        &crate::collectors::table::gather::<COUNT>(SINGLES, TABLES)
+        const TABLES: &[&[crate::table::Row]] = &[$($table),*];
+        const COUNT: usize = crate::table::count(SINGLES, TABLES);
+        &crate::table::gather::<COUNT>(SINGLES, TABLES)
     }};
 }
-pub(super) use metrics_of;
+pub(crate) use metrics_of;
 
-pub(super) const fn count(singles: &[Metric], tables: &[&[Row]]) -> usize {
-    let (mut count, mut table) = (singles.len(), 0);
+pub(crate) const fn count(singles: &[Metric], tables: &[&[Row]]) -> usize {
+    let mut count = singles.len();
+    let mut table = 0;
     while table < tables.len() {
         count += tables[table].len();
         table += 1;
@@ -85,7 +87,7 @@ pub(super) const fn count(singles: &[Metric], tables: &[&[Row]]) -> usize {
     count
 }
 
-pub(super) const fn gather<const COUNT: usize>(
+pub(crate) const fn gather<const COUNT: usize>(
     singles: &[Metric],
     tables: &[&[Row]],
 ) -> [Metric; COUNT] {
