@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use takt_alerts::config::AlertsConfig;
-use takt_alerts::notify::email::EmailConfig;
 use takt_collector::accounting::efficiency::EfficiencyConfig;
 use takt_collector::accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_collector::api::{AccountingConfig, SqlConfig};
@@ -16,6 +15,7 @@ use takt_collector::jobs::{self, JobsConfig, SharesConfig};
 use takt_collector::query::QueryConfig;
 use takt_collector::scrape::ScrapeConfig;
 use takt_collector::store::StoreConfig;
+use takt_mail::EmailConfig;
 
 /// The whole configuration. Every key may be left out.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_alerts::notify::email::{EmailConfig, Mail, MailError, Mailer};
+use takt_mail::{EmailConfig, Mail, MailError, Mailer};
 use takt_collector::accounting::sheet::{Sheet, Subject};
 use takt_collector::api::{self, AccountingConfig, SentQuestion, SheetQuestion};
 use takt_collector::store::{Records, SentReport, Store};

@@ -10,7 +10,7 @@ use anyhow::Context;
 use jiff::{Timestamp, ToSpan};
 use std::fs;
 use std::io::Write;
-use takt_alerts::notify::email::{EmailConfig, Mailer};
+use takt_mail::{EmailConfig, Mailer};
 
 /// Sends the letters of a month that are due, or only shows them.
 pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {

@@ -2,9 +2,9 @@
 
 use super::ReportsConfig;
 use super::words::{amount, month, percent};
-use takt_alerts::notify::email::Mail;
 use takt_collector::accounting::{BudgetPeriod, BudgetUse};
 use takt_collector::store::SentReport;
+use takt_mail::Mail;
 
 /// What the log calls the channel that is told of every warning.
 pub const SLACK: &str = "slack";

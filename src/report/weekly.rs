@@ -6,9 +6,9 @@ use super::ReportsConfig;
 use super::words::{amount, percent};
 use jiff::civil::{Date, Weekday};
 use std::fmt::Write;
-use takt_alerts::notify::email::Mail;
 use takt_collector::accounting::sheet::{Sheet, Subject};
 use takt_collector::store::SentReport;
+use takt_mail::Mail;
 
 /// What the log of what was sent calls these letters, in place of a month.
 pub const WEEKLY: &str = "weekly";

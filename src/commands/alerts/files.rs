@@ -8,13 +8,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use takt_alerts::glob;
 use takt_alerts::notify::channels::Channels;
-use takt_alerts::notify::email::EmailConfig;
 use takt_alerts::notify::owner::Addresses;
 use takt_alerts::ports::{Query, QueryError, Sample, SampleSink, StoreError};
 use takt_alerts::promtest::{self, TestFile};
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::yaml::Node;
 use takt_collector::query::promql::Memory;
+use takt_mail::EmailConfig;
 use takt_model::{Labels, Timestamp};
 
 /// Checks files as the server would read them; fails where one has a mistake, after all were looked at.
