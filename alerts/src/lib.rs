@@ -14,6 +14,7 @@ mod finite;
 pub mod flapping;
 pub mod glob;
 pub mod group;
+pub mod letters;
 pub mod message;
 pub mod notify;
 mod order;
