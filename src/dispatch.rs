@@ -59,19 +59,26 @@ pub async fn keep_sending(
 impl Dispatcher {
     async fn send_all(&self) {
         if let Err(error) = self.send_warnings().await {
-            tracing::warn!(error = %format_args!("{error:#}"), "some budget warnings were not sent; trying again");
+            let error = format!("{error:#}");
+            tracing::warn!(error, "some budget warnings were not sent; trying again");
         }
         let reports = &self.config.reports;
         if reports.weekly
             && let Err(error) = self.send_weekly().await
         {
-            tracing::warn!(error = %format_args!("{error:#}"), "some weekly letters were not sent; trying again");
+            let error = format!("{error:#}");
+            tracing::warn!(error, "some weekly letters were not sent; trying again");
         }
         if reports.send
             && let Some(month) = month_to_report(reports, &self.zone, Timestamp::now())
             && let Err(error) = self.send_month(&month).await
         {
-            tracing::warn!(month, error = %format_args!("{error:#}"), "some monthly reports were not sent; trying again");
+            let error = format!("{error:#}");
+            tracing::warn!(
+                month,
+                error,
+                "some monthly reports were not sent; trying again"
+            );
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! Letters use the outbox's rules. Their state is stored before and after every attempt, so a mail
 //! whose recipient was refused for good is never tried again, also after a restart; all other
-//! failures, which the operator may repair, are retried after growing waits. Mails go through [`takt_mail`], texts through the Slack notifier with
-//! the HTTP policy of alerts. The caller decides on recipients and content, and offers each letter
-//! until it has ended.
+//! failures, which the operator may repair, are retried after growing waits. Mails go through
+//! [`takt_mail`], texts through the Slack notifier with the HTTP policy of alerts. The caller decides
+//! on recipients and content, and offers each letter until it has ended.
 
 mod file;
 

@@ -135,7 +135,7 @@ fn proxy(fields: &Fields<'_>) -> Result<ProxyPolicy, Mistake> {
             Err(node.mistake("`proxy_url` and `proxy_from_environment` exclude each other"))
         }
         (Some(node), _) => {
-            let headers = headers.map(|node| http_connect_headers(node)).transpose()?;
+            let headers = headers.map(http_connect_headers).transpose()?;
             Ok(ProxyPolicy::Url {
                 url: proxy_address(node)?,
                 except: except.map(text).transpose()?.unwrap_or_default(),
@@ -201,10 +201,7 @@ fn tls_config(node: &Node, base: &Path, options: &mut HttpOptions) -> Result<(),
     };
     options.min_tls_version = fields.optional("min_version", tls_version)?.flatten();
     options.max_tls_version = fields.optional("max_version", |node| {
-        tls_version(node)?.map_or_else(
-            || Err(node.mistake("takt speaks TLS 1.2 and 1.3 only")),
-            |version| Ok(version),
-        )
+        tls_version(node)?.map_or_else(|| Err(node.mistake("takt speaks TLS 1.2 and 1.3 only")), Ok)
     })?;
     Ok(())
 }

@@ -37,6 +37,9 @@ pub const NOTIFIERS: &[&NotifierKind] = &[
     &owner::KIND,
 ];
 
+/// Builds a channel from the settings of one entry.
+pub type BuildChannel = fn(&Node, &ChannelContext<'_>) -> Result<Box<dyn Notifier>, Mistake>;
+
 /// A kind of notifier: its name in configurations, and the function that builds a channel from
 /// settings.
 pub struct NotifierKind {
@@ -52,7 +55,7 @@ pub struct NotifierKind {
     /// Splits one entry of the list into the settings of its channels.
     pub split: fn(&Node) -> Vec<Node>,
     /// Builds the channel.
-    pub build: fn(&Node, &ChannelContext<'_>) -> Result<Box<dyn Notifier>, Mistake>,
+    pub build: BuildChannel,
 }
 
 impl NotifierKind {

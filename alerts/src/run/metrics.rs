@@ -35,6 +35,7 @@ pub struct AlertMetrics {
     pub(super) heartbeats_withheld: Counter,
     pub(super) requests_refused: Counter,
     pub(super) uncommitted: Counter,
+    pub(super) transitions_dropped: Counter,
     evaluations: Counter,
     failures: Counter,
     missed: Counter,
@@ -76,6 +77,11 @@ impl AlertMetrics {
             "requests_refused",
             "Requests refused because the engine's queue was full",
             all.requests_refused.clone(),
+        );
+        alerts.register(
+            "transitions_dropped",
+            "Transitions dropped while the store failed",
+            all.transitions_dropped.clone(),
         );
         alerts.register(
             "group_evaluations",

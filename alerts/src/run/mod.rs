@@ -13,6 +13,7 @@ mod deliver;
 mod handle;
 mod listen;
 mod metrics;
+mod uncommitted;
 mod watch;
 
 pub use handle::{ChangeError, EngineError, Handle};
@@ -335,6 +336,8 @@ impl<O: Outside> Runner<O> {
                 self.metrics.commit_failures.inc();
                 self.metrics.uncommitted.inc_by(self.unsent.len() as u64);
                 self.unsaved = batch;
+                let dropped = uncommitted::compact(&mut self.unsaved);
+                self.metrics.transitions_dropped.inc_by(dropped as u64);
                 self.commit_at = now.plus(COMMIT_PAUSE);
             }
         }
