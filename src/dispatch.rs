@@ -1,5 +1,5 @@
-//! Sends the month's reports, weekly letters and budget warnings: by the server when they are due, or
-//! by hand with `takt report send`.
+//! Sends the month's reports, weekly letters and budget warnings: by the server when they are due,
+//! or by hand with `takt report send`.
 
 use crate::config::Config;
 use crate::report::{

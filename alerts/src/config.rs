@@ -8,8 +8,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Alert rules and receivers. The keys up to `ntfy_token_file` are the short form: one receiver that
-/// gets everything; `alertmanager_file` is the long form.
+/// Alert rules and receivers. The keys up to `ntfy_token_file` are the short form: one receiver
+/// that gets everything; `alertmanager_file` is the long form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AlertsConfig {
@@ -25,8 +25,9 @@ pub struct AlertsConfig {
     pub slack_webhook_file: Option<PathBuf>,
     /// URL of Slack's Web API.
     pub slack_api_url: String,
-    /// Whether the owner of a job gets mail about faults of the job: XIDs that it caused, too little
-    /// memory, a GPU that failed under it. Needs `[email]`, and `domain` or `addresses` in `[reports]`.
+    /// Whether the owner of a job gets mail about faults of the job: XIDs that it caused, too
+    /// little memory, a GPU that failed under it. Needs `[email]`, and `domain` or `addresses` in
+    /// `[reports]`.
     pub tell_owners: bool,
     /// URL that gets Alertmanager's webhook (version 4).
     pub webhook_url: Option<String>,
@@ -40,11 +41,11 @@ pub struct AlertsConfig {
     pub alertmanager_file: Option<PathBuf>,
     /// Whether the rules that Takt ships are used.
     pub shipped_rules: bool,
-    /// Thresholds of the shipped rules to override: `{ nfs_slow_seconds = 0.5 }`. Their names are in
-    /// `dashboards/rules/thresholds.rules.yml`.
+    /// Thresholds of the shipped rules to override: `{ nfs_slow_seconds = 0.5 }`. Their names are
+    /// in `dashboards/rules/thresholds.rules.yml`.
     pub thresholds: BTreeMap<String, f64>,
-    /// Folders with further rule files: `*.yml` of Prometheus, `*.events.yml` for events. A file with the
-    /// name of a shipped one replaces it.
+    /// Folders with further rule files: `*.yml` of Prometheus, `*.events.yml` for events. A file
+    /// with the name of a shipped one replaces it.
     pub rule_dirs: Vec<PathBuf>,
     /// Seconds between two evaluations of a group of rules without an interval of its own.
     pub interval_seconds: u64,
@@ -52,14 +53,14 @@ pub struct AlertsConfig {
     pub page_severity: String,
     /// URL of this server for links in messages; its listen address if left out.
     pub external_url: Option<String>,
-    /// URL that is requested while alerting works, such as a check of healthchecks.io, which notices
-    /// when Takt is gone. The requests stop while a message has been undelivered for longer than
-    /// `patience_seconds`.
+    /// URL that is requested while alerting works, such as a check of healthchecks.io, which
+    /// notices when Takt is gone. The requests stop while a message has been undelivered for longer
+    /// than `patience_seconds`.
     pub heartbeat_url: Option<String>,
     /// Seconds between two heartbeats.
     pub heartbeat_seconds: u64,
-    /// Seconds that a message may be undelivered, or a rule fail, before that is an alert of its own and
-    /// an undelivered message stops the heartbeat.
+    /// Seconds that a message may be undelivered, or a rule fail, before that is an alert of its
+    /// own and an undelivered message stops the heartbeat.
     pub patience_seconds: u64,
 }
 
@@ -101,7 +102,8 @@ pub struct AlertsConfigError {
 }
 
 impl AlertsConfig {
-    /// Checks ranges and references between keys; opens no files. `has_email`: `[email]` names a server.
+    /// Checks ranges and references between keys; opens no files. `has_email`: `[email]` names a
+    /// server.
     ///
     /// # Errors
     /// At the first key with an invalid value.
@@ -210,8 +212,8 @@ impl AlertsConfig {
     }
 
     /// The short form as an Alertmanager configuration: the shipped routes with these channels as
-    /// receivers. Owners of jobs get mail if their addresses are known; otherwise their alerts go into
-    /// the digest.
+    /// receivers. Owners of jobs get mail if their addresses are known; otherwise their alerts go
+    /// into the digest.
     pub fn in_long_form(&self, routes: &str, knows_owners: bool) -> String {
         let (before, after) = routes.split_once("\nreceivers:").unwrap_or((routes, ""));
         let after = after

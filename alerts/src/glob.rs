@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The files that match a pattern, sorted. `*` and `?` may occur in any part of the pattern. A pattern
-/// without them is that file, whether it exists or not.
+/// The files that match a pattern, sorted. `*` and `?` may occur in any part of the pattern. A
+/// pattern without them is that file, whether it exists or not.
 ///
 /// # Errors
 /// If a folder cannot be read.

@@ -117,8 +117,8 @@ impl Message {
         self
     }
 
-    /// The JSON body of Alertmanager's webhook (version 4) with at most `alerts_max` alerts; 0 is no
-    /// limit. Status and shared labels are those of the alerts in the body, as in Alertmanager.
+    /// The JSON body of Alertmanager's webhook (version 4) with at most `alerts_max` alerts; 0 is
+    /// no limit. Status and shared labels are those of the alerts in the body, as in Alertmanager.
     pub fn webhook_body(&self, alerts_max: usize) -> serde_json::Value {
         if alerts_max == 0 || self.alerts.len() <= alerts_max {
             return self.body(0);

@@ -1,7 +1,7 @@
 //! The outbox: messages that are decided and not yet delivered.
 //!
-//! A row is committed together with the decision to send it, so a crash loses no message, and each is
-//! delivered at least once. This module decides what to send and when; the clock is an argument.
+//! A row is committed together with the decision to send it, so a crash loses no message, and each
+//! is delivered at least once. This module decides what to send and when; the clock is an argument.
 
 use crate::message::Message;
 use crate::routing::dedup::Reason;
@@ -54,7 +54,8 @@ pub struct Row {
 pub enum RowState {
     /// The row waits.
     Queued,
-    /// An attempt is under way. After a crash the message is sent again, since it may not have arrived.
+    /// An attempt is under way. After a crash the message is sent again, since it may not have
+    /// arrived.
     Sending,
     /// The channel took the message.
     Sent,
@@ -117,8 +118,8 @@ pub struct Outbox {
 pub type Fallback<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Outbox {
-    /// Restores stored rows. Rows that were being sent are sent again; of ended rows only their thread
-    /// is kept. `next_id` must be above all numbers ever used.
+    /// Restores stored rows. Rows that were being sent are sent again; of ended rows only their
+    /// thread is kept. `next_id` must be above all numbers ever used.
     pub fn load(rows: impl IntoIterator<Item = Row>, next_id: u64) -> Self {
         let mut outbox = Self {
             next_id,
@@ -144,7 +145,8 @@ impl Outbox {
         outbox
     }
 
-    /// The channel's name of the message that this row belongs below: the first one about its group.
+    /// The channel's name of the message that this row belongs below: the first one about its
+    /// group.
     pub fn thread(&self, row: &Row) -> Option<&str> {
         let is_first = row.message.reason == Reason::FirstFiring;
         self.threads
@@ -171,9 +173,9 @@ impl Outbox {
         changed
     }
 
-    /// The rows to send now, at most one for each channel, the oldest first: a resolved message never
-    /// overtakes the firing one. The rows are marked as being sent; the caller commits the marks
-    /// before sending.
+    /// The rows to send now, at most one for each channel, the oldest first: a resolved message
+    /// never overtakes the firing one. The rows are marked as being sent; the caller commits the
+    /// marks before sending.
     pub fn due(&mut self, now: Timestamp) -> Vec<Row> {
         let mut busy: BTreeSet<String> = BTreeSet::new();
         let mut due = Vec::new();
@@ -355,8 +357,8 @@ pub fn backoff(attempts: u32, id: u64) -> Duration {
     doubled - doubled * share / 1024
 }
 
-/// Whether `newer` makes a queued row needless: the row is a repetition, and the newer message has the
-/// whole state of the group. First and resolved messages are never dropped.
+/// Whether `newer` makes a queued row needless: the row is a repetition, and the newer message has
+/// the whole state of the group. First and resolved messages are never dropped.
 fn is_superseded_by(row: &Row, newer: &Message) -> bool {
     row.state == RowState::Queued
         && (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key)

@@ -1,6 +1,6 @@
-//! Reads request bodies as Alertmanager does. Invalid JSON and wrong types are 400; a missing required
-//! field is 422 with code 602; another media type is 415. `null` is an empty value, and text after the
-//! value is ignored.
+//! Reads request bodies as Alertmanager does. Invalid JSON and wrong types are 400; a missing
+//! required field is 422 with code 602; another media type is 415. `null` is an empty value, and
+//! text after the value is ignored.
 
 use super::{Refusal, times};
 use axum::http::{HeaderMap, StatusCode, header};

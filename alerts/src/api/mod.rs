@@ -1,7 +1,7 @@
 //! Alertmanager's API v2, and `rules` and `alerts` of Prometheus' API.
 //!
-//! Prometheus pushes alerts here, and `amtool` works with it. `openapi.yaml` of Alertmanager 0.28 is the
-//! contract. The server checks access.
+//! Prometheus pushes alerts here, and `amtool` works with it. `openapi.yaml` of Alertmanager 0.28
+//! is the contract. The server checks access.
 
 mod alerts;
 mod body;

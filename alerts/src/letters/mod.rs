@@ -3,8 +3,8 @@
 //! Letters use the outbox's rules. Their state is stored before and after every attempt, so a mail
 //! whose recipient was refused for good is never tried again, also after a restart; all other
 //! failures, which the operator may repair, are retried after growing waits. Mails go through
-//! [`takt_mail`], texts through the Slack notifier with the HTTP policy of alerts. The caller decides
-//! on recipients and content, and offers each letter until it has ended.
+//! [`takt_mail`], texts through the Slack notifier with the HTTP policy of alerts. The caller
+//! decides on recipients and content, and offers each letter until it has ended.
 
 mod file;
 
@@ -21,8 +21,8 @@ use takt_model::{Timestamp, error_chain};
 /// A letter to one recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Letter {
-    /// Identity of the letter: the same for every attempt, different for every recipient, period and
-    /// edition.
+    /// Identity of the letter: the same for every attempt, different for every recipient, period
+    /// and edition.
     pub key: String,
     /// Recipient and text.
     pub content: LetterContent,
@@ -117,7 +117,8 @@ impl<S: LetterStore> LetterSender<S> {
 
     /// Sends a letter, unless it has ended or its next attempt is not due yet.
     ///
-    /// If the store fails, the letter is sent nevertheless: one that comes twice is better than none.
+    /// If the store fails, the letter is sent nevertheless: one that comes twice is better than
+    /// none.
     pub async fn send(&self, letter: &Letter, now: Timestamp) -> LetterResult {
         let known = self.store.load(&letter.key).unwrap_or_else(|error| {
             tracing::error!(key = letter.key, %error, "cannot read the state of a letter");
@@ -266,8 +267,8 @@ mod tests {
         Timestamp::from_seconds(1_000_000 + seconds)
     }
 
-    /// A letter is sent once, a refused one is never sent again, and a failed one is retried after a
-    /// wait; all of that across restarts, which the second sender stands for.
+    /// A letter is sent once, a refused one is never sent again, and a failed one is retried after
+    /// a wait; all of that across restarts, which the second sender stands for.
     #[tokio::test]
     async fn letters_keep_their_state_across_restarts() {
         for number in 0..2 {

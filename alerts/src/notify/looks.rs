@@ -1,5 +1,5 @@
-//! Alertmanager's settings of the looks of a message. Takt ignores them, but checks them: a file that
-//! Alertmanager refuses is refused here too.
+//! Alertmanager's settings of the looks of a message. Takt ignores them, but checks them: a file
+//! that Alertmanager refuses is refused here too.
 
 use crate::yaml::{Mistake, Node};
 use std::collections::BTreeSet;

@@ -48,7 +48,8 @@ fn build(settings: &Node, context: &ChannelContext<'_>) -> Result<Box<dyn Notifi
 /// The configured body: JSON whose texts are templates.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Payload {
-    /// A text, a number or a switch. A result that is JSON, such as `5` or `["a"]`, is sent as JSON.
+    /// A text, a number or a switch. A result that is JSON, such as `5` or `["a"]`, is sent as
+    /// JSON.
     Text(MessageTemplate),
     /// A list.
     List(Vec<Payload>),

@@ -1,7 +1,7 @@
 //! Templates in a receiver's settings, in Alertmanager's template language.
 //!
-//! Takt's own text replaces what the settings leave out, and any template that is invalid or fails: a
-//! mistake in a template must not keep an alert from being sent.
+//! Takt's own text replaces what the settings leave out, and any template that is invalid or fails:
+//! a mistake in a template must not keep an alert from being sent.
 
 use crate::glob;
 use crate::outbox::Row;
@@ -87,7 +87,8 @@ mod tests {
     use super::super::suite::row;
     use super::*;
 
-    /// Slack's settings as YAML; the texts of the blocks of a message about two alerts, and the line above them.
+    /// Slack's settings as YAML; the texts of the blocks of a message about two alerts, and the
+    /// line above them.
     fn told(settings: &str, files: &[(&str, &str)]) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         files

@@ -1,5 +1,5 @@
-//! Reads an exporter's events (server-sent events, docs/events.md), starting after the last committed
-//! one.
+//! Reads an exporter's events (server-sent events, docs/events.md), starting after the last
+//! committed one.
 
 use super::{ChangeError, EngineError, Handle};
 use futures_util::StreamExt;
@@ -270,7 +270,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the network cuts the text, and whatever garbage it is, reading it in pieces is reading it whole.
+        /// However the network cuts the text, and whatever garbage it is, reading it in pieces is
+        /// reading it whole.
         #[test]
         fn pieces_do_not_matter(cuts in proptest::collection::vec(0usize..TEXT.len(), 0..6), garbage: Vec<u8>) {
             let mut cuts = cuts;

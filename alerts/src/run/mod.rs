@@ -1,9 +1,9 @@
 //! The running engine: one thread owns the engine, and other tasks send it work.
 //!
-//! A turn takes all waiting work, evaluates the rules that are due, flushes the groups that are due,
-//! marks messages as being sent, and commits everything in one transaction. Then it answers callers
-//! and hands the messages to their channels. So whatever a caller or a channel has seen survives the
-//! loss of the process, and an event is in the outbox one commit after it was read.
+//! A turn takes all waiting work, evaluates the rules that are due, flushes the groups that are
+//! due, marks messages as being sent, and commits everything in one transaction. Then it answers
+//! callers and hands the messages to their channels. So whatever a caller or a channel has seen
+//! survives the loss of the process, and an event is in the outbox one commit after it was read.
 //!
 //! If the commit fails, messages are sent nevertheless, and `takt_notifications_uncommitted_total`
 //! counts them: a message that comes twice after a crash is better than none. The state stays in
@@ -41,15 +41,15 @@ const TICK: Duration = Duration::from_secs(1);
 /// Takt was down.
 const NOTE_ALIVE: Duration = Duration::from_secs(15);
 
-/// Interval of looking up the scheduler's reservations. Each has its own start time, so a new one is
-/// at most this late.
+/// Interval of looking up the scheduler's reservations. Each has its own start time, so a new one
+/// is at most this late.
 const MAINTENANCE_EVERY: Duration = Duration::from_secs(15);
 
 /// Time between a failed commit and the next attempt.
 const COMMIT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Time that channels get to answer when the engine stops. A message without an answer is sent again
-/// after the next start.
+/// Time that channels get to answer when the engine stops. A message without an answer is sent
+/// again after the next start.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// Pieces of work taken in one turn.
@@ -75,8 +75,8 @@ pub struct Alerting {
 }
 
 impl Alerting {
-    /// Restores `engine` from the store and starts the thread. Messages are sent on the caller's tokio
-    /// runtime.
+    /// Restores `engine` from the store and starts the thread. Messages are sent on the caller's
+    /// tokio runtime.
     ///
     /// # Errors
     /// If the stored state cannot be read, or the thread cannot be started.

@@ -1,8 +1,8 @@
 //! Bounds the state that waits for a store that fails.
 //!
-//! A batch whose commit failed grows with every further turn. Only the latest version of a record has
-//! to be stored, so the batch stays as small as the engine's own state. The log of transitions is the
-//! exception: beyond [`TRANSITIONS_MAX`] the oldest are dropped and counted.
+//! A batch whose commit failed grows with every further turn. Only the latest version of a record
+//! has to be stored, so the batch stays as small as the engine's own state. The log of transitions
+//! is the exception: beyond [`TRANSITIONS_MAX`] the oldest are dropped and counted.
 
 use crate::Batch;
 use crate::alert::Alert;

@@ -1,7 +1,7 @@
 //! Self-monitoring: alerts about alerting, and the heartbeat.
 //!
-//! These alerts take the same path as all others, so working channels report a failing one. They are
-//! renewed while their condition holds and end by themselves, also across restarts.
+//! These alerts take the same path as all others, so working channels report a failing one. They
+//! are renewed while their condition holds and end by themselves, also across restarts.
 //!
 //! The heartbeat stops when a message has been undelivered for longer than `patience_seconds`, for
 //! whatever reason: then a service outside has to raise the alarm.

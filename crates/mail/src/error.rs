@@ -86,8 +86,8 @@ pub enum MailError {
 }
 
 impl MailError {
-    /// Whether the server refused this mail or its recipient for good, or the mail itself is invalid.
-    /// Another mail may succeed.
+    /// Whether the server refused this mail or its recipient for good, or the mail itself is
+    /// invalid. Another mail may succeed.
     pub fn is_refused_mail(&self) -> bool {
         match self {
             Self::Address { .. } | Self::Compose { .. } => true,
@@ -105,7 +105,8 @@ impl MailError {
             | Self::Address { .. }
             | Self::Compose { .. }
             | Self::Untrusted { .. } => true,
-            // lettre's "client" errors: the server lacks STARTTLS, a known login method or SMTPUTF8.
+            // lettre's "client" errors: the server lacks STARTTLS, a known login method or
+            // SMTPUTF8.
             Self::Smtp { source, .. } => source.is_permanent() || source.is_client(),
             Self::Unexpected { .. } | Self::Timeout { .. } => false,
         }

@@ -20,8 +20,8 @@ pub struct Email {
 }
 
 impl Email {
-    /// The Message-ID of a row's mail. Every attempt has the same one, so that mail programs can drop
-    /// a duplicate.
+    /// The Message-ID of a row's mail. Every attempt has the same one, so that mail programs can
+    /// drop a duplicate.
     pub fn message_id(&self, row: &Row) -> String {
         let address: String = self.to.bytes().map(|byte| format!("{byte:02x}")).collect();
         format!(
@@ -30,8 +30,8 @@ impl Email {
         )
     }
 
-    /// The mail for a row. `thread` is the Message-ID of the group's first mail; `None` for the first
-    /// mail itself.
+    /// The mail for a row. `thread` is the Message-ID of the group's first mail; `None` for the
+    /// first mail itself.
     pub fn mail(&self, row: &Row, thread: Option<&str>) -> Mail {
         let message = &row.message;
         let fingerprints: Vec<_> = message

@@ -127,8 +127,8 @@ impl Slack {
         Self { follow_ups, ..self }
     }
 
-    /// Posts a text that is about no alert, such as the summary of a report, to a webhook. The text is
-    /// in Slack's markup.
+    /// Posts a text that is about no alert, such as the summary of a report, to a webhook. The text
+    /// is in Slack's markup.
     ///
     /// # Errors
     /// If Slack did not take the text; [`SlackTextError::is_permanent`] says whether to try again.
@@ -193,8 +193,8 @@ impl Slack {
     }
 
     /// A request that looks for this row's message, if the last attempt got no answer: among the
-    /// channel's recent messages, or in the thread. Returned with the channel's id. `None` if the id
-    /// is unknown, since Slack then cannot search, and for updates, which may be repeated.
+    /// channel's recent messages, or in the thread. Returned with the channel's id. `None` if the
+    /// id is unknown, since Slack then cannot search, and for updates, which may be repeated.
     fn lookup(&self, row: &Row, thread: Option<(&str, &str)>) -> Option<(String, Request)> {
         let bot = self.bot.as_ref().filter(|_| row.is_in_doubt)?;
         let (method, channel, below) = match thread {

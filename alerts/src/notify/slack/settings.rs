@@ -44,8 +44,8 @@ const WORDING_KEYS: &[&str] = &[
     "icon_url",
 ];
 
-/// The looks of Alertmanager's attachments. Takt's messages consist of blocks, so these settings are
-/// checked and ignored.
+/// The looks of Alertmanager's attachments. Takt's messages consist of blocks, so these settings
+/// are checked and ignored.
 const IGNORED_KEYS: &[&str] = &[
     "color",
     "message_text",
