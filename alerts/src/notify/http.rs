@@ -38,7 +38,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// An HTTP POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     /// The URL.
     pub url: String,
     /// Headers besides those of the protocol itself.
@@ -47,9 +47,9 @@ pub struct Request {
     pub body: String,
 }
 
-/// The reply to a [`Request`].
+/// The reply to a [`HttpRequest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct HttpReply {
     /// The status code.
     pub status: u16,
     /// `Retry-After`, if present and valid.
@@ -60,9 +60,9 @@ pub struct Reply {
 
 /// The next step of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// Post this request, then ask again with its reply.
-    Post(Request),
+    Post(HttpRequest),
     /// The delivery has ended.
     Done(Outcome),
 }
@@ -70,17 +70,17 @@ pub enum Next {
 /// A notifier that speaks HTTP, as pure functions: requests for a row, and the meaning of replies.
 pub trait HttpNotifier: Send + Sync {
     /// The request that sends a row.
-    fn request(&self, row: &Row) -> Request;
+    fn request(&self, row: &Row) -> HttpRequest;
 
     /// The meaning of a reply. Without any reply the row is tried again.
-    fn outcome(&self, reply: &Reply) -> Outcome;
+    fn outcome(&self, reply: &HttpReply) -> Outcome;
 
     /// The next step after `replies`. `thread` is the channel's name of the first message about the
     /// same group.
-    fn next(&self, row: &Row, _thread: Option<&str>, replies: &[Reply]) -> Next {
+    fn next(&self, row: &Row, _thread: Option<&str>, replies: &[HttpReply]) -> NextStep {
         match replies.last() {
-            None => Next::Post(self.request(row)),
-            Some(reply) => Next::Done(self.outcome(reply)),
+            None => NextStep::Post(self.request(row)),
+            Some(reply) => NextStep::Done(self.outcome(reply)),
         }
     }
 
@@ -92,7 +92,7 @@ pub trait HttpNotifier: Send + Sync {
 
 /// The meaning of a status code: 2xx is success, 408, 425, 429 and 5xx are temporary, others are
 /// permanent.
-pub(crate) fn by_status(reply: &Reply) -> Outcome {
+pub(crate) fn by_status(reply: &HttpReply) -> Outcome {
     let error = || {
         let body: String = reply.body.chars().take(200).collect();
         format!("HTTP {}: {}", reply.status, body.trim())
@@ -249,7 +249,7 @@ impl HttpSender {
     ///
     /// # Errors
     /// If no reply came: no connection, a timeout, a broken connection.
-    pub async fn post(&self, request: Request) -> Result<Reply, NoReply> {
+    pub async fn post(&self, request: HttpRequest) -> Result<HttpReply, NoReply> {
         let mut builder = self.client.post(&request.url).body(request.body);
         for (name, value) in request.headers {
             builder = builder.header(name, value);
@@ -268,7 +268,7 @@ impl HttpSender {
             }
         }
         body.truncate(REPLY_MAX);
-        Ok(Reply {
+        Ok(HttpReply {
             status,
             retry_after,
             body: String::from_utf8_lossy(&body).into_owned(),
@@ -301,8 +301,8 @@ impl HttpSender {
         let mut replies = Vec::new();
         while replies.len() < REQUESTS_MAX {
             let request = match notifier.next(row, thread, &replies) {
-                Next::Done(outcome) => return outcome,
-                Next::Post(request) => request,
+                NextStep::Done(outcome) => return outcome,
+                NextStep::Post(request) => request,
             };
             match self.post(request).await {
                 Ok(reply) => replies.push(reply),

@@ -1,7 +1,7 @@
 //! ntfy: push messages to telephones, by topic.
 
 use super::channels::ChannelContext;
-use super::http::{HttpChannel, HttpNotifier, Reply, Request, by_status};
+use super::http::{HttpChannel, HttpNotifier, HttpReply, HttpRequest, by_status};
 use super::http_config::address;
 use super::{Notifier, NotifierKind, link, no_split, subject, text, words::shortened};
 use crate::message::Status;
@@ -59,7 +59,7 @@ pub struct Ntfy {
 }
 
 impl HttpNotifier for Ntfy {
-    fn request(&self, row: &Row) -> Request {
+    fn request(&self, row: &Row) -> HttpRequest {
         let message = &row.message;
         let is_critical = message
             .alerts
@@ -81,14 +81,14 @@ impl HttpNotifier for Ntfy {
         if let Some(token) = &self.token {
             headers.push(("Authorization", format!("Bearer {token}")));
         }
-        Request {
+        HttpRequest {
             url: self.url.clone(),
             headers,
             body: body.to_string(),
         }
     }
 
-    fn outcome(&self, reply: &Reply) -> Outcome {
+    fn outcome(&self, reply: &HttpReply) -> Outcome {
         by_status(reply)
     }
 }

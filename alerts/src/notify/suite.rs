@@ -1,7 +1,7 @@
 //! Tests that every notifier has to pass.
 
 use super::channels::{ChannelContext, Channels};
-use super::http::{HttpNotifier, Reply};
+use super::http::{HttpNotifier, HttpReply};
 use super::ntfy::Ntfy;
 use super::owner::Addresses;
 use super::slack::Slack;
@@ -133,7 +133,7 @@ fn every_http_notifier_names_the_fault_stays_small_and_reads_replies() {
             (404, None, "channel_not_found", "never"),
             (410, None, "channel_is_archived", "never"),
         ] {
-            let reply = Reply {
+            let reply = HttpReply {
                 status,
                 retry_after: retry_after.map(Duration::from_secs),
                 body: body.to_owned(),

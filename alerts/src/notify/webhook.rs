@@ -1,7 +1,7 @@
 //! A generic webhook: Alertmanager's body (version 4), or a configured `payload`.
 
 use super::channels::ChannelContext;
-use super::http::{HttpChannel, HttpNotifier, Reply, Request, by_status};
+use super::http::{HttpChannel, HttpNotifier, HttpReply, HttpRequest, by_status};
 use super::http_config::address;
 use super::{Notifier, NotifierKind, no_split};
 use crate::outbox::{Outcome, Row};
@@ -124,7 +124,7 @@ pub struct Webhook {
 }
 
 impl HttpNotifier for Webhook {
-    fn request(&self, row: &Row) -> Request {
+    fn request(&self, row: &Row) -> HttpRequest {
         let own = self
             .payload
             .as_ref()
@@ -140,7 +140,7 @@ impl HttpNotifier for Webhook {
             }
             None => row.message.webhook_body(self.alerts_max),
         };
-        Request {
+        HttpRequest {
             url: self.url.clone(),
             headers: vec![
                 ("Content-Type", "application/json".to_owned()),
@@ -150,7 +150,7 @@ impl HttpNotifier for Webhook {
         }
     }
 
-    fn outcome(&self, reply: &Reply) -> Outcome {
+    fn outcome(&self, reply: &HttpReply) -> Outcome {
         by_status(reply)
     }
 }

@@ -6,7 +6,7 @@ mod settings;
 pub(super) use settings::KIND;
 
 use super::Wording;
-use super::http::{HttpNotifier, HttpSender, Next, Reply, Request, by_status};
+use super::http::{HttpNotifier, HttpReply, HttpRequest, HttpSender, NextStep, by_status};
 use super::words::shortened;
 use crate::outbox::{Outcome, Row};
 use crate::routing::dedup::Reason;
@@ -133,7 +133,7 @@ impl Slack {
     /// # Errors
     /// If Slack did not take the text; [`SlackTextError::is_permanent`] says whether to try again.
     pub async fn post_text(&self, sender: &HttpSender, text: &str) -> Result<(), SlackTextError> {
-        let request = Request {
+        let request = HttpRequest {
             url: self.url.clone(),
             headers: vec![("Content-Type", "application/json; charset=utf-8".to_owned())],
             body: json!({ "text": text }).to_string(),
@@ -160,7 +160,7 @@ impl Slack {
 
     /// A call of the Web API, or the post to a webhook. `more` has the call's arguments besides the
     /// message.
-    fn call(&self, method: &str, row: &Row, more: Value) -> Request {
+    fn call(&self, method: &str, row: &Row, more: Value) -> HttpRequest {
         let said = |name| self.wording.say(name, row);
         let summary = said("fallback")
             .or_else(|| said("title"))
@@ -174,7 +174,7 @@ impl Slack {
         }
         let mut headers = vec![("Content-Type", "application/json; charset=utf-8".to_owned())];
         let Some(bot) = &self.bot else {
-            return Request {
+            return HttpRequest {
                 url: self.url.clone(),
                 headers,
                 body: body.to_string(),
@@ -185,7 +185,7 @@ impl Slack {
         if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
             body.extend(more);
         }
-        Request {
+        HttpRequest {
             url: format!("{}/{method}", self.url),
             headers,
             body: body.to_string(),
@@ -195,7 +195,7 @@ impl Slack {
     /// A request that looks for this row's message, if the last attempt got no answer: among the
     /// channel's recent messages, or in the thread. Returned with the channel's id. `None` if the
     /// id is unknown, since Slack then cannot search, and for updates, which may be repeated.
-    fn lookup(&self, row: &Row, thread: Option<(&str, &str)>) -> Option<(String, Request)> {
+    fn lookup(&self, row: &Row, thread: Option<(&str, &str)>) -> Option<(String, HttpRequest)> {
         let bot = self.bot.as_ref().filter(|_| row.is_in_doubt)?;
         let (method, channel, below) = match thread {
             Some(_) if row.message.reason == Reason::Resolved => return None,
@@ -218,7 +218,7 @@ impl Slack {
             }
         };
         let since = row.created_at.minus(CLOCK_SKEW_MAX).whole_seconds();
-        let asked = Request {
+        let asked = HttpRequest {
             url: format!("{}/{method}", self.url),
             headers: vec![
                 (
@@ -234,7 +234,7 @@ impl Slack {
         Some((channel, asked))
     }
 
-    fn post(&self, row: &Row, more: Value) -> Request {
+    fn post(&self, row: &Row, more: Value) -> HttpRequest {
         let mut more = more;
         // The lookup after a lost answer finds the message by this.
         more["metadata"] =
@@ -244,11 +244,11 @@ impl Slack {
 }
 
 impl HttpNotifier for Slack {
-    fn request(&self, row: &Row) -> Request {
+    fn request(&self, row: &Row) -> HttpRequest {
         self.post(row, json!({}))
     }
 
-    fn outcome(&self, reply: &Reply) -> Outcome {
+    fn outcome(&self, reply: &HttpReply) -> Outcome {
         match (by_status(reply), &self.bot) {
             (Outcome::Sent(_), Some(_)) => by_body(reply),
             // A webhook answers `ok`. Other services answer with JSON, and proxies with HTML.
@@ -261,30 +261,30 @@ impl HttpNotifier for Slack {
 
     /// The first message about a group begins a thread. Changes are replies in the thread, and the
     /// first message is updated; at the end the first message is only updated.
-    fn next(&self, row: &Row, thread: Option<&str>, replies: &[Reply]) -> Next {
+    fn next(&self, row: &Row, thread: Option<&str>, replies: &[HttpReply]) -> NextStep {
         let thread = thread
             .filter(|_| self.bot.is_some() && self.follow_ups != FollowUps::Separate)
             .and_then(|thread| thread.split_once('/'));
         let mut replies = replies;
         if let Some((channel, look)) = self.lookup(row, thread) {
             let Some((looked, later)) = replies.split_first() else {
-                return Next::Post(look);
+                return NextStep::Post(look);
             };
             match (found(looked, row), self.outcome(looked)) {
                 (Some(ts), _) if thread.is_none() => {
-                    return Next::Done(Outcome::Sent(Some(format!("{channel}/{ts}"))));
+                    return NextStep::Done(Outcome::Sent(Some(format!("{channel}/{ts}"))));
                 }
                 // The reply is in the thread; the first message may not be updated yet.
                 (Some(_), _) => {}
-                (None, again @ Outcome::TryAgain { .. }) => return Next::Done(again),
+                (None, again @ Outcome::TryAgain { .. }) => return NextStep::Done(again),
                 // Not found, or the search is not allowed: post it, in the worst case twice.
                 (None, _) => replies = later,
             }
         }
         let Some((channel, ts)) = thread else {
             return match replies.last() {
-                None => Next::Post(self.request(row)),
-                Some(reply) => Next::Done(self.outcome(reply)),
+                None => NextStep::Post(self.request(row)),
+                Some(reply) => NextStep::Done(self.outcome(reply)),
             };
         };
         let is_update_only =
@@ -293,7 +293,7 @@ impl HttpNotifier for Slack {
         let Some(first) = replies.first() else {
             let is_news = row.message.reason == Reason::NewInGroup;
             let below = json!({"channel": channel, "thread_ts": ts, "reply_broadcast": is_news});
-            return Next::Post(if is_update_only {
+            return NextStep::Post(if is_update_only {
                 update()
             } else {
                 self.post(row, below)
@@ -301,17 +301,17 @@ impl HttpNotifier for Slack {
         };
         match (self.outcome(first), replies.get(1)) {
             (Outcome::GiveUp { error }, None) if LOST_MESSAGE_ERRORS.contains(&error.as_str()) => {
-                Next::Post(self.request(row))
+                NextStep::Post(self.request(row))
             }
             (Outcome::GiveUp { error }, Some(anew))
                 if LOST_MESSAGE_ERRORS.contains(&error.as_str()) =>
             {
-                Next::Done(self.outcome(anew))
+                NextStep::Done(self.outcome(anew))
             }
-            (Outcome::Sent(_), None) if !is_update_only => Next::Post(update()),
+            (Outcome::Sent(_), None) if !is_update_only => NextStep::Post(update()),
             // The reply was posted, so a failed update of the first message does not matter.
-            (Outcome::Sent(_), _) => Next::Done(Outcome::Sent(None)),
-            (outcome, _) => Next::Done(outcome),
+            (Outcome::Sent(_), _) => NextStep::Done(Outcome::Sent(None)),
+            (outcome, _) => NextStep::Done(outcome),
         }
     }
 
@@ -350,7 +350,7 @@ fn mark(row: &Row) -> String {
 }
 
 /// The `ts` of this row's message among those found.
-fn found(looked: &Reply, row: &Row) -> Option<String> {
+fn found(looked: &HttpReply, row: &Row) -> Option<String> {
     let found: FoundMessages = serde_json::from_str(&looked.body).ok()?;
     let id = mark(row);
     let ours = found
@@ -373,7 +373,7 @@ struct PostAnswer {
 }
 
 /// The outcome in the body: the Web API answers 200 with `ok: false` where it refuses.
-fn by_body(reply: &Reply) -> Outcome {
+fn by_body(reply: &HttpReply) -> Outcome {
     match serde_json::from_str::<PostAnswer>(&reply.body) {
         Ok(PostAnswer {
             ok: true,
@@ -408,14 +408,14 @@ mod tests {
             ..row(1, "hot")
         };
         let bot = |channel: &str| Slack::bot("http://x/api", "t", channel);
-        let reply = |body: &str| Reply {
+        let reply = |body: &str| HttpReply {
             status: 200,
             retry_after: None,
             body: body.to_owned(),
         };
-        let posts = |next: Next| match next {
-            Next::Post(request) => request.url.rsplit('/').next().unwrap().to_owned(),
-            Next::Done(outcome) => format!("{outcome:?}"),
+        let posts = |next: NextStep| match next {
+            NextStep::Post(request) => request.url.rsplit('/').next().unwrap().to_owned(),
+            NextStep::Done(outcome) => format!("{outcome:?}"),
         };
         let there = format!(
             r#"{{"ok":true,"messages":[{{"ts":"9.1"}},{{"ts":"9.2","metadata":{{"event_payload":{{"outbox_id":"{}"}}}}}}]}}"#,
@@ -424,7 +424,7 @@ mod tests {
         let there = reply(&there);
         let absent = reply(r#"{"ok":true,"messages":[]}"#);
         let denied = reply(r#"{"ok":false,"error":"missing_scope"}"#);
-        let Next::Post(asked) = bot("C1").next(&doubtful, None, &[]) else {
+        let NextStep::Post(asked) = bot("C1").next(&doubtful, None, &[]) else {
             panic!("it asks")
         };
         assert_eq!(asked.url, "http://x/api/conversations.history");
@@ -433,21 +433,24 @@ mod tests {
             "channel=C1&oldest=1700&limit=200&include_all_metadata=true"
         );
         let found = bot("C1").next(&doubtful, None, std::slice::from_ref(&there));
-        assert_eq!(found, Next::Done(Outcome::Sent(Some("C1/9.2".to_owned()))));
+        assert_eq!(
+            found,
+            NextStep::Done(Outcome::Sent(Some("C1/9.2".to_owned())))
+        );
         for reply in [&absent, &denied] {
             assert_eq!(
                 posts(bot("C1").next(&doubtful, None, std::slice::from_ref(reply))),
                 "chat.postMessage"
             );
         }
-        let busy = Reply {
+        let busy = HttpReply {
             status: 429,
             retry_after: Some(Duration::from_secs(3)),
             body: String::new(),
         };
         assert!(matches!(
             bot("C1").next(&doubtful, None, &[busy]),
-            Next::Done(Outcome::TryAgain { .. })
+            NextStep::Done(Outcome::TryAgain { .. })
         ));
         // Nothing is looked up that was not in doubt, nor where only the channel's name is known.
         assert_eq!(
@@ -523,8 +526,8 @@ mod tests {
         let mut seen = Vec::new();
         for body in replies.iter().map(Some).chain([None]) {
             match slack.next(&row, thread, &seen) {
-                Next::Done(outcome) => return (calls, Some(outcome)),
-                Next::Post(request) => {
+                NextStep::Done(outcome) => return (calls, Some(outcome)),
+                NextStep::Post(request) => {
                     let asked: Value = serde_json::from_str(&request.body).unwrap();
                     let place = asked["thread_ts"]
                         .as_str()
@@ -543,7 +546,7 @@ mod tests {
                 }
             }
             let Some(body) = body else { break };
-            seen.push(Reply {
+            seen.push(HttpReply {
                 status: 200,
                 retry_after: None,
                 body: (*body).to_owned(),
@@ -624,7 +627,7 @@ mod tests {
     fn a_page_in_place_of_a_webhooks_answer_is_no_delivery() {
         let webhook = Slack::webhook("http://x");
         let said = |body: &str| {
-            webhook.outcome(&Reply {
+            webhook.outcome(&HttpReply {
                 status: 200,
                 retry_after: None,
                 body: body.to_owned(),
@@ -648,7 +651,7 @@ mod tests {
     fn the_web_api_refuses_with_200() {
         let slack = Slack::bot("http://x/api", "t", "C1");
         let outcome = |body: &str| {
-            slack.outcome(&Reply {
+            slack.outcome(&HttpReply {
                 status: 200,
                 retry_after: None,
                 body: body.to_owned(),
@@ -673,14 +676,14 @@ mod tests {
             let slack = Slack::bot("http://x/api", "t", "C1").with_follow_ups(follow_ups);
             let mut row = row(1, "hot");
             row.message.reason = Reason::NewInGroup;
-            let ok = Reply {
+            let ok = HttpReply {
                 status: 200,
                 retry_after: None,
                 body: "{\"ok\":true,\"channel\":\"C1\",\"ts\":\"9.9\"}".to_owned(),
             };
             let mut calls = Vec::new();
             let mut replies = Vec::new();
-            while let Next::Post(request) = slack.next(&row, Some("C1/1.1"), &replies) {
+            while let NextStep::Post(request) = slack.next(&row, Some("C1/1.1"), &replies) {
                 let method = request.url.rsplit('/').next().unwrap().to_owned();
                 calls.push((method, request.body.contains("thread_ts")));
                 replies.push(ok.clone());
