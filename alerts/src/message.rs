@@ -43,12 +43,12 @@ pub struct Message {
     /// URL of this server.
     pub external_url: String,
     /// The alerts, in Alertmanager's order.
-    pub alerts: Vec<NotifiedAlert>,
+    pub alerts: Vec<MessageAlert>,
 }
 
 /// One alert of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NotifiedAlert {
+pub struct MessageAlert {
     /// State when the message was decided.
     pub status: Status,
     /// Labels of the alert.
@@ -65,7 +65,7 @@ pub struct NotifiedAlert {
     pub fingerprint: Fingerprint,
 }
 
-impl NotifiedAlert {
+impl MessageAlert {
     /// The alert's state at `now`.
     pub fn new(alert: &Alert, now: Timestamp) -> Self {
         let is_resolved = alert.is_resolved(now);
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::testing::parse_series;
 
-    fn told(labels: &str, summary: &str, ends_at: Option<i64>) -> NotifiedAlert {
+    fn told(labels: &str, summary: &str, ends_at: Option<i64>) -> MessageAlert {
         let alert = Alert {
             labels: parse_series(labels),
             annotations: [
@@ -189,7 +189,7 @@ mod tests {
             generator_url: "http://takt/g".to_owned(),
             is_timeout: false,
         };
-        NotifiedAlert::new(&alert, Timestamp(10_000))
+        MessageAlert::new(&alert, Timestamp(10_000))
     }
 
     #[test]

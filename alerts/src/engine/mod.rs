@@ -1,7 +1,7 @@
 //! Rules, events, routing and outbox in one value: what happens goes in, what has to be committed comes out.
 //!
-//! The caller commits each [`Batch`] in one transaction before it acts on it. A batch whose commit
-//! failed is merged with the next one; its messages are sent nevertheless.
+//! The caller commits each [`Batch`] in one transaction before it acts on it; a batch that could not be committed is
+//! merged with the next one. Nothing is sent that was not committed.
 
 use crate::alert::{Alert, Posted, PostedError};
 use crate::events::{EventFile, EventInstance, EventRun, xid::XidTable};

@@ -8,7 +8,7 @@ use super::slack::Slack;
 use super::webhook::Webhook;
 use super::{NOTIFIERS, Notifier};
 use crate::alert::Alert;
-use crate::message::{Message, NotifiedAlert, Status};
+use crate::message::{Message, MessageAlert, Status};
 use crate::outbox::{Outcome, Row, RowState};
 use crate::routing::dedup::Reason;
 use crate::testing::parse_series;
@@ -36,7 +36,7 @@ pub(crate) fn row(alerts: usize, words: &str) -> Row {
             generator_url: "http://takt/a".to_owned(),
             is_timeout: false,
         };
-        NotifiedAlert::new(&alert, Timestamp::from_seconds(2_000))
+        MessageAlert::new(&alert, Timestamp::from_seconds(2_000))
     };
     let message = Message {
         channel: "ops/slack/0".to_owned(),

@@ -1,7 +1,7 @@
 //! The default text of a message: for every notifier, and where a template fails.
 
 use crate::duration;
-use crate::message::{Message, NotifiedAlert, Status};
+use crate::message::{Message, MessageAlert, Status};
 use crate::routing::dedup::Reason;
 use std::collections::BTreeMap;
 use takt_model::Timestamp;
@@ -82,13 +82,13 @@ pub fn link(message: &Message) -> String {
 
 /// The parts of a message, in its order: one for each alert, or one for many of a name.
 pub fn parts(message: &Message) -> Vec<Part> {
-    let key = |alert: &NotifiedAlert| {
+    let key = |alert: &MessageAlert| {
         (
             alert.labels.get("alertname").map(str::to_owned),
             alert.status == Status::Firing,
         )
     };
-    let mut alike: BTreeMap<_, Vec<&NotifiedAlert>> = BTreeMap::new();
+    let mut alike: BTreeMap<_, Vec<&MessageAlert>> = BTreeMap::new();
     for alert in &message.alerts {
         alike.entry(key(alert)).or_default().push(alert);
     }
@@ -151,7 +151,7 @@ pub fn instant(at: Timestamp) -> String {
     )
 }
 
-fn part(alert: &NotifiedAlert) -> Part {
+fn part(alert: &MessageAlert) -> Part {
     let label = |name: &str| alert.labels.get(name).unwrap_or_default();
     let words = |key: &str| {
         alert
@@ -191,7 +191,7 @@ fn part(alert: &NotifiedAlert) -> Part {
 }
 
 /// One part for many alerts of a name, with the annotations of the first.
-fn many(alike: &[&NotifiedAlert]) -> Part {
+fn many(alike: &[&MessageAlert]) -> Part {
     let first = part(alike[0]);
     let worst = WORST_FIRST.iter().find(|one| {
         alike

@@ -10,7 +10,7 @@ use super::plan::{Member, plan};
 use super::silence::Silences;
 use crate::alert::{Alert, AlertBook};
 use crate::fingerprint::Fingerprint;
-use crate::message::{Message, NotifiedAlert, Status};
+use crate::message::{Message, MessageAlert, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use takt_model::{Labels, Timestamp};
@@ -309,7 +309,7 @@ impl Router {
             );
             if !plan.tell.is_empty() {
                 let alerts = plan.tell.iter().filter_map(|print| self.alerts.get(*print));
-                let alerts = alerts.map(|alert| NotifiedAlert::new(alert, now)).collect();
+                let alerts = alerts.map(|alert| MessageAlert::new(alert, now)).collect();
                 messages.push(self.message(
                     &key,
                     receiver,
@@ -334,7 +334,7 @@ impl Router {
         reason: Reason,
         group_labels: &Labels,
         route_labels: &Labels,
-        alerts: Vec<NotifiedAlert>,
+        alerts: Vec<MessageAlert>,
     ) -> Message {
         Message {
             channel: key.channel.clone(),
@@ -468,7 +468,7 @@ impl Router {
                             entry: Some(entry.clone()),
                         });
                     }
-                    None => ended.push(NotifiedAlert::new(&over(&told, now), now)),
+                    None => ended.push(MessageAlert::new(&over(&told, now), now)),
                 }
             }
             changes.messages.extend(self.closing(&key, ended));
@@ -478,7 +478,7 @@ impl Router {
     }
 
     /// The last message to a channel about a group that is gone, if the channel still exists and wants it.
-    fn closing(&self, key: &LogKey, ended: Vec<NotifiedAlert>) -> Option<Message> {
+    fn closing(&self, key: &LogKey, ended: Vec<MessageAlert>) -> Option<Message> {
         let all = self.config.receivers.iter();
         let mut ways =
             all.flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)));

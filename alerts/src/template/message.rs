@@ -3,7 +3,7 @@
 use super::parse::{Defines, Part, parse};
 use super::value::Value;
 use super::{Dialect, TemplateError, World, eval};
-use crate::message::{Message, NotifiedAlert, Status};
+use crate::message::{Message, MessageAlert, Status};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 use takt_model::{Labels, Timestamp};
@@ -96,7 +96,7 @@ fn data(message: &Message) -> Result<Value<'_>, TemplateError> {
     ))
 }
 
-fn alert(alert: &NotifiedAlert) -> Result<Value<'_>, TemplateError> {
+fn alert(alert: &MessageAlert) -> Result<Value<'_>, TemplateError> {
     // Go's zero: an alert that fires has no end.
     let zero = || {
         jiff::civil::date(1, 1, 1)

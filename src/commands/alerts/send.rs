@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::SystemTime;
 use takt_alerts::alert::Alert;
-use takt_alerts::message::{Message, NotifiedAlert, Status};
+use takt_alerts::message::{Message, MessageAlert, Status};
 use takt_alerts::outbox::{Outcome, Row, RowState};
 use takt_alerts::routing::dedup::Reason;
 use takt_model::{Labels, Timestamp};
@@ -95,7 +95,7 @@ fn row(channel: &str, config: &Config) -> Row {
             .external_url
             .clone()
             .unwrap_or_else(|| format!("http://{}", config.server.listen_address)),
-        alerts: vec![NotifiedAlert::new(&alert, now)],
+        alerts: vec![MessageAlert::new(&alert, now)],
     };
     Row {
         id: 0,
