@@ -1,4 +1,4 @@
-//! Rules and their alerts, as Prometheus' API tells them: for Grafana, promtool and people.
+//! `/api/v1/rules` and `/api/v1/alerts` of Prometheus' API, for Grafana and promtool.
 
 use super::{Answer, Api, Refusal, is_true, times, values};
 use crate::Engine;
@@ -39,7 +39,7 @@ pub(super) async fn alerts(State(api): State<Api>) -> Result<Answer, Refusal> {
     ))
 }
 
-/// Which rules are asked for; nothing asked is all of them.
+/// The query parameters: the rules to return; all rules by default.
 struct Wanted {
     kind: Option<String>,
     names: Vec<String>,
@@ -60,7 +60,9 @@ impl Wanted {
                 "invalid parameter \"type\": not supported value {odd:?}"
             )));
         }
-        let (names, groups, files) = (all("rule_name[]"), all("rule_group[]"), all("file[]"));
+        let names = all("rule_name[]");
+        let groups = all("rule_group[]");
+        let files = all("file[]");
         Ok(Self {
             kind,
             names,

@@ -6,6 +6,7 @@ use super::inhibit::InhibitRule;
 use super::interval::TimeInterval;
 use super::matcher::{MatchOp, Matcher, Matchers, parse_matchers};
 use crate::alert::RESOLVE_TIMEOUT;
+use crate::notify::{NOTIFIERS, NotifierKind};
 use crate::yaml::{Fields, Mistake, Node, unknown_key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -61,15 +62,6 @@ impl Receiver {
     }
 }
 
-/// Ways we deliver, with whether they are told of resolved alerts unless they say so.
-const KINDS: &[(&str, &str, bool)] = &[
-    ("email_configs", "email", false),
-    ("slack_configs", "slack", false),
-    ("webhook_configs", "webhook", true),
-    ("ntfy_configs", "ntfy", true),
-    ("owner_configs", "owner", false),
-];
-
 /// The global settings.
 const GLOBAL_KEYS: &[&str] = &[
     "resolve_timeout",
@@ -118,7 +110,11 @@ const SECRETS: &[&str] = &[
     "bearer_token",
     "client_secret",
     "credentials",
+    "key",
     "password",
+    "proxy_connect_header",
+    "proxy_url",
+    "secrets",
     "slack_api_url",
     "slack_app_token",
     "smtp_auth_password",
@@ -229,6 +225,7 @@ const CONFIG_KEYS: &[&str] = &[
     "inhibit_rules",
     "mute_time_intervals",
     "time_intervals",
+    "tracing",
 ];
 
 impl Config {
@@ -260,6 +257,12 @@ impl Config {
     fn from_text(text: &str) -> Result<Self, Mistake> {
         let root = Node::read(text)?;
         let fields = root.fields(CONFIG_KEYS)?;
+        if let Some(tracing) = fields.get("tracing") {
+            tracing::warn!(
+                line = tracing.line(),
+                "ignoring `tracing`: Takt sends no traces of notifications"
+            );
+        }
         let receivers: Vec<Receiver> = fields.or_default("receivers", |node| {
             node.list()?.iter().map(receiver).collect::<Result<_, _>>()
         })?;
@@ -341,33 +344,9 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
     };
     let mut others = Vec::new();
     for (key, value) in node.pairs()? {
-        match KINDS.iter().find(|(known, ..)| *known == key) {
+        match NotifierKind::with_key(key) {
             _ if key == "name" => value.text()?.clone_into(&mut receiver.name),
-            Some((_, kind, send_resolved)) => {
-                for settings in value
-                    .list()?
-                    .iter()
-                    .flat_map(|settings| one_each(kind, settings))
-                {
-                    let index = receiver
-                        .integrations
-                        .iter()
-                        .filter(|known| known.kind == *kind)
-                        .count();
-                    let asked = settings
-                        .pairs()?
-                        .find(|(key, node)| *key == "send_resolved" && !node.is_null());
-                    let send_resolved =
-                        asked.map_or(Ok(*send_resolved), |(_, node)| node.boolean())?;
-                    let integration = Integration {
-                        kind,
-                        index,
-                        send_resolved,
-                        settings,
-                    };
-                    receiver.integrations.push(integration);
-                }
-            }
+            Some(kind) => receiver.integrations.extend(integrations(kind, value)?),
             None => others.push((key, value)),
         }
     }
@@ -377,7 +356,8 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
             "takt does not deliver to `{key}`; `webhook_configs` reaches any service"
         )))),
         Some((key, value)) => {
-            let known: Vec<_> = KINDS.iter().map(|(key, ..)| *key).chain(["name"]).collect();
+            let kinds = NOTIFIERS.iter().map(|kind| kind.config_key);
+            let known: Vec<_> = kinds.chain(["name"]).collect();
             Err(inside(value.mistake(unknown_key(key, &known))))
         }
         None if receiver.name.is_empty() => Err(node.mistake("a receiver needs a name")),
@@ -385,19 +365,22 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
     }
 }
 
-/// Mail to several addresses is several ways: one address that is refused must not keep the mail from the others.
-fn one_each(kind: &str, settings: &Node) -> Vec<Node> {
-    let to = settings
-        .pairs()
-        .ok()
-        .and_then(|mut pairs| pairs.find(|(key, _)| *key == "to"));
-    match to.and_then(|(_, node)| node.text().ok()) {
-        Some(to) if kind == "email" => to
-            .split(',')
-            .map(|one| settings.with_text("to", one.trim()))
-            .collect(),
-        _ => vec![settings.clone()],
-    }
+/// The channels in the list of one kind of notifier.
+fn integrations(kind: &'static NotifierKind, list: &Node) -> Result<Vec<Integration>, Mistake> {
+    let all = list.list()?.iter().flat_map(|node| (kind.split)(node));
+    let integrations = all.enumerate().map(|(index, settings)| {
+        let asked = settings
+            .pairs()?
+            .find(|(key, node)| *key == "send_resolved" && !node.is_null());
+        let send_resolved = asked.map_or(Ok(kind.sends_resolved), |(_, node)| node.boolean())?;
+        Ok(Integration {
+            kind: kind.name,
+            index,
+            send_resolved,
+            settings,
+        })
+    });
+    integrations.collect()
 }
 
 fn named_intervals(node: &Node) -> Result<(String, Vec<TimeInterval>), Mistake> {

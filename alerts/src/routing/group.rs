@@ -145,6 +145,32 @@ impl Groups {
         is_empty
     }
 
+    /// Keeps the timers of groups that existed under another configuration. A shorter wait applies
+    /// at once.
+    pub fn keep_timers(
+        &mut self,
+        before: &Self,
+        routes_before: &RouteTree,
+        routes: &RouteTree,
+        now: Timestamp,
+    ) {
+        let known = before
+            .0
+            .iter()
+            .map(|(id, group)| (id.key(routes_before), group));
+        let known: BTreeMap<String, &Group> = known.collect();
+        for (id, group) in &mut self.0 {
+            let Some(old) = known.get(&id.key(routes)) else {
+                continue;
+            };
+            let route = routes.get(id.route);
+            let latest = now.plus(route.group_interval.max(route.group_wait));
+            group.next = old.next.min(latest);
+            group.paged.clone_from(&old.paged);
+            group.is_page_due = old.is_page_due;
+        }
+    }
+
     /// All groups.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &GroupId> {
         self.0.keys()

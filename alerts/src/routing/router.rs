@@ -10,7 +10,7 @@ use super::plan::{Member, plan};
 use super::silence::Silences;
 use crate::alert::{Alert, AlertBook};
 use crate::fingerprint::Fingerprint;
-use crate::message::{Message, Status, ToldAlert};
+use crate::message::{Message, MessageAlert, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use takt_model::{Labels, Timestamp};
@@ -113,11 +113,19 @@ impl Router {
         self.settings = settings;
     }
 
-    /// Goes on with another configuration. Groups begin to wait anew; what was told stays known.
+    /// Continues with another configuration. Groups that exist in both keep their timers, and the
+    /// notification log stays.
     pub fn reconfigure(&mut self, config: Config, now: Timestamp) -> Changes {
-        self.config = config;
-        self.groups = Groups::default();
-        self.regroup(now)
+        let config_before = std::mem::replace(&mut self.config, config);
+        let groups_before = std::mem::take(&mut self.groups);
+        let changes = self.regroup(now);
+        self.groups.keep_timers(
+            &groups_before,
+            &config_before.routes,
+            &self.config.routes,
+            now,
+        );
+        changes
     }
 
     /// Somebody speaks of an alert. Returns what is known of it then, for the store.
@@ -301,7 +309,7 @@ impl Router {
             );
             if !plan.tell.is_empty() {
                 let alerts = plan.tell.iter().filter_map(|print| self.alerts.get(*print));
-                let alerts = alerts.map(|alert| ToldAlert::new(alert, now)).collect();
+                let alerts = alerts.map(|alert| MessageAlert::new(alert, now)).collect();
                 messages.push(self.message(
                     &key,
                     receiver,
@@ -326,7 +334,7 @@ impl Router {
         reason: Reason,
         group_labels: &Labels,
         route_labels: &Labels,
-        alerts: Vec<ToldAlert>,
+        alerts: Vec<MessageAlert>,
     ) -> Message {
         Message {
             channel: key.channel.clone(),
@@ -460,7 +468,7 @@ impl Router {
                             entry: Some(entry.clone()),
                         });
                     }
-                    None => ended.push(ToldAlert::new(&over(&told, now), now)),
+                    None => ended.push(MessageAlert::new(&over(&told, now), now)),
                 }
             }
             changes.messages.extend(self.closing(&key, ended));
@@ -470,7 +478,7 @@ impl Router {
     }
 
     /// The last message to a channel about a group that is gone, if the channel still exists and wants it.
-    fn closing(&self, key: &LogKey, ended: Vec<ToldAlert>) -> Option<Message> {
+    fn closing(&self, key: &LogKey, ended: Vec<MessageAlert>) -> Option<Message> {
         let all = self.config.receivers.iter();
         let mut ways =
             all.flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)));

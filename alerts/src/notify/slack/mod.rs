@@ -1,30 +1,25 @@
-//! Slack: a bot with a token (the Web API), or an incoming webhook as the simple way.
+//! Slack: a bot with a token (the Web API), or an incoming webhook.
 
-use super::words::{self, Part, shortened};
-use super::{HttpNotifier, Next, Reply, Request, Wording, by_status, subject};
-use crate::message::{Message, Status};
+mod blocks;
+mod settings;
+
+pub(super) use settings::KIND;
+
+use super::Wording;
+use super::http::{HttpNotifier, HttpReply, HttpRequest, HttpSender, NextStep, by_status};
+use super::words::shortened;
 use crate::outbox::{Outcome, Row};
 use crate::routing::dedup::Reason;
+use blocks::{escaped, headline};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
-use takt_model::Timestamp;
 
-/// Slack's documented limit for a header's text.
-const HEADER_MAX: usize = 150;
-
-/// Slack allows 3,000 characters in a section; escaping may make five of one.
-const SECTION_MAX: usize = 2_900;
-
-/// Of one fact, and of what the kernel said: with up to four facts a section stays within its limit.
-const FACT_MAX: usize = 400;
-const LINES_MAX: usize = 700;
-
-/// Slack refuses messages from about 13,200 characters in all blocks on, a limit that it does not document.
-const BLOCKS_MAX: usize = 12_000;
+/// Slack's Web API.
+pub const SLACK_API: &str = "https://slack.com/api";
 
 /// Errors of the Web API after which the same request may succeed.
-const PASSING: [&str; 6] = [
+const TEMPORARY_ERRORS: [&str; 6] = [
     "ratelimited",
     "internal_error",
     "fatal_error",
@@ -33,8 +28,8 @@ const PASSING: [&str; 6] = [
     "team_added_to_org",
 ];
 
-/// Errors that say that a message cannot be changed or answered any more; then it is told anew.
-const LOST_MESSAGE: [&str; 9] = [
+/// Errors of a message that can no longer be changed or replied to; Takt then posts a new one.
+const LOST_MESSAGE_ERRORS: [&str; 9] = [
     "message_not_found",
     "thread_not_found",
     "cannot_reply_to_message",
@@ -49,16 +44,45 @@ const LOST_MESSAGE: [&str; 9] = [
 /// Slack allows about one message a second in a channel, with short bursts.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What Slack's clock and ours may differ by.
-const CLOCKS_APART: Duration = Duration::from_secs(300);
+/// Largest difference between Slack's clock and ours.
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 
-/// How Slack is reached.
+/// Messages of a bot about one group after the first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FollowUps {
+    /// Replies in the first message's thread; the first message is updated too. New alerts are also
+    /// shown in the channel, since an update notifies no telephone.
+    #[default]
+    Thread,
+    /// Updates of the first message only (`update_message: true`).
+    Update,
+    /// Messages of their own (`update_message: false`).
+    Separate,
+}
+
+/// A Slack channel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slack {
     /// The webhook, or the base of the Web API.
     url: String,
     bot: Option<Bot>,
     wording: Wording,
+    follow_ups: FollowUps,
+}
+
+/// Slack did not take a text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct SlackTextError {
+    error: String,
+    is_permanent: bool,
+}
+
+impl SlackTextError {
+    /// Whether Slack would refuse the text again.
+    pub fn is_permanent(&self) -> bool {
+        self.is_permanent
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,16 +92,17 @@ struct Bot {
 }
 
 impl Slack {
-    /// By an incoming webhook: its address decides the channel.
+    /// An incoming webhook: its URL decides the channel.
     pub fn webhook(url: &str) -> Self {
         Self {
             url: url.to_owned(),
             bot: None,
             wording: Wording::default(),
+            follow_ups: FollowUps::default(),
         }
     }
 
-    /// By a bot: `base` is `https://slack.com/api` but for tests.
+    /// A bot; `base` is the URL of the Web API.
     pub fn bot(base: &str, token: &str, channel: &str) -> Self {
         let bot = Bot {
             token: token.to_owned(),
@@ -87,17 +112,55 @@ impl Slack {
             url: base.trim_end_matches('/').to_owned(),
             bot: Some(bot),
             wording: Wording::default(),
+            follow_ups: FollowUps::default(),
         }
     }
 
-    /// The same in other words: `title`, `title_link`, `text`, `pretext`, `footer`, `fallback`, `username`, `icon_emoji`,
-    /// `icon_url` and a `channel` that depends on the alert.
+    /// The same channel with these templates: `title`, `title_link`, `text`, `pretext`, `footer`,
+    /// `fallback`, `username`, `icon_emoji`, `icon_url`, and a `channel` that depends on the alert.
     pub fn worded(self, wording: Wording) -> Self {
         Self { wording, ..self }
     }
 
-    /// A call of the Web API, or the one post that a webhook takes. `more` is what the call has besides the message.
-    fn call(&self, method: &str, row: &Row, more: Value) -> Request {
+    /// The same bot with other follow-up messages.
+    pub fn with_follow_ups(self, follow_ups: FollowUps) -> Self {
+        Self { follow_ups, ..self }
+    }
+
+    /// Posts a text that is about no alert, such as the summary of a report, to a webhook. The text
+    /// is in Slack's markup.
+    ///
+    /// # Errors
+    /// If Slack did not take the text; [`SlackTextError::is_permanent`] says whether to try again.
+    pub async fn post_text(&self, sender: &HttpSender, text: &str) -> Result<(), SlackTextError> {
+        let request = HttpRequest {
+            url: self.url.clone(),
+            headers: vec![("Content-Type", "application/json; charset=utf-8".to_owned())],
+            body: json!({ "text": text }).to_string(),
+        };
+        let reply = sender
+            .post(request)
+            .await
+            .map_err(|no_reply| SlackTextError {
+                error: no_reply.error,
+                is_permanent: false,
+            })?;
+        match self.outcome(&reply) {
+            Outcome::Sent(_) => Ok(()),
+            Outcome::TryAgain { error, .. } | Outcome::NoAnswer { error } => Err(SlackTextError {
+                error,
+                is_permanent: false,
+            }),
+            Outcome::GiveUp { error } | Outcome::NoRecipient { error } => Err(SlackTextError {
+                error,
+                is_permanent: true,
+            }),
+        }
+    }
+
+    /// A call of the Web API, or the post to a webhook. `more` has the call's arguments besides the
+    /// message.
+    fn call(&self, method: &str, row: &Row, more: Value) -> HttpRequest {
         let said = |name| self.wording.say(name, row);
         let summary = said("fallback")
             .or_else(|| said("title"))
@@ -111,7 +174,7 @@ impl Slack {
         }
         let mut headers = vec![("Content-Type", "application/json; charset=utf-8".to_owned())];
         let Some(bot) = &self.bot else {
-            return Request {
+            return HttpRequest {
                 url: self.url.clone(),
                 headers,
                 body: body.to_string(),
@@ -122,20 +185,21 @@ impl Slack {
         if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
             body.extend(more);
         }
-        Request {
+        HttpRequest {
             url: format!("{}/{method}", self.url),
             headers,
             body: body.to_string(),
         }
     }
 
-    /// Asks whether the message is there already, where the last attempt got no answer: it may be among what was written
-    /// lately in the channel, or below the thread's first message. Gives the channel's id too. Nothing where Slack could
-    /// not tell, as it wants that id; and an edit that comes twice does not show.
-    fn looks_up(&self, row: &Row, thread: Option<(&str, &str)>) -> Option<(String, Request)> {
+    /// A request that looks for this row's message, if the last attempt got no answer: among the
+    /// channel's recent messages, or in the thread. Returned with the channel's id. `None` if the
+    /// id is unknown, since Slack then cannot search, and for updates, which may be repeated.
+    fn lookup(&self, row: &Row, thread: Option<(&str, &str)>) -> Option<(String, HttpRequest)> {
         let bot = self.bot.as_ref().filter(|_| row.is_in_doubt)?;
         let (method, channel, below) = match thread {
             Some(_) if row.message.reason == Reason::Resolved => return None,
+            Some(_) if self.follow_ups == FollowUps::Update => return None,
             Some((channel, ts)) => (
                 "conversations.replies",
                 channel.to_owned(),
@@ -153,8 +217,8 @@ impl Slack {
                 )
             }
         };
-        let since = row.created_at.minus(CLOCKS_APART).whole_seconds();
-        let asked = Request {
+        let since = row.created_at.minus(CLOCK_SKEW_MAX).whole_seconds();
+        let asked = HttpRequest {
             url: format!("{}/{method}", self.url),
             headers: vec![
                 (
@@ -170,9 +234,9 @@ impl Slack {
         Some((channel, asked))
     }
 
-    fn post(&self, row: &Row, more: Value) -> Request {
+    fn post(&self, row: &Row, more: Value) -> HttpRequest {
         let mut more = more;
-        // By this it is found again after a crash.
+        // The lookup after a lost answer finds the message by this.
         more["metadata"] =
             json!({"event_type": "takt_alert", "event_payload": {"outbox_id": mark(row)}});
         self.call("chat.postMessage", row, more)
@@ -180,14 +244,14 @@ impl Slack {
 }
 
 impl HttpNotifier for Slack {
-    fn request(&self, row: &Row) -> Request {
+    fn request(&self, row: &Row) -> HttpRequest {
         self.post(row, json!({}))
     }
 
-    fn outcome(&self, reply: &Reply) -> Outcome {
+    fn outcome(&self, reply: &HttpReply) -> Outcome {
         match (by_status(reply), &self.bot) {
             (Outcome::Sent(_), Some(_)) => by_body(reply),
-            // A webhook says `ok`. What stands in its place may say JSON, or a proxy's page that nobody asked for.
+            // A webhook answers `ok`. Other services answer with JSON, and proxies with HTML.
             (Outcome::Sent(_), None) if reply.body.trim_start().starts_with(['{', '<']) => {
                 by_body(reply)
             }
@@ -195,69 +259,76 @@ impl HttpNotifier for Slack {
         }
     }
 
-    /// The first message of an episode begins a thread. Changes are told below it and it is brought up to date; when
-    /// all is over it is only brought up to date. An edit reaches nobody's telephone, so what is new is also told in
-    /// the channel.
-    fn next(&self, row: &Row, thread: Option<&str>, replies: &[Reply]) -> Next {
+    /// The first message about a group begins a thread. Changes are replies in the thread, and the
+    /// first message is updated; at the end the first message is only updated.
+    fn next(&self, row: &Row, thread: Option<&str>, replies: &[HttpReply]) -> NextStep {
         let thread = thread
-            .filter(|_| self.bot.is_some())
+            .filter(|_| self.bot.is_some() && self.follow_ups != FollowUps::Separate)
             .and_then(|thread| thread.split_once('/'));
         let mut replies = replies;
-        if let Some((channel, look)) = self.looks_up(row, thread) {
+        if let Some((channel, look)) = self.lookup(row, thread) {
             let Some((looked, later)) = replies.split_first() else {
-                return Next::Post(look);
+                return NextStep::Post(look);
             };
             match (found(looked, row), self.outcome(looked)) {
                 (Some(ts), _) if thread.is_none() => {
-                    return Next::Done(Outcome::Sent(Some(format!("{channel}/{ts}"))));
+                    return NextStep::Done(Outcome::Sent(Some(format!("{channel}/{ts}"))));
                 }
-                // What was told below the first message stands; the first message may not be up to date.
+                // The reply is in the thread; the first message may not be updated yet.
                 (Some(_), _) => {}
-                (None, again @ Outcome::TryAgain { .. }) => return Next::Done(again),
-                // It is not there, or we may not look: it is told, in the worst case twice.
+                (None, again @ Outcome::TryAgain { .. }) => return NextStep::Done(again),
+                // Not found, or the search is not allowed: post it, in the worst case twice.
                 (None, _) => replies = later,
             }
         }
         let Some((channel, ts)) = thread else {
             return match replies.last() {
-                None => Next::Post(self.request(row)),
-                Some(reply) => Next::Done(self.outcome(reply)),
+                None => NextStep::Post(self.request(row)),
+                Some(reply) => NextStep::Done(self.outcome(reply)),
             };
         };
-        let is_end = row.message.reason == Reason::Resolved;
+        let is_update_only =
+            row.message.reason == Reason::Resolved || self.follow_ups == FollowUps::Update;
         let update = || self.call("chat.update", row, json!({"channel": channel, "ts": ts}));
         let Some(first) = replies.first() else {
             let is_news = row.message.reason == Reason::NewInGroup;
             let below = json!({"channel": channel, "thread_ts": ts, "reply_broadcast": is_news});
-            return Next::Post(if is_end {
+            return NextStep::Post(if is_update_only {
                 update()
             } else {
                 self.post(row, below)
             });
         };
         match (self.outcome(first), replies.get(1)) {
-            (Outcome::GiveUp { error }, None) if LOST_MESSAGE.contains(&error.as_str()) => {
-                Next::Post(self.request(row))
+            (Outcome::GiveUp { error }, None) if LOST_MESSAGE_ERRORS.contains(&error.as_str()) => {
+                NextStep::Post(self.request(row))
             }
-            (Outcome::GiveUp { error }, Some(anew)) if LOST_MESSAGE.contains(&error.as_str()) => {
-                Next::Done(self.outcome(anew))
+            (Outcome::GiveUp { error }, Some(anew))
+                if LOST_MESSAGE_ERRORS.contains(&error.as_str()) =>
+            {
+                NextStep::Done(self.outcome(anew))
             }
-            (Outcome::Sent(_), None) if !is_end => Next::Post(update()),
-            // What was told below it stays told, whatever became of bringing the first message up to date.
-            (Outcome::Sent(_), _) => Next::Done(Outcome::Sent(None)),
-            (outcome, _) => Next::Done(outcome),
+            (Outcome::Sent(_), None) if !is_update_only => NextStep::Post(update()),
+            // The reply was posted, so a failed update of the first message does not matter.
+            (Outcome::Sent(_), _) => NextStep::Done(Outcome::Sent(None)),
+            (outcome, _) => NextStep::Done(outcome),
         }
     }
 
-    /// Bringing a message up to date counts towards another, higher limit.
+    /// Slack's limit for updates is separate and higher.
     fn pause(&self, row: &Row, thread: Option<&str>) -> Duration {
-        let is_edit =
-            self.bot.is_some() && thread.is_some() && row.message.reason == Reason::Resolved;
-        if is_edit { Duration::ZERO } else { PAUSE }
+        let is_update = self.bot.is_some()
+            && thread.is_some()
+            && match self.follow_ups {
+                FollowUps::Thread => row.message.reason == Reason::Resolved,
+                FollowUps::Update => true,
+                FollowUps::Separate => false,
+            };
+        if is_update { Duration::ZERO } else { PAUSE }
     }
 }
 
-/// Whether a channel is named by Slack's id and not by what people call it.
+/// Whether `channel` is Slack's id of a channel, not its name.
 fn is_id(channel: &str) -> bool {
     channel.len() >= 2
         && channel.starts_with(['C', 'G', 'D'])
@@ -266,31 +337,32 @@ fn is_id(channel: &str) -> bool {
             .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
 }
 
-/// What `conversations.history` and `.replies` tell.
+/// The answer of `conversations.history` and `conversations.replies`.
 #[derive(Deserialize)]
-struct Told {
+struct FoundMessages {
     #[serde(default)]
     messages: Vec<Value>,
 }
 
-/// What a message carries so that it is found again: a number that no other server's outbox has.
+/// The mark by which a message is found again, unique among all Takt servers.
 fn mark(row: &Row) -> String {
     format!("{}.{}", row.id, row.created_at.0)
 }
 
-/// The message for this row among those that were looked up, by its `ts`.
-fn found(looked: &Reply, row: &Row) -> Option<String> {
-    let told: Told = serde_json::from_str(&looked.body).ok()?;
+/// The `ts` of this row's message among those found.
+fn found(looked: &HttpReply, row: &Row) -> Option<String> {
+    let found: FoundMessages = serde_json::from_str(&looked.body).ok()?;
     let id = mark(row);
-    let ours = told
+    let ours = found
         .messages
         .iter()
         .find(|message| message["metadata"]["event_payload"]["outbox_id"] == id.as_str())?;
     Some(ours["ts"].as_str()?.to_owned())
 }
 
+/// The answer of the Web API to a post or an update.
 #[derive(Deserialize)]
-struct Answer {
+struct PostAnswer {
     ok: bool,
     #[serde(default)]
     error: String,
@@ -300,21 +372,23 @@ struct Answer {
     ts: String,
 }
 
-/// The Web API answers 200 with `ok: false` to what it refuses.
-fn by_body(reply: &Reply) -> Outcome {
-    match serde_json::from_str::<Answer>(&reply.body) {
-        Ok(Answer {
+/// The outcome in the body: the Web API answers 200 with `ok: false` where it refuses.
+fn by_body(reply: &HttpReply) -> Outcome {
+    match serde_json::from_str::<PostAnswer>(&reply.body) {
+        Ok(PostAnswer {
             ok: true,
             channel,
             ts,
             ..
         }) if !ts.is_empty() => Outcome::Sent(Some(format!("{channel}/{ts}"))),
-        Ok(Answer { ok: true, .. }) => Outcome::Sent(None),
-        Ok(Answer { error, .. }) if PASSING.contains(&error.as_str()) => Outcome::TryAgain {
-            after: reply.retry_after,
-            error,
-        },
-        Ok(Answer { error, .. }) => Outcome::GiveUp { error },
+        Ok(PostAnswer { ok: true, .. }) => Outcome::Sent(None),
+        Ok(PostAnswer { error, .. }) if TEMPORARY_ERRORS.contains(&error.as_str()) => {
+            Outcome::TryAgain {
+                after: reply.retry_after,
+                error,
+            }
+        }
+        Ok(PostAnswer { error, .. }) => Outcome::GiveUp { error },
         Err(_) => Outcome::TryAgain {
             after: reply.retry_after,
             error: "the reply is no JSON".to_owned(),
@@ -322,144 +396,9 @@ fn by_body(reply: &Reply) -> Outcome {
     }
 }
 
-impl Slack {
-    /// A title, a section for each alert (or the text that the settings ask for), and a link.
-    fn blocks(&self, row: &Row) -> Vec<Value> {
-        let message = &row.message;
-        let said = |name| {
-            self.wording
-                .say(name, row)
-                .map(|text| shortened(&text, SECTION_MAX))
-        };
-        let mut blocks: Vec<Value> = said("pretext")
-            .map(|text| section(&text))
-            .into_iter()
-            .collect();
-        // A title with a link or with Slack's own marks is no header: that is plain text.
-        blocks.push(match (said("title"), said("title_link")) {
-            (Some(title), Some(link)) => section(&format!(
-                "*<{link}|{}>*",
-                title.replace(['<', '>', '|'], " ")
-            )),
-            (Some(title), None) => section(&format!("*{title}*")),
-            (None, _) => {
-                let title = shortened(&subject(message), HEADER_MAX - 2);
-                json!({"type": "header", "text": {"type": "plain_text", "text": title}})
-            }
-        });
-        let told = match said("text") {
-            Some(text) => {
-                blocks.push(section(&text));
-                message.alerts.len()
-            }
-            None => sections(message, &mut blocks),
-        };
-        let more = message.alerts.len() - told;
-        let rest = if more > 0 {
-            format!("+{more} more · ")
-        } else {
-            String::new()
-        };
-        let footer = said("footer")
-            .map(|text| format!("{} · ", shortened(&text, 300)))
-            .unwrap_or_default();
-        let link = format!("{rest}{footer}<{}|Takt>", words::link(message));
-        blocks.push(json!({"type": "context", "elements": [{"type": "mrkdwn", "text": link}]}));
-        blocks
-    }
-}
-
-fn section(text: &str) -> Value {
-    json!({"type": "section", "text": {"type": "mrkdwn", "text": text}})
-}
-
-/// What a telephone shows of the message: where one thing is told, in its own words.
-fn headline(message: &Message) -> String {
-    match words::parts(message).as_slice() {
-        [part] => format!("{}: {}", subject(message), part.summary),
-        _ => subject(message),
-    }
-}
-
-/// A section for each part, as many as fit. Returns how many alerts that are.
-fn sections(message: &Message, blocks: &mut Vec<Value>) -> usize {
-    let (mut size, mut told) = (HEADER_MAX, 0);
-    for part in words::parts(message) {
-        let text = part_text(&part);
-        size += text.len();
-        if size > BLOCKS_MAX || blocks.len() > 45 {
-            break;
-        }
-        told += part.alerts;
-        blocks.push(section(&text));
-    }
-    told
-}
-
-/// How bad what is where since when, what to do about it, and below that what the kernel said. Instants are shown in the
-/// reader's time zone.
-fn part_text(part: &Part) -> String {
-    let dot = match (part.status, part.severity.as_str()) {
-        (Status::Resolved, _) => ":white_check_mark:",
-        (Status::Firing, "critical") => ":red_circle:",
-        (Status::Firing, "warning") => ":large_orange_circle:",
-        (Status::Firing, _) => ":large_blue_circle:",
-    };
-    let local = |at: Timestamp| {
-        format!(
-            "<!date^{}^{{date_short_pretty}} {{time_secs}}|{}>",
-            at.whole_seconds(),
-            words::instant(at)
-        )
-    };
-    let (name, summary) = (escaped(&part.name, 100), escaped(&part.summary, FACT_MAX));
-    let severity = Part {
-        severity: escaped(&part.severity, 50),
-        ..part.clone()
-    };
-    let mut text = format!(
-        "{dot} *{name}*: {summary}\n{}",
-        words::when(&severity, &local)
-    );
-    for (name, fact) in &part.facts {
-        text += &format!("\n*{name}:* {}", escaped(fact, FACT_MAX));
-    }
-    if !part.lines.is_empty() {
-        text += &format!(
-            "\n```{}```",
-            escaped(&part.lines.replace("```", "~~~"), LINES_MAX)
-        );
-    }
-    text
-}
-
-/// At most so many characters, with the three that mean something to Slack replaced; never half a replacement.
-fn escaped(text: &str, most: usize) -> String {
-    let mut out = String::new();
-    let mut left = most;
-    for c in text.chars() {
-        let replaced = match c {
-            '&' => "&amp;",
-            '<' => "&lt;",
-            '>' => "&gt;",
-            _ => "",
-        };
-        let size = replaced.len().max(1);
-        if size > left {
-            return out + " …";
-        }
-        left -= size;
-        match replaced {
-            "" => out.push(c),
-            _ => out.push_str(replaced),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::tests::row;
+    use super::super::suite::row;
     use super::*;
 
     #[test]
@@ -469,25 +408,23 @@ mod tests {
             ..row(1, "hot")
         };
         let bot = |channel: &str| Slack::bot("http://x/api", "t", channel);
-        let reply = |body: &str| Reply {
+        let reply = |body: &str| HttpReply {
             status: 200,
             retry_after: None,
             body: body.to_owned(),
         };
-        let posts = |next: Next| match next {
-            Next::Post(request) => request.url.rsplit('/').next().unwrap().to_owned(),
-            Next::Done(outcome) => format!("{outcome:?}"),
+        let posts = |next: NextStep| match next {
+            NextStep::Post(request) => request.url.rsplit('/').next().unwrap().to_owned(),
+            NextStep::Done(outcome) => format!("{outcome:?}"),
         };
         let there = format!(
             r#"{{"ok":true,"messages":[{{"ts":"9.1"}},{{"ts":"9.2","metadata":{{"event_payload":{{"outbox_id":"{}"}}}}}}]}}"#,
             mark(&doubtful)
         );
-        let (there, absent, denied) = (
-            reply(&there),
-            reply(r#"{"ok":true,"messages":[]}"#),
-            reply(r#"{"ok":false,"error":"missing_scope"}"#),
-        );
-        let Next::Post(asked) = bot("C1").next(&doubtful, None, &[]) else {
+        let there = reply(&there);
+        let absent = reply(r#"{"ok":true,"messages":[]}"#);
+        let denied = reply(r#"{"ok":false,"error":"missing_scope"}"#);
+        let NextStep::Post(asked) = bot("C1").next(&doubtful, None, &[]) else {
             panic!("it asks")
         };
         assert_eq!(asked.url, "http://x/api/conversations.history");
@@ -496,21 +433,24 @@ mod tests {
             "channel=C1&oldest=1700&limit=200&include_all_metadata=true"
         );
         let found = bot("C1").next(&doubtful, None, std::slice::from_ref(&there));
-        assert_eq!(found, Next::Done(Outcome::Sent(Some("C1/9.2".to_owned()))));
+        assert_eq!(
+            found,
+            NextStep::Done(Outcome::Sent(Some("C1/9.2".to_owned())))
+        );
         for reply in [&absent, &denied] {
             assert_eq!(
                 posts(bot("C1").next(&doubtful, None, std::slice::from_ref(reply))),
                 "chat.postMessage"
             );
         }
-        let busy = Reply {
+        let busy = HttpReply {
             status: 429,
             retry_after: Some(Duration::from_secs(3)),
             body: String::new(),
         };
         assert!(matches!(
             bot("C1").next(&doubtful, None, &[busy]),
-            Next::Done(Outcome::TryAgain { .. })
+            NextStep::Done(Outcome::TryAgain { .. })
         ));
         // Nothing is looked up that was not in doubt, nor where only the channel's name is known.
         assert_eq!(
@@ -582,11 +522,12 @@ mod tests {
         let slack = Slack::bot("http://x/api", "t", "#gpu");
         let mut row = row(1, "hot");
         row.message.reason = reason;
-        let (mut calls, mut seen) = (Vec::new(), Vec::new());
+        let mut calls = Vec::new();
+        let mut seen = Vec::new();
         for body in replies.iter().map(Some).chain([None]) {
             match slack.next(&row, thread, &seen) {
-                Next::Done(outcome) => return (calls, Some(outcome)),
-                Next::Post(request) => {
+                NextStep::Done(outcome) => return (calls, Some(outcome)),
+                NextStep::Post(request) => {
                     let asked: Value = serde_json::from_str(&request.body).unwrap();
                     let place = asked["thread_ts"]
                         .as_str()
@@ -605,7 +546,7 @@ mod tests {
                 }
             }
             let Some(body) = body else { break };
-            seen.push(Reply {
+            seen.push(HttpReply {
                 status: 200,
                 retry_after: None,
                 body: (*body).to_owned(),
@@ -686,7 +627,7 @@ mod tests {
     fn a_page_in_place_of_a_webhooks_answer_is_no_delivery() {
         let webhook = Slack::webhook("http://x");
         let said = |body: &str| {
-            webhook.outcome(&Reply {
+            webhook.outcome(&HttpReply {
                 status: 200,
                 retry_after: None,
                 body: body.to_owned(),
@@ -710,7 +651,7 @@ mod tests {
     fn the_web_api_refuses_with_200() {
         let slack = Slack::bot("http://x/api", "t", "C1");
         let outcome = |body: &str| {
-            slack.outcome(&Reply {
+            slack.outcome(&HttpReply {
                 status: 200,
                 retry_after: None,
                 body: body.to_owned(),
@@ -727,5 +668,32 @@ mod tests {
             Outcome::TryAgain { .. }
         ));
         assert!(matches!(outcome("<html>"), Outcome::TryAgain { .. }));
+    }
+
+    #[test]
+    fn update_message_decides_on_follow_ups() {
+        let calls = |follow_ups: FollowUps| {
+            let slack = Slack::bot("http://x/api", "t", "C1").with_follow_ups(follow_ups);
+            let mut row = row(1, "hot");
+            row.message.reason = Reason::NewInGroup;
+            let ok = HttpReply {
+                status: 200,
+                retry_after: None,
+                body: "{\"ok\":true,\"channel\":\"C1\",\"ts\":\"9.9\"}".to_owned(),
+            };
+            let mut calls = Vec::new();
+            let mut replies = Vec::new();
+            while let NextStep::Post(request) = slack.next(&row, Some("C1/1.1"), &replies) {
+                let method = request.url.rsplit('/').next().unwrap().to_owned();
+                calls.push((method, request.body.contains("thread_ts")));
+                replies.push(ok.clone());
+            }
+            calls
+        };
+        let post = |in_thread| ("chat.postMessage".to_owned(), in_thread);
+        let update = ("chat.update".to_owned(), false);
+        assert_eq!(calls(FollowUps::Thread), [post(true), update.clone()]);
+        assert_eq!(calls(FollowUps::Update), [update]);
+        assert_eq!(calls(FollowUps::Separate), [post(false)]);
     }
 }

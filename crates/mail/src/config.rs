@@ -1,4 +1,4 @@
-//! The `[email]` table of `takt.toml`: which server takes mail, and who it comes from.
+//! The `[email]` table of `takt.toml`: mail server, login and sender.
 
 use super::MailError;
 use schemars::JsonSchema;
@@ -6,38 +6,39 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How mail is sent.
+/// Mail server, login and sender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmailConfig {
-    /// The mail server, `HOST` or `HOST:PORT`. Nothing: no mail is sent.
+    /// The mail server, `HOST` or `HOST:PORT`. Empty: no mail is sent.
     pub server: String,
-    /// `starttls` (never without encryption), `tls` (encrypted from the first byte) or `none` (for a relay on this
-    /// machine). Left out: `tls` on port 465, else `starttls`. The port left out: 587, 465 or 25, as this says.
+    /// `starttls` (encryption required), `tls` (encrypted from the first byte) or `none` (for a
+    /// relay on this machine). Default: `tls` on port 465, else `starttls`. The default port is 587
+    /// for `starttls`, 465 for `tls` and 25 for `none`.
     pub tls: Option<TlsMode>,
     /// The sender, `takt@lab.example` or `Takt <takt@lab.example>`.
     pub from: String,
-    /// Where answers go to; to the sender if left out.
+    /// Address for replies; the sender's if left out.
     pub reply_to: Option<String>,
-    /// User to log in as; no login if left out.
+    /// User to log in as; without it Takt does not log in.
     pub username: Option<String>,
     /// File with that user's password (one line). Not in the data directory.
     pub password_file: Option<PathBuf>,
-    /// PEM file with certificates of authorities to trust besides those of the system.
+    /// PEM file with certificate authorities to trust besides those of the system.
     pub ca_file: Option<PathBuf>,
-    /// Seconds after which a server that does not answer is given up. Relays that scan mail need most of a minute.
+    /// Time limit of one mail, in seconds. Relays that scan mail need most of a minute.
     pub timeout_seconds: u64,
 }
 
-/// How a connection is encrypted.
+/// Encryption of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsMode {
-    /// It begins in clear text, and must become encrypted.
+    /// Starts in clear text and must switch to TLS before anything else is sent.
     StartTls,
-    /// From the first byte.
+    /// Encrypted from the first byte.
     Tls,
-    /// Not at all.
+    /// Never encrypted.
     None,
 }
 
@@ -57,15 +58,15 @@ impl Default for EmailConfig {
 }
 
 impl EmailConfig {
-    /// Whether there is a server to send mail with.
+    /// Whether a mail server is configured.
     pub fn is_set(&self) -> bool {
         !self.server.is_empty()
     }
 
-    /// The server's name, its port, and how the connection is encrypted.
+    /// Host name, port and encryption of the server.
     ///
     /// # Errors
-    /// Where `server` is no `HOST` or `HOST:PORT`.
+    /// If `server` is neither `HOST` nor `HOST:PORT`.
     pub fn endpoint(&self) -> Result<(String, u16, TlsMode), MailError> {
         let wrong = || MailError::Config {
             key: "server",
@@ -73,7 +74,7 @@ impl EmailConfig {
             found: self.server.clone(),
         };
         let (host, port) = match self.server.rsplit_once(':') {
-            // An address such as [::1] has colons of its own.
+            // An IPv6 address such as [::1] contains colons.
             Some((host, port)) if !port.ends_with(']') => {
                 (host, Some(port.parse::<u16>().map_err(|_| wrong())?))
             }
@@ -102,14 +103,14 @@ impl EmailConfig {
         Ok((host.to_owned(), port.unwrap_or(usual), tls))
     }
 
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout_seconds)
     }
 
-    /// Checks what no type can say; files are not opened.
+    /// Checks ranges and references between keys; opens no files.
     ///
     /// # Errors
-    /// The first key whose value cannot be right.
+    /// At the first key with an invalid value.
     pub fn validate(&self) -> Result<(), MailError> {
         let wrong = |key, expected, found: &str| {
             Err(MailError::Config {
@@ -119,9 +120,10 @@ impl EmailConfig {
             })
         };
         if !self.is_set() {
-            return match *self == Self::default() {
-                true => Ok(()),
-                false => wrong("server", "the mail server, HOST or HOST:PORT", "nothing"),
+            return if *self == Self::default() {
+                Ok(())
+            } else {
+                wrong("server", "the mail server, HOST or HOST:PORT", "nothing")
             };
         }
         self.endpoint()?;

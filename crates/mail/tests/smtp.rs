@@ -12,12 +12,15 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use takt_alerts::notify::email::{Attachment, EmailConfig, Mail, MailError, Mailer, TlsMode};
+use takt_mail::{Attachment, EmailConfig, Mail, MailError, Mailer, TlsMode};
 
 /// Debian's, which has Debian's packages; another may be first in the path.
 const PYTHON: &str = "/usr/bin/python3";
 
-const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/whole/support/smtp.py");
+const SERVER: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tests/whole/support/smtp.py"
+);
 
 /// A server with a folder of its own for certificates and the mail it took.
 struct Server {

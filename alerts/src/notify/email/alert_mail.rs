@@ -1,24 +1,27 @@
 //! A row of the outbox as a mail.
 
-use super::Mail;
 use crate::message::{Message, Status};
 use crate::notify::words::{PARTS_MAX, instant, when};
 use crate::notify::{Part, Wording, link, parts, subject, text};
 use crate::outbox::Row;
+use takt_mail::Mail;
 
-/// A channel that is one address.
+/// One address and the templates of its mails.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Email {
     /// The address.
     pub to: String,
-    /// The part of Message-IDs behind the `@`.
+    /// Part of the Message-ID after the `@`: the sender's domain.
     pub domain: String,
-    /// The words that its settings ask for: `subject`, `html`, `text`.
+    /// The configured templates `subject`, `html` and `text`.
     pub wording: Wording,
+    /// Whether mails about one group of alerts form a thread.
+    pub is_threaded: bool,
 }
 
 impl Email {
-    /// The name of a row's mail: the same each time it is sent, so that a second copy can be known for one.
+    /// The Message-ID of a row's mail. Every attempt has the same one, so that mail programs can
+    /// drop a duplicate.
     pub fn message_id(&self, row: &Row) -> String {
         let address: String = self.to.bytes().map(|byte| format!("{byte:02x}")).collect();
         format!(
@@ -27,8 +30,9 @@ impl Email {
         )
     }
 
-    /// The mail for a row. `thread` names the first mail of the group's episode, unless this is it.
-    pub fn mail(&self, row: &Row, thread: Option<String>) -> Mail {
+    /// The mail for a row. `thread` is the Message-ID of the group's first mail; `None` for the
+    /// first mail itself.
+    pub fn mail(&self, row: &Row, thread: Option<&str>) -> Mail {
         let message = &row.message;
         let fingerprints: Vec<_> = message
             .alerts
@@ -44,8 +48,9 @@ impl Email {
             headers.push(("Importance", "high".to_owned()));
         }
         let say = |name| self.wording.say(name, row);
-        let (own_text, own_html) = (say("text"), say("html"));
-        // A text of one's own beside our page would be two different mails in one.
+        let own_text = say("text");
+        let own_html = say("html");
+        // A configured text beside the default page would be two different mails in one.
         let html = own_html.or_else(|| own_text.is_none().then(|| html(message)));
         Mail {
             to: self.to.clone(),
@@ -53,14 +58,14 @@ impl Email {
             text: own_text.unwrap_or_else(|| format!("{}\n\n{}\n", text(message), link(message))),
             html,
             message_id: Some(self.message_id(row)),
-            thread,
+            thread: thread.filter(|_| self.is_threaded).map(str::to_owned),
             headers,
             attachments: Vec::new(),
         }
     }
 }
 
-/// A header is one line.
+/// The text as one line, as a header requires.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -72,8 +77,8 @@ fn is_page(message: &Message) -> bool {
         .any(|alert| alert.labels.get("severity") == Some("critical"))
 }
 
-/// The same as a page: a box for each part, with the worst colour at its side. Mail programs know little of HTML, so all
-/// style is at its element.
+/// The message as HTML: one box for each part, with the colour of its severity at the left. Mail
+/// programs support little CSS, so every element carries its own style.
 fn html(message: &Message) -> String {
     let parts = parts(message);
     let mut boxes: String = parts.iter().take(PARTS_MAX).map(boxed).collect();
@@ -81,7 +86,7 @@ fn html(message: &Message) -> String {
     if more > 0 {
         boxes += &format!("<p style=\"color:#5f6368\">and {more} more</p>\n");
     }
-    // Of one thing the box says it all.
+    // A single part needs no title.
     let title = match parts.as_slice() {
         [_] => String::new(),
         _ => format!(
@@ -109,7 +114,7 @@ fn boxed(part: &Part) -> String {
         (Status::Firing, _) => "#1a5fb4",
     };
     let row = |(name, text): &(&str, String)| {
-        // Bars stand on one line only in a fixed width.
+        // The bars of "last hour" line up only in a font of fixed width.
         let font = if *name == "last hour" {
             ";font-family:Menlo,Consolas,monospace;font-size:13px"
         } else {
