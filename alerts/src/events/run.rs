@@ -10,7 +10,7 @@ use crate::template::Context;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use takt_model::{Event, EventKind, Labels, METRIC_NAME, Timestamp};
+use takt_model::{Event, EventKind, Labels, METRIC_NAME, Timestamp, pci};
 
 /// How many bursts of one alert are remembered at most; the oldest are forgotten first.
 pub(super) const SEEN_MAX: usize = 64;
@@ -379,12 +379,21 @@ fn transition(
     }
 }
 
-/// Whether no label that both have differs, and at least one is shared.
+/// Whether the labels that a series and an alert share have equal values, and they share at least one. A series without
+/// labels agrees with every alert. PCI addresses are equal in every spelling: exporters of earlier versions publish
+/// NVML's.
 fn agree(series: &Labels, alert: &Labels) -> bool {
+    let is_equal = |name: &str, value: &str, other: &str| {
+        if name == pci::BUS_ID {
+            pci::is_same(value, other)
+        } else {
+            value == other
+        }
+    };
     let mut shared = series
         .iter()
         .filter(|(name, _)| *name != METRIC_NAME)
-        .filter_map(|(name, value)| alert.get(name).map(|other| other == value));
+        .filter_map(|(name, value)| Some(is_equal(name, value, alert.get(name)?)));
     let mut any = false;
     let all = shared.all(|equal| {
         any = true;

@@ -3,12 +3,12 @@
 //! Source: `/proc/driver/nvidia/gpus/*/information`, which needs no NVML; and NVML, where it runs. A driver in trouble may not
 //! answer, and that is just when events come, so the files are read by a thread for which nobody waits long.
 
-use super::recognise::pci_bus_id;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
+use takt_model::pci;
 
 /// No node has more.
 const MAX_GPUS: usize = 256;
@@ -82,7 +82,7 @@ impl Gpus {
 
 /// A GPU that was lost before anybody asked has question marks for a UUID.
 fn learn(uuids: &mut BTreeMap<String, String>, bus_id: &str, uuid: String) {
-    let Some(bus_id) = pci_bus_id(bus_id) else {
+    let Some(bus_id) = pci::bus_id(bus_id) else {
         return;
     };
     let has_room = uuids.len() < MAX_GPUS || uuids.contains_key(&bus_id);

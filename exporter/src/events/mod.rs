@@ -24,7 +24,7 @@ use self::gpus::Gpus;
 use self::history::{Found, History, KEPT_EVENTS, Marks};
 use self::judge::{Judge, Verdict};
 use self::kernel_log::{KernelLog, Next, Record};
-use self::recognise::{Recognised, Recogniser, pci_bus_id};
+use self::recognise::{Recognised, Recogniser};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
-use takt_model::{Event, EventKind, Labels, Timestamp};
+use takt_model::{Event, EventKind, Labels, Timestamp, pci};
 use tokio::sync::watch;
 
 /// How long NVML's word waits for the kernel's, which says more: the process, and what exactly happened.
@@ -232,7 +232,7 @@ impl Events {
     fn by_nvml(&self, kind: EventKind, labels: &[(&str, &str)], message: String) {
         let at = Timestamp::from(SystemTime::now());
         let mut labels: Labels = labels.iter().copied().collect();
-        if let Some(bus_id) = labels.get("pci_bus_id").and_then(pci_bus_id) {
+        if let Some(bus_id) = labels.get("pci_bus_id").and_then(pci::bus_id) {
             labels.set("pci_bus_id", &bus_id);
         }
         if self.shown().log.is_followed {
