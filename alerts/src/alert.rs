@@ -18,6 +18,9 @@ pub struct Alert {
     pub annotations: BTreeMap<String, String>,
     /// Since when it fires.
     pub starts_at: Timestamp,
+    /// Since when its condition holds: `for` earlier than `starts_at`. `None` where that is unknown.
+    #[serde(default)]
+    pub began_at: Option<Timestamp>,
     /// When it resolved, or will count as resolved if nobody speaks of it again.
     pub ends_at: Option<Timestamp>,
     /// When it was last spoken of.
@@ -55,6 +58,7 @@ impl Alert {
 
     fn merge_into(self, mut newer: Self) -> Self {
         newer.starts_at = newer.starts_at.min(self.starts_at);
+        newer.began_at = newer.began_at.into_iter().chain(self.began_at).min();
         let (end, old_end) = (newer.ends_at, self.ends_at);
         let newer_is_over = end.is_some_and(|end| end <= newer.updated_at);
         let old_is_over = old_end.is_some_and(|end| end <= newer.updated_at);
@@ -119,6 +123,7 @@ impl Posted {
                 labels: self.labels,
                 annotations: self.annotations,
                 starts_at,
+                began_at: None,
                 ends_at: Some(ends_at),
                 updated_at: now,
                 generator_url: self.generator_url,
@@ -171,10 +176,10 @@ impl AlertBook {
     pub fn forget_resolved(
         &mut self,
         now: Timestamp,
-        is_needed: impl Fn(Fingerprint) -> bool,
+        is_needed: impl Fn(Fingerprint, &Alert) -> bool,
     ) -> Vec<Fingerprint> {
         let is_over = |fingerprint: &Fingerprint, alert: &Alert| {
-            alert.is_resolved(now) && !is_needed(*fingerprint)
+            alert.is_resolved(now) && !is_needed(*fingerprint, alert)
         };
         let gone: Vec<_> = self
             .0
@@ -292,9 +297,9 @@ mod tests {
                 .into_alert(at(5), RESOLVE_TIMEOUT)
                 .unwrap(),
         );
-        assert!(book.forget_resolved(at(4), |_| false).is_empty());
-        assert!(book.forget_resolved(at(6), |_| true).is_empty());
-        assert_eq!(book.forget_resolved(at(6), |_| false).len(), 1);
+        assert!(book.forget_resolved(at(4), |_, _| false).is_empty());
+        assert!(book.forget_resolved(at(6), |_, _| true).is_empty());
+        assert_eq!(book.forget_resolved(at(6), |_, _| false).len(), 1);
         assert_eq!(book.iter().len(), 0);
     }
 }

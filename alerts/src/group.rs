@@ -5,7 +5,7 @@ use crate::ports::{Query, Sample, SampleSink};
 use crate::rules::{ALERT_NAME, Group, RecordingRule, Rule, RuleFile};
 use crate::schedule::Schedule;
 use crate::state::{
-    EvalError, Instance, Instances, Reason, RuleKey, State, Surroundings, Transition,
+    Closing, EvalError, Instance, Instances, Reason, RuleKey, State, Surroundings, Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -188,6 +188,18 @@ impl GroupRun {
             );
         }
         evaluation
+    }
+
+    /// Closes one alert by hand; `None` where no rule of this group has it active.
+    pub fn close(
+        &mut self,
+        fingerprint: Fingerprint,
+        closing: &Closing,
+        at: Timestamp,
+    ) -> Option<(Instance, Transition)> {
+        self.rules
+            .iter_mut()
+            .find_map(|run| run.instances.close(&run.key, fingerprint, closing, at))
     }
 
     /// Takes back an alert that was stored before a restart; `false` where no rule of this group wants it.

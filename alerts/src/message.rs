@@ -54,8 +54,11 @@ pub struct ToldAlert {
     pub labels: Labels,
     /// Words for people.
     pub annotations: BTreeMap<String, String>,
-    /// Since when.
+    /// Since when it fires.
     pub starts_at: Timestamp,
+    /// Since when its condition holds; `None` where that is unknown.
+    #[serde(default)]
+    pub began_at: Option<Timestamp>,
     /// Until when; nothing while it fires.
     pub ends_at: Option<Timestamp>,
     /// A link to what raised it.
@@ -77,6 +80,7 @@ impl ToldAlert {
             labels: alert.labels.clone(),
             annotations: alert.annotations.clone(),
             starts_at: alert.starts_at,
+            began_at: alert.began_at,
             ends_at: alert.ends_at.filter(|_| is_resolved),
             generator_url: alert.generator_url.clone(),
             fingerprint: alert.fingerprint(),
@@ -186,6 +190,7 @@ mod tests {
             ends_at: ends_at.map(Timestamp),
             updated_at: Timestamp(0),
             generator_url: "http://takt/g".to_owned(),
+            began_at: None,
             is_timeout: false,
         };
         ToldAlert::new(&alert, Timestamp(10_000))

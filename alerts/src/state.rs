@@ -85,6 +85,17 @@ pub enum Reason {
     Event,
     /// The time that an event holds its alert is over, or its end condition came true.
     EventOver,
+    /// Somebody closed it by hand.
+    Closed,
+}
+
+/// Who closed an alert by hand, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closing {
+    /// The person.
+    pub by: String,
+    /// The person's reason.
+    pub comment: String,
 }
 
 /// One step in the life of one alert, as it goes into the log.
@@ -107,6 +118,9 @@ pub struct Transition {
     pub value: f64,
     /// Why.
     pub reason: Reason,
+    /// Who closed the alert and why, if the reason is [`Reason::Closed`].
+    #[serde(default)]
+    pub closing: Option<Closing>,
 }
 
 /// One alert of one rule.
@@ -131,6 +145,9 @@ pub struct Instance {
     pub keep_firing_since: Option<Timestamp>,
     /// Since when nobody knows.
     pub unknown_since: Option<Timestamp>,
+    /// When somebody closed it by hand. It stays inactive until its condition has been false.
+    #[serde(default)]
+    pub closed_at: Option<Timestamp>,
 }
 
 impl Instance {
@@ -150,6 +167,7 @@ impl Instance {
             resolved_at: None,
             keep_firing_since: None,
             unknown_since: None,
+            closed_at: None,
         }
     }
 
@@ -229,7 +247,9 @@ impl Instances {
         let mut begun = BTreeSet::new();
         for (fingerprint, fresh) in &present {
             match self.0.entry(*fingerprint) {
-                Entry::Occupied(mut known) if known.get().state != State::Inactive => {
+                Entry::Occupied(mut known)
+                    if known.get().state != State::Inactive || known.get().closed_at.is_some() =>
+                {
                     let known = known.get_mut();
                     known.value = fresh.value;
                     known.annotations.clone_from(&fresh.annotations);
@@ -254,7 +274,7 @@ impl Instances {
             let is_present = present.contains_key(fingerprint);
             let is_down = !is_present
                 && rule.on_exporter_down == OnExporterDown::Hold
-                && matches!(instance.state, State::Pending | State::Firing)
+                && (instance.state != State::Inactive || instance.closed_at.is_some())
                 && (around.exporter_down)(&instance.labels);
             let keep = instance.advance(rule, is_present, is_down, at);
             let after = if keep {
@@ -272,6 +292,7 @@ impl Instances {
                     at,
                     value: instance.value,
                     reason: reason(before, after),
+                    closing: None,
                 });
             }
             if !keep {
@@ -303,11 +324,43 @@ impl Instances {
                     at,
                     value: instance.value,
                     reason,
+                    closing: None,
                     labels: instance.labels,
                 });
             }
         }
         step
+    }
+
+    /// Closes one alert by hand; `None` where it is not active.
+    pub fn close(
+        &mut self,
+        key: &RuleKey,
+        fingerprint: Fingerprint,
+        closing: &Closing,
+        at: Timestamp,
+    ) -> Option<(Instance, Transition)> {
+        let instance = self.0.get_mut(&fingerprint)?;
+        if instance.state == State::Inactive {
+            return None;
+        }
+        let transition = Transition {
+            rule: key.clone(),
+            fingerprint,
+            labels: instance.labels.clone(),
+            from: instance.shown(),
+            to: State::Inactive,
+            at,
+            value: instance.value,
+            reason: Reason::Closed,
+            closing: Some(closing.clone()),
+        };
+        instance.state = State::Inactive;
+        instance.resolved_at = Some(at);
+        instance.closed_at = Some(at);
+        instance.unknown_since = None;
+        instance.keep_firing_since = None;
+        Some((instance.clone(), transition))
     }
 
     /// Takes back an alert that was stored before a restart. Takt went down at `down_at`; it is `now`.
@@ -345,6 +398,9 @@ impl Instance {
         is_down: bool,
         at: Timestamp,
     ) -> bool {
+        if self.closed_at.is_some() {
+            return is_present || is_down;
+        }
         if is_down {
             self.unknown_since.get_or_insert(at);
             return true;

@@ -707,6 +707,7 @@ fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
         ends_at: None,
         updated_at: NOW,
         generator_url: String::new(),
+        began_at: None,
         is_timeout: false,
     };
     let alerts: Vec<_> = alerts.iter().map(alert).collect();

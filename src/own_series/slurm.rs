@@ -138,7 +138,14 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
 /// Whether slurmctld reaches the node's slurmd, by the node's state: neither down nor powered off, and without the mark
 /// of a node that does not respond.
 fn is_reached(state: &str) -> bool {
-    const LOST: [&str; 6] = ["DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "POWER", "FAIL"];
+    const LOST: [&str; 6] = [
+        "DOWN",
+        "NOT_RESPONDING",
+        "UNKNOWN",
+        "FUTURE",
+        "POWER",
+        "FAIL",
+    ];
     !LOST.iter().any(|word| state.contains(word)) && !state.contains(['*', '~', '#'])
 }
 

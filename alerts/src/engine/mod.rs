@@ -3,6 +3,10 @@
 //! The caller commits each [`Batch`] in one transaction before it acts on it; a batch that could not be committed is
 //! merged with the next one. Nothing is sent that was not committed.
 
+mod close;
+
+pub use close::CLOSED;
+
 use crate::alert::{Alert, Posted, PostedError};
 use crate::events::{EventFile, EventInstance, EventRun, xid::XidTable};
 use crate::fingerprint::Fingerprint;
@@ -589,7 +593,11 @@ impl Engine {
         for transition in &evaluation.transitions {
             let fires = fired.get(&transition.fingerprint).map(|instance| {
                 let since = instance.fired_at.unwrap_or(transition.at);
-                self.alert(&instance.labels, &instance.annotations, since, now)
+                let alert = self.alert(&instance.labels, &instance.annotations, since, now);
+                Alert {
+                    began_at: Some(instance.active_at),
+                    ..alert
+                }
             });
             batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
         }
@@ -715,6 +723,7 @@ impl Engine {
             steady.labels.remove(FLAPPING_LABEL);
             steady.annotations.remove(FLAPPING_LABEL);
             (steady.starts_at, steady.updated_at, steady.ends_at) = (now, now, None);
+            steady.began_at = None;
             alerts.push(self.router.take(steady, now).clone());
         }
         alerts
@@ -731,6 +740,7 @@ impl Engine {
             labels: labels.clone(),
             annotations: words.iter().cloned().collect(),
             starts_at: since,
+            began_at: None,
             ends_at: None,
             updated_at: now,
             generator_url: format!(
@@ -795,6 +805,7 @@ fn unsteady(alert: &Alert, at: Timestamp) -> Alert {
         .annotations
         .insert(FLAPPING_LABEL.to_owned(), words.to_owned());
     (unsteady.starts_at, unsteady.updated_at, unsteady.ends_at) = (at, at, None);
+    unsteady.began_at = None;
     unsteady
 }
 

@@ -5,7 +5,7 @@ use super::{Ends, EventFile, EventRule, Repeat, When};
 use crate::fingerprint::Fingerprint;
 use crate::ports::Query;
 use crate::rules::ALERT_NAME;
-use crate::state::{EvalError, Reason, RuleKey, State, Transition, elapsed};
+use crate::state::{Closing, EvalError, Reason, RuleKey, State, Transition, elapsed};
 use crate::template::Context;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,6 +231,38 @@ impl EventRun {
         change
     }
 
+    /// Closes one alert by hand; the change is empty where it does not fire.
+    pub fn close(&mut self, fingerprint: Fingerprint, closing: &Closing, now: Timestamp) -> Change {
+        let mut change = Change::default();
+        for run in &mut self.rules {
+            let Some(instance) = run.instances.get_mut(&fingerprint) else {
+                continue;
+            };
+            if instance.fired_at.is_none() {
+                continue;
+            }
+            let closed = Transition {
+                reason: Reason::Closed,
+                closing: Some(closing.clone()),
+                ..transition(
+                    &run.key,
+                    fingerprint,
+                    instance,
+                    &run.rule,
+                    State::Firing,
+                    State::Inactive,
+                    now,
+                )
+            };
+            change.transitions.push(closed);
+            instance.fired_at = None;
+            // Its events count no longer: the next one begins a new episode.
+            instance.seen.clear();
+            change.touched.push((run.key.clone(), instance.clone()));
+        }
+        change
+    }
+
     /// The event's labels with what is known of its XID, and the XID's class.
     fn described(&self, event: &Event) -> (Labels, String) {
         let mut labels = event.labels.clone();
@@ -376,6 +408,7 @@ fn transition(
         } else {
             Reason::EventOver
         },
+        closing: None,
     }
 }
 
@@ -406,6 +439,21 @@ fn agree(series: &Labels, alert: &Labels) -> bool {
 mod tests {
     use super::*;
     use crate::testing::Memory;
+
+    #[test]
+    fn an_address_ends_its_alert_in_every_spelling() {
+        let alert: Labels = [("node", "g01"), ("pci_bus_id", "0000:01:00.0")]
+            .into_iter()
+            .collect();
+        let series = |address: &'static str| -> Labels {
+            [("node", "g01"), ("pci_bus_id", address)]
+                .into_iter()
+                .collect()
+        };
+        assert!(agree(&series("0000:01:00.0"), &alert));
+        assert!(agree(&series("00000000:01:00.0"), &alert), "NVML's form");
+        assert!(!agree(&series("00000000:21:00.0"), &alert), "another GPU");
+    }
 
     #[test]
     fn what_is_read_late_is_held_from_then_on() {

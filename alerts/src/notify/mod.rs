@@ -116,6 +116,7 @@ mod tests {
                 ends_at: None,
                 updated_at: Timestamp(0),
                 generator_url: "http://takt/a".to_owned(),
+                began_at: None,
                 is_timeout: false,
             };
             ToldAlert::new(&alert, Timestamp::from_seconds(2_000))

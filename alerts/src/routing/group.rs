@@ -124,6 +124,13 @@ impl Groups {
         .collect()
     }
 
+    /// The group is looked at no later than this.
+    pub fn look_by(&mut self, id: &GroupId, at: Timestamp) {
+        if let Some(group) = self.0.get_mut(id) {
+            group.next = group.next.min(at);
+        }
+    }
+
     /// The alerts of a group.
     pub fn members(&self, id: &GroupId) -> impl Iterator<Item = Fingerprint> {
         self.0
@@ -191,6 +198,7 @@ mod tests {
             ends_at: None,
             updated_at: Timestamp::from_seconds(starts),
             generator_url: String::new(),
+            began_at: None,
             is_timeout: false,
         }
     }

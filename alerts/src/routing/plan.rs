@@ -120,6 +120,7 @@ mod tests {
             ends_at,
             updated_at: Timestamp(0),
             generator_url: String::new(),
+            began_at: None,
             is_timeout: false,
         }
     }

@@ -3,7 +3,7 @@
 use super::config::{Config, Integration, Receiver, Route};
 use super::dedup::{LogEntry, Reason, Told};
 use super::group::{Arrival, GroupId, Groups};
-use super::inhibit::Inhibitor;
+use super::inhibit::{Inhibitor, LINGER, SourceAlert};
 use super::maintenance::Maintenance;
 use super::matcher::Matchers;
 use super::plan::{Member, plan};
@@ -76,6 +76,8 @@ pub struct Router {
     /// Nodes that are, or will be, worked on.
     pub maintenance: Vec<Maintenance>,
     log: BTreeMap<LogKey, LogEntry>,
+    /// When resolved alerts that may still inhibit others can be forgotten; `None` where there are none.
+    forget_at: Option<Timestamp>,
 }
 
 impl Router {
@@ -89,6 +91,7 @@ impl Router {
             silences: Silences::default(),
             maintenance: Vec::new(),
             log: BTreeMap::new(),
+            forget_at: None,
         }
     }
 
@@ -105,6 +108,7 @@ impl Router {
         for alert in alerts {
             self.alerts.take(alert);
         }
+        self.forget_at = Some(now);
         self.regroup(now)
     }
 
@@ -128,13 +132,10 @@ impl Router {
             .get(fingerprint)
             .is_some_and(|known| !known.is_resolved(now));
         let alert = self.alerts.take(alert);
-        let is_page = !was_firing
-            && !alert.is_resolved(now)
-            && self
-                .settings
-                .pages
-                .as_ref()
-                .is_some_and(|pages| pages.accept(&alert.labels));
+        // The end of a page is as urgent as its beginning: somebody may be on the way.
+        let is_turn = was_firing == alert.is_resolved(now);
+        let pages = self.settings.pages.as_ref();
+        let is_page = is_turn && pages.is_some_and(|pages| pages.accept(&alert.labels));
         self.groups
             .take(&self.config.routes, alert, is_page, Arrival::Fresh, now);
         alert
@@ -147,35 +148,57 @@ impl Router {
 
     /// When something may have to be told.
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.groups.next_due()
+        self.groups
+            .next_due()
+            .into_iter()
+            .chain(self.forget_at)
+            .min()
     }
 
     /// Looks at the groups that are due.
     pub fn flush(&mut self, now: Timestamp) -> Changes {
         let due = self.groups.due(&self.config.routes, now);
-        if due.is_empty() {
+        if due.is_empty() && self.forget_at.is_none_or(|at| at > now) {
             return Changes::default();
         }
         let mut changes = Changes::default();
         let inhibitor = self.inhibitor(now);
-        let told: Vec<_> = due
+        let decided: Vec<_> = due
             .iter()
             .map(|id| self.tell(id, &inhibitor, now))
             .collect();
-        for (id, (messages, log)) in due.iter().zip(told) {
-            changes.messages.extend(messages);
-            for Logged { key, entry } in &log {
+        for (id, decided) in due.iter().zip(decided) {
+            changes.messages.extend(decided.messages);
+            for Logged { key, entry } in &decided.log {
                 self.set_log(key, entry.clone());
             }
-            changes.log.extend(log);
+            changes.log.extend(decided.log);
+            if let Some(at) = decided.look_again {
+                self.groups.look_by(id, at);
+            }
             self.forget_told(id, &mut changes, now);
         }
+        changes.forgotten = self.forget(now);
+        changes
+    }
+
+    /// Forgets resolved alerts that neither a group nor the inhibition of others needs, and returns them.
+    fn forget(&mut self, now: Timestamp) -> Vec<Fingerprint> {
         let groups = &self.groups;
         let held: BTreeSet<_> = groups.iter().flat_map(|id| groups.members(id)).collect();
-        changes.forgotten = self
-            .alerts
-            .forget_resolved(now, |fingerprint| held.contains(&fingerprint));
-        changes
+        let rules = &self.config.inhibit_rules;
+        let lingers_until = |alert: &Alert| {
+            let is_source = rules.iter().any(|rule| rule.source.accept(&alert.labels));
+            let until = alert.ends_at.map(|end| end.plus(LINGER));
+            until.filter(|until| is_source && *until > now)
+        };
+        let forgotten = self.alerts.forget_resolved(now, |fingerprint, alert| {
+            held.contains(&fingerprint) || lingers_until(alert).is_some()
+        });
+        let lingering = self.alerts.iter().map(|(_, alert)| alert);
+        let lingering = lingering.filter(|alert| alert.is_resolved(now));
+        self.forget_at = lingering.filter_map(lingers_until).min();
+        forgotten
     }
 
     /// All alerts that are known.
@@ -222,21 +245,25 @@ impl Router {
                     .covering(&alert.labels, now)
                     .map(|silence| silence.id.clone())
                     .collect(),
-                inhibited_by: inhibitor.muted_by(&alert.labels),
+                inhibited_by: inhibitor
+                    .inhibits(&alert.labels, fires_since(alert, now))
+                    .map(|inhibition| inhibition.by),
                 muted_by: muted.map(str::to_owned).chain(work).collect(),
             }
         }
     }
 
     fn inhibitor(&self, now: Timestamp) -> Inhibitor<'_> {
-        let firing = self
-            .alerts
-            .iter()
-            .filter(|(_, alert)| !alert.is_resolved(now));
-        Inhibitor::new(
-            &self.config.inhibit_rules,
-            firing.map(|(fingerprint, alert)| (fingerprint, &alert.labels)),
-        )
+        let sources = self.alerts.iter().map(|(fingerprint, alert)| SourceAlert {
+            fingerprint,
+            labels: &alert.labels,
+            ended_at: alert.ends_at.filter(|end| *end <= now),
+        });
+        let sources = sources.filter(|source| {
+            let until = source.ended_at.map(|end| end.plus(LINGER));
+            until.is_none_or(|until| until > now)
+        });
+        Inhibitor::new(&self.config.inhibit_rules, sources)
     }
 
     /// The times that keep a route mute now.
@@ -256,22 +283,24 @@ impl Router {
         inside.chain(outside).map(String::as_str).collect()
     }
 
-    fn tell(
-        &self,
-        id: &GroupId,
-        inhibitor: &Inhibitor<'_>,
-        now: Timestamp,
-    ) -> (Vec<Message>, Vec<Logged>) {
+    fn tell(&self, id: &GroupId, inhibitor: &Inhibitor<'_>, now: Timestamp) -> Decided {
         let route = self.config.routes.get(id.route);
         let is_mute = !self.muting_intervals(route, now).is_empty();
         let alerts = self
             .groups
             .members(id)
             .filter_map(|print| Some((print, self.alerts.get(print)?)));
+        let mut look_again = None;
         let members: Vec<_> = alerts
             .map(|(fingerprint, alert)| {
+                let inhibition = inhibitor.inhibits(&alert.labels, fires_since(alert, now));
+                look_again = inhibition
+                    .and_then(|inhibition| inhibition.until)
+                    .into_iter()
+                    .chain(look_again)
+                    .min();
                 let is_muted = is_mute
-                    || inhibitor.muted_by(&alert.labels).is_some()
+                    || inhibition.is_some()
                     || self.silences.covering(&alert.labels, now).next().is_some()
                     || self
                         .maintenance
@@ -316,7 +345,11 @@ impl Router {
                 entry: Some(entry),
             }));
         }
-        (messages, log)
+        Decided {
+            messages,
+            log,
+            look_again,
+        }
     }
 
     fn message(
@@ -489,6 +522,19 @@ impl Router {
     }
 }
 
+/// The decisions about one group.
+struct Decided {
+    messages: Vec<Message>,
+    log: Vec<Logged>,
+    /// When the inhibition by an alert that has resolved ends, and the group has to be looked at again.
+    look_again: Option<Timestamp>,
+}
+
+/// When the alert began to fire; `None` if it has resolved.
+fn fires_since(alert: &Alert, now: Timestamp) -> Option<Timestamp> {
+    (!alert.is_resolved(now)).then_some(alert.starts_at)
+}
+
 /// An alert of which only is known that it was told to fire.
 fn over(told: &Told, now: Timestamp) -> Alert {
     Alert {
@@ -498,6 +544,7 @@ fn over(told: &Told, now: Timestamp) -> Alert {
         ends_at: Some(now),
         updated_at: now,
         generator_url: String::new(),
+        began_at: None,
         is_timeout: false,
     }
 }
