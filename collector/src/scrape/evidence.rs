@@ -26,9 +26,11 @@ pub(super) struct Evidence {
 impl Evidence {
     /// Evidence about the machine of `url`.
     pub fn of(url: &Url) -> Self {
-        let host = url
-            .host_str()
-            .map(|host| host.trim_start_matches('[').trim_end_matches(']').to_owned());
+        let host = url.host_str().map(|host| {
+            host.trim_start_matches('[')
+                .trim_end_matches(']')
+                .to_owned()
+        });
         Self {
             address: host.zip(url.port_or_known_default()),
             answers: Arc::new(AtomicBool::new(false)),
