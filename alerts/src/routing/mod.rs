@@ -7,6 +7,7 @@ pub mod inhibit;
 pub mod interval;
 pub mod maintenance;
 pub mod matcher;
+mod matcher_syntax;
 pub mod plan;
 mod router;
 pub mod silence;

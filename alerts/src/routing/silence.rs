@@ -1,4 +1,4 @@
-//! Silences: alerts that nobody wants to hear about for a while.
+//! Silences: no messages about matching alerts for a while.
 
 use super::matcher::Matchers;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use takt_model::{Labels, Timestamp};
 /// How long an expired silence is remembered.
 pub const RETENTION: Duration = Duration::from_secs(120 * 3600);
 
-/// What a silence covers, from when to when, by whom and why.
+/// A silence: matchers, times, creator and comment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Silence {
     /// Its identity, a UUID.
@@ -22,24 +22,24 @@ pub struct Silence {
     pub ends_at: Timestamp,
     /// When it was last changed.
     pub updated_at: Timestamp,
-    /// Who made it.
+    /// Its creator.
     pub created_by: String,
     /// Why.
     pub comment: String,
-    /// Further words.
+    /// Further annotations.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Where a silence stands.
+/// The state of a silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SilenceState {
-    /// It silences.
+    /// It is in effect.
     Active,
-    /// It will.
+    /// It has not begun.
     Pending,
-    /// It did.
+    /// It has ended.
     Expired,
 }
 
@@ -55,13 +55,13 @@ pub enum SilenceError {
     /// It ends before it begins.
     #[error("Failed to create silence: start time must be before end time")]
     Backwards,
-    /// It would be over at once.
+    /// It ends in the past.
     #[error("Failed to create silence: end time can't be in the past")]
     InThePast,
 }
 
 impl Silence {
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self, now: Timestamp) -> SilenceState {
         match (now < self.starts_at, now < self.ends_at) {
             (true, _) => SilenceState::Pending,
@@ -104,7 +104,7 @@ impl Silence {
     }
 
     fn check_matchers(&self) -> Result<(), SilenceError> {
-        let is_narrow = |set: &Matchers| set.0.iter().any(|matcher| !matcher.accepts_nothing());
+        let is_narrow = |set: &Matchers| set.0.iter().any(|matcher| !matcher.accepts(""));
         match !self.matchers.is_empty() && self.matchers.iter().all(is_narrow) {
             true => Ok(()),
             false => Err(SilenceError::MatchesAll),
@@ -116,12 +116,12 @@ impl Silence {
 #[derive(Debug, Clone, Default)]
 pub struct Silences(BTreeMap<String, Silence>);
 
-/// What became of a request to set a silence.
+/// The result of setting a silence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Set {
-    /// The identity of the silence that holds now.
+    /// The identity of the silence in effect.
     pub id: String,
-    /// What has to be stored.
+    /// Silences to store.
     pub changed: Vec<Silence>,
 }
 
@@ -175,7 +175,7 @@ impl Silences {
         Ok(Set { id, changed })
     }
 
-    /// Ends a silence; one that has ended stays as it is. Returns what has to be stored.
+    /// Ends a silence; one that has ended stays as it is. Returns the silence to store.
     ///
     /// # Errors
     /// Where the id is not known.
