@@ -1,4 +1,4 @@
-//! Numbers in JSON, which knows neither NaN nor infinity: those are texts.
+//! Numbers in JSON: NaN and infinity, which JSON does not have, are texts.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

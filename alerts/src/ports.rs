@@ -1,10 +1,10 @@
-//! What the alert engine needs of the rest of Takt, as traits: the caller brings the database.
+//! The traits by which the alert engine reaches the rest of Takt: the caller supplies the database.
 
 use crate::Batch;
 use crate::Snapshot;
 use takt_model::{Labels, Timestamp};
 
-/// Why an expression gave no result.
+/// Why the evaluation of an expression failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct QueryError(pub String);
@@ -23,8 +23,8 @@ pub trait Query {
     /// Where it cannot be, with the place in the expression.
     fn check(&self, expr: &str) -> Result<(), QueryError>;
 
-    /// What a message about an alert says besides its rule's words, as annotations: whose jobs were there when it began,
-    /// and what `expr`, if it has a rule, has measured within the last hour.
+    /// Further annotations for a message about an alert: the GPU, the jobs there when it began, and the values of `expr`, the
+    /// rule's expression if there is one, within the last hour.
     fn context(
         &self,
         _expr: Option<&str>,
@@ -41,9 +41,9 @@ pub trait Query {
 pub struct Sample {
     /// The series, its name among the labels.
     pub labels: Labels,
-    /// When.
+    /// The sample's time.
     pub at: Timestamp,
-    /// The value; nothing where the series ends here (a staleness mark).
+    /// The value; `None` ends the series (a staleness mark).
     pub value: Option<f64>,
 }
 
@@ -56,25 +56,25 @@ pub trait SampleSink {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError>;
 }
 
-/// Tells whether the exporter behind series with these labels was down.
+/// Whether the exporter behind series with these labels was down.
 pub type IsDown = Box<dyn Fn(&Labels) -> bool>;
 
-/// Why the store refused.
+/// Why the store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreError(pub String);
 
-/// Keeps what must outlive a crash.
+/// Stores the state that must survive a crash.
 pub trait AlertStore {
-    /// All that was committed.
+    /// The stored state.
     ///
     /// # Errors
     /// Where it cannot be read.
     fn load(&self) -> Result<Snapshot, StoreError>;
 
     /// Commits a batch in one transaction: transitions, instances, notification log, silences and outbox together, or
-    /// nothing. What it returns `Ok` for survives the loss of the process. It is noted as well that Takt was running
-    /// at `at`.
+    /// nothing. A batch for which it returned `Ok` survives the loss of the process. It also stores that Takt was running at
+    /// `at`.
     ///
     /// # Errors
     /// Where nothing was committed; the caller offers the same batch again before any other.

@@ -1,4 +1,4 @@
-//! When a group is evaluated: at slots that every restart finds again.
+//! The evaluation times of a group: slots that stay the same over restarts.
 
 use crate::fingerprint::Fingerprint;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Schedule {
         }
     }
 
-    /// Goes on where the same schedule was before the rule files were read again.
+    /// Continues the schedule from before a reload.
     pub fn go_on_from(&mut self, before: &Self) {
         if (self.interval_ms, self.offset_ms) == (before.interval_ms, before.offset_ms) {
             self.last = before.last;

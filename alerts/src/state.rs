@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
-/// How long a resolved alert is remembered, so that its end is told again to who missed it.
+/// How long a resolved alert is remembered.
 pub const RESOLVED_RETENTION: Duration = Duration::from_secs(15 * 60);
 
-/// How long Takt may have been away for the time spent pending before to count still.
+/// The longest outage of Takt after which the time spent pending still counts.
 pub const OUTAGE_TOLERANCE: Duration = Duration::from_secs(3600);
 
 /// The least time an alert stays pending after a restart, if its rule's `for` is at least as long.
@@ -35,17 +35,17 @@ impl fmt::Display for RuleKey {
     }
 }
 
-/// Where an alert stands.
+/// The state of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// The condition does not hold.
     Inactive,
-    /// The condition holds, not yet for as long as `for` asks.
+    /// The condition holds, but not for as long as `for` requires.
     Pending,
-    /// The condition has held for long enough.
+    /// The condition has held for as long as `for` requires.
     Firing,
-    /// Nobody knows: the exporter behind the series is down.
+    /// The exporter behind the series is down.
     Unknown,
 }
 
@@ -67,9 +67,9 @@ impl State {
 pub enum Reason {
     /// The condition began to hold.
     Breached,
-    /// It held for as long as `for` asks (or the rule asks for no time at all).
+    /// It held for as long as `for` requires (or the rule has no `for`).
     HeldLongEnough,
-    /// It holds no longer.
+    /// The condition holds no longer.
     Cleared,
     /// `for` was made longer than the condition has held.
     RuleEdited,
@@ -79,9 +79,9 @@ pub enum Reason {
     ExporterBack,
     /// The rule gave more alerts than its group's `limit` allows; all of them were dropped.
     OverLimit,
-    /// The rule is gone from the rule files.
+    /// The rule is no longer in the rule files.
     RuleRemoved,
-    /// An event happened that the rule asks for.
+    /// An event matched the rule.
     Event,
     /// The time that an event holds its alert is over, or its end condition came true.
     EventOver,
@@ -128,7 +128,7 @@ pub struct Transition {
 pub struct Instance {
     /// Labels of the series without its name, then the rule's labels, then `alertname`. Never change.
     pub labels: Labels,
-    /// Words for people, of the last evaluation that gave the series.
+    /// Annotations of the last evaluation that gave the series.
     pub annotations: Vec<(String, String)>,
     /// Inactive, pending or firing; see [`Instance::shown`] for unknown.
     pub state: State,
@@ -143,7 +143,7 @@ pub struct Instance {
     pub resolved_at: Option<Timestamp>,
     /// Since when only `keep_firing_for` keeps it.
     pub keep_firing_since: Option<Timestamp>,
-    /// Since when nobody knows.
+    /// Since when its exporter is down.
     pub unknown_since: Option<Timestamp>,
     /// When somebody closed it by hand. It stays inactive until its condition has been false.
     #[serde(default)]
@@ -181,33 +181,33 @@ impl Instance {
     }
 }
 
-/// Why an evaluation of a rule gave nothing.
+/// Why the evaluation of a rule failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
     /// The expression could not be evaluated.
     #[error("the query failed")]
     Query(#[from] crate::ports::QueryError),
-    /// Two results cannot be told apart once the rule's labels are set.
+    /// Two results have equal labels once the rule's labels are set.
     #[error("two series have the same labels after the rule's labels are applied: {0}")]
     SameLabels(Labels),
     /// More results than the group allows.
     #[error("{count} results, more than the limit of {limit}")]
     OverLimit {
-        /// What the group allows.
+        /// The group's limit.
         limit: usize,
-        /// What the rule gave.
+        /// The number of results.
         count: usize,
     },
 }
 
-/// What an evaluation knows besides the rule and the result of its expression.
+/// The inputs of an evaluation besides the rule and the result of its expression.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// Who answers what templates ask.
+    /// Answers the queries of templates.
     pub query: Option<&'a dyn Query>,
     /// The labels of this server.
     pub external_labels: &'a Labels,
-    /// Where people reach this server.
+    /// Address of this server.
     pub external_url: &'a str,
     /// Whether the exporter behind an alert with these labels is down. An exporter that was not scraped yet since the
     /// start counts as down.
@@ -218,7 +218,7 @@ pub struct Surroundings<'a> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Instances(BTreeMap<Fingerprint, Instance>);
 
-/// What one evaluation changed.
+/// The changes of one evaluation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Step {
     /// In the order of the alerts' fingerprints.
@@ -231,8 +231,8 @@ impl Instances {
     /// One evaluation: the expression's result and the clock are arguments.
     ///
     /// # Errors
-    /// Where two results cannot be told apart: nothing has changed then. Where there are more than `limit` (0 is no
-    /// limit): all alerts were dropped, and [`Instances::clear`] says which.
+    /// Where two results have equal labels: nothing has changed then. Where there are more than `limit` (0 is no limit):
+    /// the caller has to drop all alerts with [`Instances::clear`].
     pub fn step(
         &mut self,
         key: &RuleKey,
@@ -363,7 +363,7 @@ impl Instances {
         Some((instance.clone(), transition))
     }
 
-    /// Takes back an alert that was stored before a restart. Takt went down at `down_at`; it is `now`.
+    /// Restores a stored alert. Takt went down at `down_at`; it is `now`.
     pub fn restore(
         &mut self,
         rule: &AlertingRule,
@@ -438,7 +438,7 @@ impl Instance {
         elapsed(*self.keep_firing_since.get_or_insert(at), at) < keep_firing_for
     }
 
-    /// The time in which nobody knew counts neither towards `for` nor towards `keep_firing_for`.
+    /// The time without data counts neither towards `for` nor towards `keep_firing_for`.
     fn shift_by(&mut self, gap: Duration) {
         if self.state == State::Pending {
             self.active_at = self.active_at.plus(gap);
@@ -500,7 +500,7 @@ fn identified(
     Ok(present)
 }
 
-/// What an alert is after a gap in which nobody evaluated it.
+/// The state of an alert after an outage of Takt.
 fn restored(
     mut instance: Instance,
     hold: Duration,

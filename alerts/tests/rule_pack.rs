@@ -13,7 +13,7 @@ use std::process::Command;
 use takt_alerts::alert::Alert;
 use takt_alerts::config::AlertsConfig;
 use takt_alerts::events::xid::XidTable;
-use takt_alerts::events::{Ends, EventFile, EventRule, EventRun};
+use takt_alerts::events::{EndCondition, EventFile, EventRule, EventRun};
 use takt_alerts::promtest::{Test, TestFile};
 use takt_alerts::routing::config::Config;
 use takt_alerts::routing::maintenance::Maintenance;
@@ -914,8 +914,10 @@ fn promtool_takes_the_end_conditions() {
     let ends = events
         .flat_map(|group| group.rules)
         .filter_map(|rule| match rule.ends {
-            Ends::Until(expr) => Some(format!("  - {{record: '{}', expr: '{expr}'}}\n", rule.name)),
-            Ends::After(_) => None,
+            EndCondition::Until(expr) => {
+                Some(format!("  - {{record: '{}', expr: '{expr}'}}\n", rule.name))
+            }
+            EndCondition::After(_) => None,
         });
     let rules: String = ends.collect();
     assert!(!rules.is_empty());

@@ -1,4 +1,4 @@
-//! Rules, events, routing and outbox in one value: what happens goes in, what has to be committed comes out.
+//! Rules, events, routing and outbox in one value: changes go in, batches to commit come out.
 //!
 //! The caller commits each [`Batch`] in one transaction before it acts on it; a batch that could not be committed is
 //! merged with the next one. Nothing is sent that was not committed.
@@ -10,7 +10,7 @@ pub use close::CLOSED;
 use crate::alert::{Alert, Posted, PostedError};
 use crate::events::{EventFile, EventInstance, EventRun, xid::XidTable};
 use crate::fingerprint::Fingerprint;
-use crate::flapping::{Flapping, Verdict};
+use crate::flapping::{FlapVerdict, Flapping};
 use crate::group::{Defaults, Evaluation, GroupRun};
 use crate::message::{Message, Status};
 use crate::outbox::{Fallback, Outbox, Outcome, Row};
@@ -26,30 +26,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::{Event, Labels, Timestamp};
 
-/// The label of the alert that says of another alert that it comes and goes.
+/// The label of the alert that reports another alert as flapping.
 pub const FLAPPING_LABEL: &str = "flapping";
 
-/// For how many alerts that are told at one time a reader gets more than their rules' words.
+/// How many alerts of one flush get additions to their rules' text.
 const CONTEXT_MAX: usize = 5;
 
-/// What is committed together. Lists are upserts by identity; `forgotten_*` are deletions of what may not be there.
+/// Changes that are committed together. Lists are upserts by identity; `forgotten_*` are deletions, also of rows that do not
+/// exist.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
-    /// The log, only ever appended to.
+    /// Rows to append to the log of transitions.
     pub transitions: Vec<Transition>,
     /// Alerts of rules whose state changed.
     pub instances: Vec<(RuleKey, Instance)>,
-    /// Alerts of rules that are no more.
+    /// Alerts of rules to delete.
     pub forgotten_instances: Vec<(RuleKey, Fingerprint)>,
     /// Alerts of event rules that changed.
     pub event_instances: Vec<(RuleKey, EventInstance)>,
-    /// Alerts of event rules that are no more.
+    /// Alerts of event rules to delete.
     pub forgotten_event_instances: Vec<(RuleKey, Fingerprint)>,
     /// Alerts as routing knows them.
     pub alerts: Vec<Alert>,
     /// Alerts that routing forgot.
     pub forgotten_alerts: Vec<Fingerprint>,
-    /// How often alerts changed lately; nothing where that is forgotten.
+    /// Recent changes of alerts; `None` deletes them.
     pub flapping: Vec<(Fingerprint, Option<Flapping>)>,
     /// Silences that were set or ended.
     pub silences: Vec<Silence>,
@@ -59,7 +60,7 @@ pub struct Batch {
     pub log: Vec<Logged>,
     /// The outbox.
     pub outbox: Vec<Row>,
-    /// Up to which event each exporter was read, by its address.
+    /// The last event that was read from each exporter, by its address.
     pub read: Vec<(String, u64)>,
 }
 
@@ -69,8 +70,8 @@ impl Batch {
         *self == Self::default()
     }
 
-    /// This batch and then another, as one. What the later one forgets is not stored, and what it stores is not
-    /// forgotten, so the order in which one batch is applied does not matter.
+    /// Merges this batch with a later one. An item that the later one deletes is not stored, and one that it stores is not
+    /// deleted, so the lists of one batch can be applied in any order.
     pub fn then(mut self, later: Self) -> Self {
         cancel(
             &mut self.instances,
@@ -127,7 +128,7 @@ fn print(labels: &Labels) -> Fingerprint {
     Fingerprint::of(labels)
 }
 
-/// Takes out of `stored` what is forgotten later.
+/// Removes from `stored` the items that are deleted later.
 fn cancel<T, K: Ord>(stored: &mut Vec<T>, forgotten: &[K], identity: impl Fn(&T) -> K) {
     if !forgotten.is_empty() && !stored.is_empty() {
         let gone: BTreeSet<&K> = forgotten.iter().collect();
@@ -135,7 +136,7 @@ fn cancel<T, K: Ord>(stored: &mut Vec<T>, forgotten: &[K], identity: impl Fn(&T)
     }
 }
 
-/// Takes out of `forgotten` what is stored again later.
+/// Removes from `forgotten` the items that are stored again later.
 fn revive<T, K: Ord>(forgotten: &mut Vec<K>, stored: &[T], identity: impl Fn(&T) -> K) {
     if !forgotten.is_empty() && !stored.is_empty() {
         let back: BTreeSet<K> = stored.iter().map(identity).collect();
@@ -143,7 +144,7 @@ fn revive<T, K: Ord>(forgotten: &mut Vec<K>, stored: &[T], identity: impl Fn(&T)
     }
 }
 
-/// What was committed before.
+/// The stored state.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// Alerts of rules.
@@ -152,7 +153,7 @@ pub struct Snapshot {
     pub event_instances: Vec<(RuleKey, EventInstance)>,
     /// Alerts as routing knew them.
     pub alerts: Vec<Alert>,
-    /// How often alerts changed lately.
+    /// Recent changes of alerts.
     pub flapping: Vec<(Fingerprint, Flapping)>,
     /// Silences.
     pub silences: Vec<Silence>,
@@ -160,31 +161,31 @@ pub struct Snapshot {
     pub log: Vec<(LogKey, LogEntry)>,
     /// Rows of the outbox that are not final.
     pub outbox: Vec<Row>,
-    /// Up to which event each exporter was read, by its address.
+    /// The last event that was read from each exporter, by its address.
     pub read: BTreeMap<String, u64>,
-    /// One more than the largest number that a row of the outbox ever had.
+    /// The next number of a row of the outbox: numbers are never reused.
     pub next_row: u64,
     /// The last time at which Takt is known to have been running.
     pub down_at: Option<Timestamp>,
 }
 
-/// What the server says about itself.
+/// Settings of the server that the engine needs.
 #[derive(Debug, Clone)]
 pub struct Server {
     /// Labels of this server, for templates.
     pub external_labels: Labels,
-    /// What groups of rules do not say themselves.
+    /// Defaults for groups of rules.
     pub defaults: Defaults,
-    /// What routing needs.
+    /// Settings for routing.
     pub settings: Settings,
 }
 
-/// What an evaluation is to report besides what it changed.
+/// Failures and counts of an evaluation.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Rules that gave nothing, and why.
+    /// Rules that failed, and why.
     pub failures: Vec<(RuleKey, EvalError)>,
-    /// Evaluations that were missed and are not made up for.
+    /// Missed evaluations, which are skipped.
     pub missed: u64,
     /// Samples of rules that could not be stored.
     pub unwritten: usize,
@@ -198,7 +199,7 @@ pub struct Engine {
     server: Server,
     groups: Vec<GroupRun>,
     events: EventRun,
-    /// What fires by its rule, whatever was told of it.
+    /// The alerts that fire by their rules, whatever was sent about them.
     firing: BTreeSet<Fingerprint>,
     flapping: BTreeMap<Fingerprint, Flapping>,
     router: Router,
@@ -207,7 +208,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that knows of nothing yet.
+    /// An engine without any alert.
     pub fn new(
         server: Server,
         rules: &[RuleFile],
@@ -235,7 +236,7 @@ impl Engine {
         }
     }
 
-    /// Takes back what was committed before a restart. Alerts of rules that are gone end now.
+    /// Restores the stored state. Alerts of rules that no longer exist end now.
     pub fn restore(&mut self, stored: Snapshot, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let down_at = stored.down_at.unwrap_or(now);
@@ -284,13 +285,13 @@ impl Engine {
         batch.then(self.told(changes, now))
     }
 
-    /// The server says other things about itself; to be followed by [`Engine::reload`], which tells its groups.
+    /// Replaces the server's settings; call [`Engine::reload`] next, which applies them to the groups.
     pub fn is_served_by(&mut self, server: Server) {
         self.router.set_settings(server.settings.clone());
         self.server = server;
     }
 
-    /// Goes on with other rules or another configuration. Alerts of rules that are gone end now.
+    /// Replaces rules and configuration. Alerts of rules that no longer exist end now.
     pub fn reload(
         &mut self,
         rules: &[RuleFile],
@@ -326,8 +327,8 @@ impl Engine {
         batch
     }
 
-    /// Evaluates the groups that are due, and ends events that are over. `exporters_down` tells which exporters were down
-    /// at an instant: a group's is a little past, and its series may not have been back yet where they are now.
+    /// Evaluates the groups that are due, and ends alerts of events. `exporters_down` returns the exporters that were down at
+    /// an instant: a group is evaluated a little in the past, when series that are back now may still have been missing.
     pub fn evaluate(
         &mut self,
         query: &dyn Query,
@@ -381,7 +382,7 @@ impl Engine {
         (batch, report)
     }
 
-    /// Something happened on a node. Labels that say where and whose job was there are to be set.
+    /// Takes an event of a node. Its labels name the place, and the job and user there.
     pub fn event(&mut self, event: &Event, now: Timestamp) -> Batch {
         let url = self.server.settings.external_url.clone();
         let change = self
@@ -390,7 +391,7 @@ impl Engine {
         self.event_changed(change, now)
     }
 
-    /// The same, told by the exporter at `address`: where to go on reading is committed with what the event changed.
+    /// Takes an event of the exporter at `address`; the place up to which it was read is committed with the changes.
     pub fn event_of(&mut self, address: &str, event: &Event, now: Timestamp) -> Batch {
         let mut batch = self.event(event, now);
         self.read.insert(address.to_owned(), event.id);
@@ -398,7 +399,7 @@ impl Engine {
         batch
     }
 
-    /// Nothing was read yet from the exporter at `address`, and what happens after event `id` shall be.
+    /// Begins to read the exporter at `address` after the event `id`.
     pub fn begins_reading(&mut self, address: &str, id: u64) -> Batch {
         self.read.insert(address.to_owned(), id);
         Batch {
@@ -412,7 +413,7 @@ impl Engine {
         self.read.get(address).copied()
     }
 
-    /// Somebody pushes alerts. Those that can be alerts are taken, the others are returned as errors.
+    /// Takes posted alerts. Those that cannot be alerts are returned as errors.
     pub fn post(&mut self, posted: Vec<Posted>, now: Timestamp) -> (Batch, Vec<PostedError>) {
         let (mut batch, mut errors) = (Batch::default(), Vec::new());
         for posted in posted {
@@ -456,12 +457,12 @@ impl Engine {
         })
     }
 
-    /// The nodes that are, or will be, worked on.
+    /// Replaces the present and future maintenance of nodes.
     pub fn set_maintenance(&mut self, maintenance: Vec<Maintenance>) {
         self.router.maintenance = maintenance;
     }
 
-    /// Looks at the groups that are due and puts what has to be told into the outbox.
+    /// Flushes the groups that are due: puts their messages into the outbox.
     pub fn flush(&mut self, query: &dyn Query, now: Timestamp) -> Batch {
         let mut changes = self.router.flush(now);
         self.add_context(&mut changes.messages, query, now);
@@ -470,7 +471,7 @@ impl Engine {
         batch
     }
 
-    /// Adds what a reader of a few alerts wants to know besides. Of many at once they want to know how many.
+    /// Adds annotations such as jobs and the last hour to the first few alerts; many alerts are summarised anyway.
     fn add_context(&self, messages: &mut [Message], query: &dyn Query, now: Timestamp) {
         let mut known: BTreeMap<Fingerprint, Vec<(String, String)>> = BTreeMap::new();
         for message in messages
@@ -511,7 +512,7 @@ impl Engine {
             .map(|view| view.rule.expr())
     }
 
-    /// The messages to hand to their channels now, once the batch is committed that marks them as being sent.
+    /// The messages to hand to their channels once the batch is committed, which marks them as being sent.
     pub fn send_due(&mut self, now: Timestamp) -> (Vec<Row>, Batch) {
         let rows = self.outbox.due(now);
         let batch = Batch {
@@ -535,12 +536,12 @@ impl Engine {
         }
     }
 
-    /// A channel was written to and wants to be paced: see [`Outbox::pace`].
+    /// Notes a message to a channel that limits its rate: see [`Outbox::pace`].
     pub fn pace(&mut self, channel: &str, pause: Duration, now: Timestamp) {
         self.outbox.pace(channel, pause, now);
     }
 
-    /// When something may have to be done next.
+    /// When the next work is due.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let rules = self.groups.iter().map(|group| group.schedule.next(now));
         rules
@@ -578,7 +579,7 @@ impl Engine {
         }
     }
 
-    /// What the rules changed, without any rule being left to ask for words.
+    /// Applies the changes of rules that no longer exist.
     fn applied(&mut self, evaluation: Evaluation, now: Timestamp) -> Batch {
         self.follow(evaluation, &BTreeMap::new(), now)
     }
@@ -629,7 +630,7 @@ impl Engine {
         batch
     }
 
-    /// An alert fires (then it is given) or does not, which may be as before.
+    /// Notes whether an alert fires: `fires` is the alert, or `None`. Does nothing where that is as before.
     fn changed(&mut self, fingerprint: Fingerprint, fires: Option<Alert>, at: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let did_fire = self.firing.contains(&fingerprint);
@@ -651,15 +652,17 @@ impl Engine {
                 .cloned()
         };
         match (verdict, fires) {
-            (Verdict::Tell, Some(alert)) => batch.alerts.push(self.router.take(alert, at).clone()),
-            (Verdict::Tell, None) => {
+            (FlapVerdict::Send, Some(alert)) => {
+                batch.alerts.push(self.router.take(alert, at).clone())
+            }
+            (FlapVerdict::Send, None) => {
                 if let Some(alert) = ended() {
                     batch
                         .alerts
                         .push(self.router.take(over(alert, at), at).clone());
                 }
             }
-            (Verdict::TellFlapping, fires) => {
+            (FlapVerdict::SendFlapping, fires) => {
                 if let Some(known) = fires.or_else(ended) {
                     let unsteady = unsteady(&known, at);
                     batch.alerts.push(self.router.take(unsteady, at).clone());
@@ -675,12 +678,12 @@ impl Engine {
                     }
                 }
             }
-            (Verdict::Hush, _) => {}
+            (FlapVerdict::Hold, _) => {}
         }
         batch
     }
 
-    /// Ends the flapping of alerts that have come to rest, and forgets changes that are long past.
+    /// Ends the flapping of alerts that no longer change, and forgets old changes.
     fn settle(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let mut restless = std::mem::take(&mut self.flapping);
@@ -701,7 +704,7 @@ impl Engine {
         batch
     }
 
-    /// The alerts to tell when one has ceased to flap: the flapping is over, and what it is now.
+    /// The alerts to send when one has stopped flapping: the end of the flapping, and the alert if it fires.
     fn rested(&mut self, fingerprint: Fingerprint, fires: bool, now: Timestamp) -> Vec<Alert> {
         let is_about = |alert: &Alert| {
             let mut labels = alert.labels.clone();
@@ -752,7 +755,7 @@ impl Engine {
         }
     }
 
-    /// Whether an alert that routing knew goes on: its rule says that it fires, or flaps.
+    /// Whether a stored alert is still active: its rule has it firing, or it flaps.
     fn is_wanted(&self, alert: &Alert, wanted: &BTreeSet<Fingerprint>) -> bool {
         let mut labels = alert.labels.clone();
         let is_flapping = labels.remove(FLAPPING_LABEL).is_some();
@@ -767,8 +770,8 @@ impl Engine {
     }
 }
 
-/// An alert as it is after a gap in which nobody could speak of it: one of ours goes on as its rule does, one that
-/// was pushed gets the time to be pushed again.
+/// An alert after an outage of Takt: one of Takt's rules continues as its rule does, a posted one gets time to be posted
+/// again.
 fn after_gap(
     alert: Alert,
     is_ours: bool,
@@ -796,11 +799,11 @@ fn over(alert: Alert, at: Timestamp) -> Alert {
     }
 }
 
-/// The alert that says of another that it comes and goes.
+/// The alert that reports another one as flapping.
 fn unsteady(alert: &Alert, at: Timestamp) -> Alert {
     let mut unsteady = alert.clone();
     unsteady.labels.set(FLAPPING_LABEL, "true");
-    let words = "comes and goes: more than 4 changes within an hour; further ones are not told";
+    let words = "flapping: more than 4 changes within an hour; no message about further changes";
     unsteady
         .annotations
         .insert(FLAPPING_LABEL.to_owned(), words.to_owned());

@@ -1,7 +1,7 @@
-//! The alerts that events raised, and what ends them.
+//! The alerts of event rules: counted, raised, ended.
 
 use super::xid::XidTable;
-use super::{Ends, EventFile, EventRule, Repeat, When};
+use super::{EndCondition, EventFile, EventPattern, EventRule, RepeatCount};
 use crate::fingerprint::Fingerprint;
 use crate::ports::Query;
 use crate::rules::ALERT_NAME;
@@ -15,6 +15,10 @@ use takt_model::{Event, EventKind, Labels, METRIC_NAME, Timestamp, pci};
 /// How many bursts of one alert are remembered at most; the oldest are forgotten first.
 pub(super) const SEEN_MAX: usize = 64;
 
+/// How long after an event its end condition is ignored: until then the newest samples may be older than the event, and
+/// still show a GPU that has just been lost as present. Four readings and scrapes at the default intervals.
+const UNTIL_GRACE: Duration = Duration::from_secs(60);
+
 /// How many lines of the kernel a message carries.
 const LINES_MAX: usize = 5;
 
@@ -23,33 +27,33 @@ const KERNEL_LINES: &str = "kernel_lines";
 
 /// One burst of events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct EventBurst {
     /// When it began.
     pub at: Timestamp,
-    /// The value of the label that tells counted events apart.
+    /// The value of the rule's `distinct` label.
     pub distinct: String,
 }
 
 /// One alert of an event rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventInstance {
-    /// The labels the rule tells alerts apart by, then the rule's labels, then `alertname`.
+    /// The labels by which the rule identifies alerts, then the rule's labels, then `alertname`.
     pub labels: Labels,
-    /// Words for people, of the last event.
+    /// Annotations of the last event.
     pub annotations: Vec<(String, String)>,
-    /// Since when it fires; nothing while it has not happened often enough.
+    /// Since when it fires; `None` while there were too few events.
     pub fired_at: Option<Timestamp>,
     /// The last event.
     pub last_at: Timestamp,
-    /// What was counted.
-    pub seen: Vec<Seen>,
+    /// The counted bursts.
+    pub seen: Vec<EventBurst>,
     /// The last lines of the kernel.
     pub lines: Vec<String>,
 }
 
 impl EventInstance {
-    /// How often it happened, as its rule counts.
-    fn count(&self, repeat: &Repeat, now: Timestamp) -> usize {
+    /// The number of events, as the rule counts them.
+    fn count(&self, repeat: &RepeatCount, now: Timestamp) -> usize {
         let since = now.minus(repeat.within);
         let counted = self
             .seen
@@ -79,12 +83,12 @@ struct RuleRun {
     instances: BTreeMap<Fingerprint, EventInstance>,
 }
 
-/// What events or the time changed.
+/// Changes by an event or by time.
 #[derive(Debug, Default)]
 pub struct Change {
-    /// Steps in the alerts' lives.
+    /// State changes.
     pub transitions: Vec<Transition>,
-    /// Alerts whose counts or words changed, to be stored.
+    /// Alerts with new counts or annotations, to be stored.
     pub touched: Vec<(RuleKey, EventInstance)>,
     /// Alerts to forget.
     pub forgotten: Vec<(RuleKey, Fingerprint)>,
@@ -93,7 +97,7 @@ pub struct Change {
 }
 
 impl EventRun {
-    /// The rules of all files, nothing having happened.
+    /// The rules of all files, without alerts.
     pub fn new(files: &[EventFile], xids: XidTable) -> Self {
         let rules = files
             .iter()
@@ -111,7 +115,7 @@ impl EventRun {
         }
     }
 
-    /// Takes back what was stored; `false` where no rule wants it.
+    /// Restores a stored alert; `false` where it belongs to no rule.
     pub fn restore(&mut self, key: &RuleKey, instance: EventInstance) -> bool {
         let Some(run) = self.rules.iter_mut().find(|run| run.key == *key) else {
             return false;
@@ -121,7 +125,7 @@ impl EventRun {
         true
     }
 
-    /// All alerts, those that have not happened often enough among them.
+    /// All alerts, including those with too few events.
     pub fn iter(&self) -> impl Iterator<Item = (&RuleKey, Fingerprint, &EventInstance)> {
         self.rules.iter().flat_map(|run| {
             run.instances
@@ -139,7 +143,7 @@ impl EventRun {
             .get(&fingerprint)
     }
 
-    /// Something happened. Its labels are to say where, and whose job was there.
+    /// Counts an event. Its labels name the place, and the job and user there.
     pub fn event(
         &mut self,
         event: &Event,
@@ -170,12 +174,12 @@ impl EventRun {
         change
     }
 
-    /// Time has passed: ends what is over.
+    /// Ends the alerts whose end has come.
     pub fn tick(&mut self, query: &dyn Query, now: Timestamp) -> Change {
         let mut change = Change::default();
         for run in &mut self.rules {
             let until = match &run.rule.ends {
-                Ends::Until(expr)
+                EndCondition::Until(expr)
                     if run
                         .instances
                         .values()
@@ -194,13 +198,16 @@ impl EventRun {
             let (key, rule) = (&run.key, &run.rule);
             run.instances.retain(|fingerprint, instance| {
                 let is_over = match (&rule.ends, instance.fired_at) {
-                    // An expression looks at samples, which come later than the event that they may deny.
-                    (Ends::Until(_), Some(_)) if instance.last_at >= now => false,
-                    (Ends::Until(_), Some(_)) => until
+                    (EndCondition::Until(_), Some(_))
+                        if elapsed(instance.last_at, now) < UNTIL_GRACE =>
+                    {
+                        false
+                    }
+                    (EndCondition::Until(_), Some(_)) => until
                         .iter()
                         .any(|(labels, _)| agree(labels, &instance.labels)),
-                    // An event that was read late, after an outage for instance, has to be told all the same.
-                    (Ends::After(hold), Some(fired)) => {
+                    // An event that was read late, for instance after an outage, is held from then on.
+                    (EndCondition::After(hold), Some(fired)) => {
                         elapsed(instance.last_at.max(fired), now) >= *hold
                     }
                     (_, None) => false,
@@ -263,7 +270,7 @@ impl EventRun {
         change
     }
 
-    /// The event's labels with what is known of its XID, and the XID's class.
+    /// The event's labels with the XID's entry in the table, and the XID's class.
     fn described(&self, event: &Event) -> (Labels, String) {
         let mut labels = event.labels.clone();
         let xid = labels
@@ -281,7 +288,7 @@ impl EventRun {
     }
 }
 
-impl When {
+impl EventPattern {
     fn accepts(&self, event: &Event, class: &str) -> bool {
         let xid: Option<u32> = event.labels.get("xid").and_then(|xid| xid.parse().ok());
         self.kind == event.kind
@@ -346,7 +353,7 @@ impl RuleRun {
             is_near && seen.distinct == distinct
         });
         if !is_same_burst {
-            instance.seen.push(Seen {
+            instance.seen.push(EventBurst {
                 at: event.at,
                 distinct: distinct.to_owned(),
             });
@@ -439,6 +446,26 @@ fn agree(series: &Labels, alert: &Labels) -> bool {
 mod tests {
     use super::*;
     use crate::testing::Memory;
+
+    #[test]
+    fn a_sample_from_before_the_event_does_not_end_its_alert() {
+        let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: gpu_lost}], by: [node], until: up == 1}]}]";
+        let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
+        let mut run = EventRun::new(&[file], XidTable::shipped().clone());
+        let samples = Memory::default();
+        samples.load(Duration::from_secs(15), "up{node=g01}", "1 0 0 0 0 0 1");
+        let at = Timestamp::from_seconds;
+        let event = Event {
+            id: 1,
+            at: at(5),
+            kind: EventKind::GpuLost,
+            labels: [("node", "g01")].into_iter().collect(),
+            message: String::new(),
+        };
+        run.event(&event, &Labels::new(), "", at(5));
+        let ended = (6..120).find(|now| !run.tick(&samples, at(*now)).transitions.is_empty());
+        assert_eq!(ended, Some(90), "the first sample of the returned GPU");
+    }
 
     #[test]
     fn an_address_ends_its_alert_in_every_spelling() {

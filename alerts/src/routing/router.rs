@@ -1,12 +1,12 @@
-//! All of routing in one value: alerts go in, messages come out, the clock is an argument.
+//! Routing in one value: alerts go in, messages come out, the clock is an argument.
 
 use super::config::{Config, Integration, Receiver, Route};
-use super::dedup::{LogEntry, Reason, Told};
-use super::group::{Arrival, GroupId, Groups};
+use super::dedup::{LogEntry, NotifiedAlert, Reason};
+use super::group::{AlertArrival, GroupId, Groups};
 use super::inhibit::{Inhibitor, LINGER, SourceAlert};
 use super::maintenance::Maintenance;
 use super::matcher::Matchers;
-use super::plan::{Member, plan};
+use super::plan::{GroupMember, plan};
 use super::silence::Silences;
 use crate::alert::{Alert, AlertBook};
 use crate::fingerprint::Fingerprint;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use takt_model::{Labels, Timestamp};
 
-/// What one channel knows of one group.
+/// The key of a log entry: one channel and one group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogKey {
     /// The group.
@@ -24,43 +24,43 @@ pub struct LogKey {
     pub channel: String,
 }
 
-/// A change of the notification log: what is known now, or that nothing is.
+/// A change of the notification log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Logged {
-    /// Whose knowledge.
+    /// The entry's key.
     pub key: LogKey,
-    /// What it is.
+    /// The new entry; `None` deletes it.
     pub entry: Option<LogEntry>,
 }
 
-/// What came out of routing; to be committed together.
+/// The results of routing, to be committed together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
-    /// What to tell.
+    /// Messages to send.
     pub messages: Vec<Message>,
-    /// What is known then.
+    /// Changes of the notification log.
     pub log: Vec<Logged>,
     /// Alerts to forget.
     pub forgotten: Vec<Fingerprint>,
 }
 
-/// What the server adds to the routes.
+/// Settings of the server that routing needs.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where people reach this server.
+    /// Address of this server for links in messages.
     pub external_url: String,
-    /// Alerts whose group is looked at without waiting.
+    /// Pages: alerts whose beginning and end are sent without waiting.
     pub pages: Option<Matchers>,
 }
 
-/// Why an alert is not told.
+/// Why no message is sent about an alert.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Suppressed {
     /// Silences that cover it.
     pub silenced_by: Vec<String>,
-    /// The alert that explains it.
+    /// The alert that inhibits it.
     pub inhibited_by: Option<Fingerprint>,
-    /// Times in which its routes are mute, and the maintenance that its node is in.
+    /// Time intervals that mute its routes, and the maintenance of its node.
     pub muted_by: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ pub struct Router {
     groups: Groups,
     /// All silences.
     pub silences: Silences,
-    /// Nodes that are, or will be, worked on.
+    /// Present and future maintenance of nodes.
     pub maintenance: Vec<Maintenance>,
     log: BTreeMap<LogKey, LogEntry>,
     /// When resolved alerts that may still inhibit others can be forgotten; `None` where there are none.
@@ -81,7 +81,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// Routing that knows of nothing yet.
+    /// Routing without any alert.
     pub fn new(config: Config, settings: Settings) -> Self {
         Self {
             config,
@@ -95,7 +95,7 @@ impl Router {
         }
     }
 
-    /// Takes back what was stored. Alerts that were told to fire and of which nothing is known any more are over.
+    /// Restores the stored state. Alerts that channels know as firing and that are not among `alerts` have resolved.
     pub fn restore(
         &mut self,
         alerts: impl IntoIterator<Item = Alert>,
@@ -112,19 +112,19 @@ impl Router {
         self.regroup(now)
     }
 
-    /// What the server adds to the routes from now on.
+    /// Replaces the server's settings.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// Goes on with another configuration. Groups begin to wait anew; what was told stays known.
+    /// Replaces the configuration. Groups wait anew; the notification log stays.
     pub fn reconfigure(&mut self, config: Config, now: Timestamp) -> Changes {
         self.config = config;
         self.groups = Groups::default();
         self.regroup(now)
     }
 
-    /// Somebody speaks of an alert. Returns what is known of it then, for the store.
+    /// Takes an alert in its present state, and returns it as it is known then, for the store.
     pub fn take(&mut self, alert: Alert, now: Timestamp) -> &Alert {
         let fingerprint = alert.fingerprint();
         let was_firing = self
@@ -136,17 +136,22 @@ impl Router {
         let is_turn = was_firing == alert.is_resolved(now);
         let pages = self.settings.pages.as_ref();
         let is_page = is_turn && pages.is_some_and(|pages| pages.accept(&alert.labels));
-        self.groups
-            .take(&self.config.routes, alert, is_page, Arrival::Fresh, now);
+        self.groups.take(
+            &self.config.routes,
+            alert,
+            is_page,
+            AlertArrival::Fresh,
+            now,
+        );
         alert
     }
 
-    /// An alert that goes on has other words now.
+    /// Replaces the annotations of an active alert.
     pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)]) {
         self.alerts.reword(fingerprint, words);
     }
 
-    /// When something may have to be told.
+    /// When a group has to be flushed next.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.groups
             .next_due()
@@ -155,7 +160,7 @@ impl Router {
             .min()
     }
 
-    /// Looks at the groups that are due.
+    /// Flushes the groups that are due: decides on their messages.
     pub fn flush(&mut self, now: Timestamp) -> Changes {
         let due = self.groups.due(&self.config.routes, now);
         if due.is_empty() && self.forget_at.is_none_or(|at| at > now) {
@@ -211,7 +216,7 @@ impl Router {
         &self.config
     }
 
-    /// The groups with their alerts: route, shared labels, alerts.
+    /// The groups: route, shared labels, alerts.
     pub fn groups(&self) -> impl Iterator<Item = (&Route, &Labels, Vec<&Alert>)> {
         self.groups.iter().map(|id| {
             let alerts = self
@@ -226,7 +231,7 @@ impl Router {
         })
     }
 
-    /// Why alerts are not told: asked once, answered for many.
+    /// Why no messages are sent about alerts; one call serves many alerts.
     pub fn suppressed<'a>(&'a self, now: Timestamp) -> impl Fn(&Alert) -> Suppressed + use<'a> {
         let inhibitor = self.inhibitor(now);
         move |alert| {
@@ -266,7 +271,7 @@ impl Router {
         Inhibitor::new(&self.config.inhibit_rules, sources)
     }
 
-    /// The times that keep a route mute now.
+    /// The time intervals that mute a route now.
     fn muting_intervals<'a>(&'a self, route: &'a Route, now: Timestamp) -> Vec<&'a str> {
         let is_inside = |name: &String| {
             self.config
@@ -306,7 +311,7 @@ impl Router {
                         .maintenance
                         .iter()
                         .any(|work| work.covers(&alert.labels, now));
-                Member {
+                GroupMember {
                     fingerprint,
                     alert,
                     is_muted,
@@ -387,7 +392,7 @@ impl Router {
             .flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)))
     }
 
-    /// Drops the alerts of a group that are over and of which no channel waits to hear the end.
+    /// Drops the resolved alerts of a group whose end every channel has.
     fn forget_told(&mut self, id: &GroupId, changes: &mut Changes, now: Timestamp) {
         let group_key = id.key(&self.config.routes);
         let keys: Vec<_> = self
@@ -432,7 +437,7 @@ impl Router {
         }
     }
 
-    /// Groups all alerts anew and brings the log in line with the groups that there are now.
+    /// Groups all alerts anew and adapts the log to the new groups.
     fn regroup(&mut self, now: Timestamp) -> Changes {
         let lost = self
             .log
@@ -444,14 +449,19 @@ impl Router {
             self.alerts.take(alert);
         }
         for (_, alert) in self.alerts.iter() {
-            self.groups
-                .take(&self.config.routes, alert, false, Arrival::Restored, now);
+            self.groups.take(
+                &self.config.routes,
+                alert,
+                false,
+                AlertArrival::Restored,
+                now,
+            );
         }
         self.close_strays(now)
     }
 
-    /// What was told in a group that exists no more: it goes on in the alert's new group if the same channel hears of
-    /// that, and is closed otherwise.
+    /// Log entries of groups that no longer exist: an alert moves to its new group's entry if the same channel serves that
+    /// group; otherwise the channel gets its end.
     fn close_strays(&mut self, now: Timestamp) -> Changes {
         let mut changes = Changes::default();
         let mut known: BTreeMap<LogKey, BTreeSet<Fingerprint>> = BTreeMap::new();
@@ -502,7 +512,7 @@ impl Router {
         changes
     }
 
-    /// The last message to a channel about a group that is gone, if the channel still exists and wants it.
+    /// The last message to a channel about a group that no longer exists, if the channel still exists and wants ends.
     fn closing(&self, key: &LogKey, ended: Vec<ToldAlert>) -> Option<Message> {
         let all = self.config.receivers.iter();
         let mut ways =
@@ -535,8 +545,8 @@ fn fires_since(alert: &Alert, now: Timestamp) -> Option<Timestamp> {
     (!alert.is_resolved(now)).then_some(alert.starts_at)
 }
 
-/// An alert of which only is known that it was told to fire.
-fn over(told: &Told, now: Timestamp) -> Alert {
+/// An alert of which only the log entry is known, as resolved.
+fn over(told: &NotifiedAlert, now: Timestamp) -> Alert {
     Alert {
         labels: told.labels.clone(),
         annotations: BTreeMap::new(),

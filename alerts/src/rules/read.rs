@@ -39,7 +39,7 @@ impl RuleFile {
             .map_err(|mistake| mistake.in_file(name))
     }
 
-    /// Has every expression checked by who will evaluate it.
+    /// Checks every expression with `query`.
     ///
     /// # Errors
     /// At the first expression that cannot be evaluated.
