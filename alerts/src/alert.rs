@@ -1,4 +1,5 @@
-//! Alerts as routing sees them, from Takt's rules over samples, its event rules, or a Prometheus that posts them.
+//! Alerts as routing sees them, from Takt's rules over samples, its event rules, or a Prometheus
+//! that posts them.
 
 use crate::fingerprint::Fingerprint;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,8 @@ pub struct Alert {
     pub annotations: BTreeMap<String, String>,
     /// Since when it fires.
     pub starts_at: Timestamp,
-    /// Since when its condition holds: `for` earlier than `starts_at`. `None` where that is unknown.
+    /// Since when its condition holds: `for` earlier than `starts_at`. `None` where that is
+    /// unknown.
     #[serde(default)]
     pub began_at: Option<Timestamp>,
     /// When it resolved, or will count as resolved unless it is posted again.
@@ -47,8 +49,8 @@ impl Alert {
         self.labels.get(name).unwrap_or_default()
     }
 
-    /// Merges two reports of the same alert: the newer one counts, but the episode keeps its start, and a known end is kept
-    /// against a derived one.
+    /// Merges two reports of the same alert: the newer one counts, but the episode keeps its start,
+    /// and a known end is kept against a derived one.
     fn merge(self, newer: Self) -> Self {
         if newer.updated_at < self.updated_at {
             return newer.merge_into(self);
@@ -70,7 +72,8 @@ impl Alert {
         newer
     }
 
-    /// Whether both belong to the same episode: their times overlap. An alert without an end lasts for ever.
+    /// Whether both belong to the same episode: their times overlap. An alert without an end lasts
+    /// for ever.
     fn overlaps(&self, other: &Self) -> bool {
         let end = |alert: &Self| alert.ends_at.map_or(i64::MAX, |end| end.0);
         self.starts_at.0 <= end(other) && other.starts_at.0 <= end(self)
@@ -149,7 +152,8 @@ impl AlertBook {
         self.0.entry(fingerprint).or_insert(alert)
     }
 
-    /// Replaces an alert's annotations. They are compared first, because most evaluations change none.
+    /// Replaces an alert's annotations. They are compared first, because most evaluations change
+    /// none.
     pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)]) {
         let Some(alert) = self.0.get_mut(&fingerprint) else {
             return;

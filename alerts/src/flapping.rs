@@ -36,18 +36,18 @@ impl Flapping {
         self.is_firing = is_firing;
         self.changes.push_back(at);
         self.forget_before(at.minus(WINDOW));
-        match (self.changes.len() > CHANGES_MAX, self.told) {
-            (_, true) => FlapVerdict::Hold,
-            (true, false) => {
-                self.told = true;
-                FlapVerdict::SendFlapping
-            }
-            (false, false) => FlapVerdict::Send,
+        if self.told {
+            return FlapVerdict::Hold;
         }
+        if self.changes.len() <= CHANGES_MAX {
+            return FlapVerdict::Send;
+        }
+        self.told = true;
+        FlapVerdict::SendFlapping
     }
 
-    /// Whether the alert fires, once it has stopped flapping: it has not changed for an hour. `None` before that, and where it
-    /// did not flap.
+    /// Whether the alert fires, once it has stopped flapping: it has not changed for an hour.
+    /// `None` before that, and where it did not flap.
     pub fn settled(&mut self, at: Timestamp) -> Option<bool> {
         self.forget_before(at.minus(WINDOW));
         if !self.told || !self.changes.is_empty() {

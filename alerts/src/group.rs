@@ -1,4 +1,5 @@
-//! Evaluates a group of rules: in order, at one instant. Each rule sees the samples of the rules before it.
+//! Evaluates a group of rules: in order, at one instant. Each rule sees the samples of the rules
+//! before it.
 
 use crate::fingerprint::Fingerprint;
 use crate::ports::{Query, Sample, SampleSink};
@@ -162,8 +163,8 @@ impl GroupRun {
         &self.last
     }
 
-    /// Takes over the state of this group from before a reload, rule by rule of the same key. The rest of `before` belongs
-    /// to rules that no longer exist.
+    /// Takes over the state of this group from before a reload, rule by rule of the same key. The
+    /// rest of `before` belongs to rules that no longer exist.
     pub fn take_over(&mut self, before: &mut GroupRun) {
         for run in &mut self.rules {
             if let Some(at) = before.rules.iter().position(|old| old.key == run.key) {
@@ -295,7 +296,8 @@ impl GroupRun {
 }
 
 impl RuleRun {
-    /// The samples to write, with an end mark for each series of the last evaluation that is missing now.
+    /// The samples to write, with an end mark for each series of the last evaluation that is
+    /// missing now.
     fn samples(&mut self, series: Vec<(Labels, f64)>, at: Timestamp) -> Vec<Sample> {
         let now: BTreeSet<Labels> = series.iter().map(|(labels, _)| labels.clone()).collect();
         let before = std::mem::replace(&mut self.written, now);

@@ -23,8 +23,8 @@ pub trait Query {
     /// Where it cannot be, with the place in the expression.
     fn check(&self, expr: &str) -> Result<(), QueryError>;
 
-    /// Further annotations for a message about an alert: the GPU, the jobs there when it began, and the values of `expr`, the
-    /// rule's expression if there is one, within the last hour.
+    /// Further annotations for a message about an alert: the GPU, the jobs there when it began, and
+    /// the values of `expr`, the rule's expression if there is one, within the last hour.
     fn context(
         &self,
         _expr: Option<&str>,
@@ -72,9 +72,9 @@ pub trait AlertStore {
     /// Where it cannot be read.
     fn load(&self) -> Result<Snapshot, StoreError>;
 
-    /// Commits a batch in one transaction: transitions, instances, notification log, silences and outbox together, or
-    /// nothing. A batch for which it returned `Ok` survives the loss of the process. It also stores that Takt was running at
-    /// `at`.
+    /// Commits a batch in one transaction: transitions, instances, notification log, silences and
+    /// outbox together, or nothing. A batch for which it returned `Ok` survives the loss of the
+    /// process. It also stores that Takt was running at `at`.
     ///
     /// # Errors
     /// Where nothing was committed; the caller offers the same batch again before any other.

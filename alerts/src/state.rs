@@ -1,7 +1,9 @@
-//! The life of an alert: pending, firing, resolved, and unknown while the exporter behind it is down.
+//! The life of an alert: pending, firing, resolved, and unknown while the exporter behind it is
+//! down.
 //!
-//! Prometheus' state machine to the letter, with one addition: a series that is missing because its exporter does not
-//! answer says nothing about the condition, so the alert is held instead of resolved.
+//! Prometheus' state machine to the letter, with one addition: a series that is missing because its
+//! exporter does not answer says nothing about the condition, so the alert is held instead of
+//! resolved.
 
 use crate::fingerprint::Fingerprint;
 use crate::ports::Query;
@@ -126,7 +128,8 @@ pub struct Transition {
 /// One alert of one rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Labels of the series without its name, then the rule's labels, then `alertname`. Never change.
+    /// Labels of the series without its name, then the rule's labels, then `alertname`. Never
+    /// change.
     pub labels: Labels,
     /// Annotations of the last evaluation that gave the series.
     pub annotations: Vec<(String, String)>,
@@ -209,8 +212,8 @@ pub struct Surroundings<'a> {
     pub external_labels: &'a Labels,
     /// Address of this server.
     pub external_url: &'a str,
-    /// Whether the exporter behind an alert with these labels is down. An exporter that was not scraped yet since the
-    /// start counts as down.
+    /// Whether the exporter behind an alert with these labels is down. An exporter that was not
+    /// scraped yet since the start counts as down.
     pub exporter_down: &'a dyn Fn(&Labels) -> bool,
 }
 
@@ -231,8 +234,8 @@ impl Instances {
     /// One evaluation: the expression's result and the clock are arguments.
     ///
     /// # Errors
-    /// Where two results have equal labels: nothing has changed then. Where there are more than `limit` (0 is no limit):
-    /// the caller has to drop all alerts with [`Instances::clear`].
+    /// Where two results have equal labels: nothing has changed then. Where there are more than
+    /// `limit` (0 is no limit): the caller has to drop all alerts with [`Instances::clear`].
     pub fn step(
         &mut self,
         key: &RuleKey,
@@ -301,13 +304,13 @@ impl Instances {
             active += usize::from(keep && instance.state != State::Inactive);
             keep
         });
-        match limit > 0 && active > limit {
-            true => Err(EvalError::OverLimit {
+        if limit > 0 && active > limit {
+            return Err(EvalError::OverLimit {
                 limit,
                 count: active,
-            }),
-            false => Ok(step),
+            });
         }
+        Ok(step)
     }
 
     /// Drops all alerts, such as those of a rule that is gone or gave too many.

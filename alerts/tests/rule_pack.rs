@@ -1,5 +1,5 @@
-//! The rules that Takt ships: our reader and Debian's promtool both take them, and every rule has a scenario that
-//! fires it beside one that looks alike and must not.
+//! The rules that Takt ships: our reader and Debian's promtool both take them, and every rule has a
+//! scenario that fires it beside one that looks alike and must not.
 
 #![expect(
     clippy::unwrap_used,
@@ -121,8 +121,8 @@ fn every_rule_has_a_scenario_that_fires_it() {
     assert_eq!(fired, alert_names());
 }
 
-/// Beside what fires it there is what looks alike: the same series, of another node, cluster or job, of which the alert
-/// is not expected, at an instant at which all that fires is compared.
+/// Beside what fires it there is what looks alike: the same series, of another node, cluster or
+/// job, of which the alert is not expected, at an instant at which all that fires is compared.
 #[test]
 fn every_rule_has_a_scenario_that_must_not_fire_it() {
     let mut with_twin = BTreeSet::from(["Watchdog".to_owned()]);
@@ -667,7 +667,8 @@ fn the_example_routes_name_alerts_that_exist() {
     );
 }
 
-/// The example, and what the short form of the configuration becomes: with owners of jobs that can be written to, and without.
+/// The example, and what the short form of the configuration becomes: with owners of jobs that can
+/// be written to, and without.
 fn routings() -> Vec<(&'static str, Config)> {
     let text = std::fs::read_to_string(pack().join("routes.example.yml")).unwrap();
     let short = AlertsConfig {
@@ -717,7 +718,8 @@ fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
     (router, alerts)
 }
 
-/// The labels that our rules give: what a source explains on its own node, server or cluster, and not on another.
+/// The labels that our rules give: what a source explains on its own node, server or cluster, and
+/// not on another.
 #[test]
 fn what_explains_what_in_all_forms_of_routes() {
     let of = |name: &'static str, scope: &'static str, node: &'static str| {

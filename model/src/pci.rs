@@ -1,13 +1,14 @@
 //! PCI addresses in one form, so that events and series of one device agree.
 //!
-//! The kernel writes a domain of four digits (`0000:01:00.0`), NVML one of eight (`00000000:01:00.0`), and the NVIDIA
-//! driver's log lines leave out the function (`PCI:0000:01:00`). Takt uses the kernel's form everywhere.
+//! The kernel writes a domain of four digits (`0000:01:00.0`), NVML one of eight
+//! (`00000000:01:00.0`), and the NVIDIA driver's log lines leave out the function
+//! (`PCI:0000:01:00`). Takt uses the kernel's form everywhere.
 
 /// The label that holds a PCI address.
 pub const BUS_ID: &str = "pci_bus_id";
 
-/// The address as `/sys/bus/pci/devices` names it: domain, bus, device and function in lower-case hexadecimal digits.
-/// `None` if `text` is not a PCI address.
+/// The address as `/sys/bus/pci/devices` names it: domain, bus, device and function in lower-case
+/// hexadecimal digits. `None` if `text` is not a PCI address.
 pub fn bus_id(text: &str) -> Option<String> {
     let text = text
         .trim()
@@ -27,8 +28,8 @@ pub fn bus_id(text: &str) -> Option<String> {
     Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
 }
 
-/// Whether both texts are the same address, however they are written. Texts that are not addresses are compared as they
-/// are.
+/// Whether both texts are the same address, however they are written. Texts that are not addresses
+/// are compared as they are.
 pub fn is_same(left: &str, right: &str) -> bool {
     left == right || bus_id(left).is_some_and(|left| Some(left) == bus_id(right))
 }

@@ -1,5 +1,5 @@
-//! What a message about an alert says besides its rule's words: whose jobs were there, and what the rule has measured
-//! within the last hour.
+//! Annotations that a message has besides its rule's: the GPU, the jobs there, and the values that
+//! the rule compared within the last hour.
 
 use super::instant;
 use crate::commands::plot;
@@ -8,19 +8,19 @@ use takt_collector::jobs::JobRun;
 use takt_collector::query::promql::{self, Limits, Options, Value};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
-/// A message must not wait for its ornaments.
+/// A message must not wait long for these.
 const TIMEOUT: Duration = Duration::from_millis(300);
 
-/// What is shown of a value.
+/// The shown time range.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// One bar of it.
+/// The time of one bar.
 const STEP: Duration = Duration::from_secs(120);
 
-/// Jobs named.
+/// Number of jobs that are named.
 const JOBS_MAX: usize = 5;
 
-/// The annotations, of an alert that began at `since`.
+/// The annotations of an alert that began at `since`.
 pub fn context(
     source: &dyn promql::Source,
     expr: Option<&str>,
@@ -44,8 +44,9 @@ pub fn job_words(run: &JobRun) -> String {
     format!("{}{name} of {}", run.job_id, run.user)
 }
 
-/// The GPU as a person finds it in the machine: its index, slot (PCI address), model and serial number, as far as they are
-/// known. A GPU that is lost is described by what it was within the last hour.
+/// The GPU as a person finds it in the machine: its index, slot (PCI address), model and serial
+/// number, as far as they are known. A GPU that is lost is described by what it was within the last
+/// hour.
 fn gpu(source: &dyn promql::Source, labels: &Labels, at: Timestamp) -> Option<String> {
     let node = labels.get("node")?;
     let device = match (labels.get("uuid"), labels.get("pci_bus_id")) {
@@ -67,7 +68,7 @@ fn gpu(source: &dyn promql::Source, labels: &Labels, at: Timestamp) -> Option<St
     Some(parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-/// The jobs on the GPU, or on the node as it was seen last: one that is down shows none any more.
+/// The jobs on the GPU, or on the node within the last five minutes: a node that is down shows none.
 fn jobs(source: &dyn promql::Source, labels: &Labels, since: Timestamp) -> Option<String> {
     let label = |name: &str| labels.get(name);
     let expr = match (label("jobid"), label("node"), label("uuid")) {
@@ -104,8 +105,8 @@ fn jobs(source: &dyn promql::Source, labels: &Labels, since: Timestamp) -> Optio
     (!jobs.is_empty()).then(|| jobs.join(", ") + &more)
 }
 
-/// Bars, and from where to where they go. Nothing where there is no one series that the alert is about, or where it is
-/// a switch: that a flag was raised says the alert itself.
+/// Bars with their least and greatest value. `None` where the alert is not about exactly one series,
+/// or where the series is a flag of 0 and 1.
 fn last_hour(
     source: &dyn promql::Source,
     expr: &str,

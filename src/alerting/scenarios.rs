@@ -1,4 +1,5 @@
-//! The shipped rules and routes over made-up clusters, second by second through the real engine: which messages go out.
+//! The shipped rules and routes over made-up clusters, second by second through the real engine:
+//! which messages go out.
 
 use super::{instant, outside, pack};
 use std::cell::RefCell;
@@ -43,7 +44,8 @@ struct Lab {
     engine: Engine,
     samples: Samples,
     nodes: BTreeMap<String, Node>,
-    /// Series of one node or GPU that are written at each scrape while their node's exporter answers.
+    /// Series of one node or GPU that are written at each scrape while their node's exporter
+    /// answers.
     more: Vec<(Labels, f64)>,
     now: i64,
     sent: Vec<(i64, String)>,
@@ -243,7 +245,7 @@ fn unplug(lab: &mut Lab, numbers: std::ops::RangeInclusive<usize>) -> (i64, i64)
     lab.set(numbers.clone(), BACK);
     lab.run(200);
     lab.set(numbers, WELL);
-    lab.run(900);
+    lab.run(600);
     (lost_at, back_at)
 }
 
@@ -287,7 +289,7 @@ fn a_hung_exporter_is_no_dead_machine_and_its_recovery_is_quiet() {
     lab.run(600);
     let back_at = lab.now;
     lab.set(1..=1, WELL);
-    lab.run(900);
+    lab.run(600);
     assert_eq!(
         lab.texts(),
         ["FIRING ExporterDown g001", "RESOLVED ExporterDown g001"],

@@ -10,8 +10,8 @@ use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// `POST /api/v2/alerts/close` with `filter` (a list of matchers), `createdBy` and `comment`; answers with the labels of
-/// the closed alerts.
+/// `POST /api/v2/alerts/close` with `filter` (a list of matchers), `createdBy` and `comment`;
+/// answers with the labels of the closed alerts.
 pub(super) async fn close(
     State(api): State<Api>,
     headers: HeaderMap,

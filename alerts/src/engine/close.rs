@@ -1,4 +1,5 @@
-//! Closing alerts by hand: an end condition that never comes true must not keep an alert open for ever.
+//! Closing alerts by hand: an end condition that never comes true must not keep an alert open for
+//! ever.
 
 use super::{Batch, Engine, over};
 use crate::fingerprint::Fingerprint;
@@ -14,11 +15,12 @@ pub const CLOSED: &str = "closed";
 const POSTED: &str = "posted";
 
 impl Engine {
-    /// Closes the active alerts whose labels all matchers accept, and returns their labels. Each gets a last message to
-    /// the channels that know it.
+    /// Closes the active alerts whose labels all matchers accept, and returns their labels. Each
+    /// gets a last message to the channels that know it.
     ///
-    /// An alert of an event rule fires again with the next event. An alert of a rule over samples fires again once its
-    /// condition has been false in between. A posted alert fires again when it is posted again.
+    /// An alert of an event rule fires again with the next event. An alert of a rule over samples
+    /// fires again once its condition has been false in between. A posted alert fires again when it
+    /// is posted again.
     pub fn close(
         &mut self,
         matchers: &Matchers,

@@ -1,14 +1,16 @@
 //! Rules, events, routing and outbox in one value: changes go in, batches to commit come out.
 //!
-//! The caller commits each [`Batch`] in one transaction before it acts on it; a batch that could not be committed is
-//! merged with the next one. Nothing is sent that was not committed.
+//! The caller commits each [`Batch`] in one transaction before it acts on it; a batch that could
+//! not be committed is merged with the next one. Nothing is sent that was not committed.
 
+mod batch;
 mod close;
 
+pub use batch::{Batch, Snapshot};
 pub use close::CLOSED;
 
 use crate::alert::{Alert, Posted, PostedError};
-use crate::events::{EventFile, EventInstance, EventRun, xid::XidTable};
+use crate::events::{EventFile, EventRun, xid::XidTable};
 use crate::fingerprint::Fingerprint;
 use crate::flapping::{FlapVerdict, Flapping};
 use crate::group::{Defaults, Evaluation, GroupRun};
@@ -16,12 +18,11 @@ use crate::message::{Message, Status};
 use crate::outbox::{Fallback, Outbox, Outcome, Row};
 use crate::ports::{IsDown, Query, SampleSink};
 use crate::routing::config::Config;
-use crate::routing::dedup::LogEntry;
 use crate::routing::maintenance::Maintenance;
 use crate::routing::silence::{Silence, SilenceError, Silences};
-use crate::routing::{Changes, LogKey, Logged, Router, Settings};
+use crate::routing::{Changes, Router, Settings};
 use crate::rules::RuleFile;
-use crate::state::{EvalError, Instance, RuleKey, State, Surroundings, Transition};
+use crate::state::{EvalError, Instance, RuleKey, State, Surroundings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::{Event, Labels, Timestamp};
@@ -31,143 +32,6 @@ pub const FLAPPING_LABEL: &str = "flapping";
 
 /// How many alerts of one flush get additions to their rules' text.
 const CONTEXT_MAX: usize = 5;
-
-/// Changes that are committed together. Lists are upserts by identity; `forgotten_*` are deletions, also of rows that do not
-/// exist.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Batch {
-    /// Rows to append to the log of transitions.
-    pub transitions: Vec<Transition>,
-    /// Alerts of rules whose state changed.
-    pub instances: Vec<(RuleKey, Instance)>,
-    /// Alerts of rules to delete.
-    pub forgotten_instances: Vec<(RuleKey, Fingerprint)>,
-    /// Alerts of event rules that changed.
-    pub event_instances: Vec<(RuleKey, EventInstance)>,
-    /// Alerts of event rules to delete.
-    pub forgotten_event_instances: Vec<(RuleKey, Fingerprint)>,
-    /// Alerts as routing knows them.
-    pub alerts: Vec<Alert>,
-    /// Alerts that routing forgot.
-    pub forgotten_alerts: Vec<Fingerprint>,
-    /// Recent changes of alerts; `None` deletes them.
-    pub flapping: Vec<(Fingerprint, Option<Flapping>)>,
-    /// Silences that were set or ended.
-    pub silences: Vec<Silence>,
-    /// Silences that are too old to be remembered.
-    pub forgotten_silences: Vec<String>,
-    /// The notification log.
-    pub log: Vec<Logged>,
-    /// The outbox.
-    pub outbox: Vec<Row>,
-    /// The last event that was read from each exporter, by its address.
-    pub read: Vec<(String, u64)>,
-}
-
-impl Batch {
-    /// Whether there is nothing to commit.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Merges this batch with a later one. An item that the later one deletes is not stored, and one that it stores is not
-    /// deleted, so the lists of one batch can be applied in any order.
-    pub fn then(mut self, later: Self) -> Self {
-        cancel(
-            &mut self.instances,
-            &later.forgotten_instances,
-            |(key, i)| (key.clone(), print(&i.labels)),
-        );
-        cancel(
-            &mut self.event_instances,
-            &later.forgotten_event_instances,
-            |(key, i)| (key.clone(), print(&i.labels)),
-        );
-        cancel(
-            &mut self.alerts,
-            &later.forgotten_alerts,
-            Alert::fingerprint,
-        );
-        cancel(&mut self.silences, &later.forgotten_silences, |silence| {
-            silence.id.clone()
-        });
-        revive(
-            &mut self.forgotten_instances,
-            &later.instances,
-            |(key, i)| (key.clone(), print(&i.labels)),
-        );
-        revive(
-            &mut self.forgotten_event_instances,
-            &later.event_instances,
-            |(key, i)| (key.clone(), print(&i.labels)),
-        );
-        revive(
-            &mut self.forgotten_alerts,
-            &later.alerts,
-            Alert::fingerprint,
-        );
-        self.transitions.extend(later.transitions);
-        self.instances.extend(later.instances);
-        self.forgotten_instances.extend(later.forgotten_instances);
-        self.event_instances.extend(later.event_instances);
-        self.forgotten_event_instances
-            .extend(later.forgotten_event_instances);
-        self.alerts.extend(later.alerts);
-        self.forgotten_alerts.extend(later.forgotten_alerts);
-        self.flapping.extend(later.flapping);
-        self.silences.extend(later.silences);
-        self.forgotten_silences.extend(later.forgotten_silences);
-        self.log.extend(later.log);
-        self.outbox.extend(later.outbox);
-        self.read.extend(later.read);
-        self
-    }
-}
-
-fn print(labels: &Labels) -> Fingerprint {
-    Fingerprint::of(labels)
-}
-
-/// Removes from `stored` the items that are deleted later.
-fn cancel<T, K: Ord>(stored: &mut Vec<T>, forgotten: &[K], identity: impl Fn(&T) -> K) {
-    if !forgotten.is_empty() && !stored.is_empty() {
-        let gone: BTreeSet<&K> = forgotten.iter().collect();
-        stored.retain(|item| !gone.contains(&identity(item)));
-    }
-}
-
-/// Removes from `forgotten` the items that are stored again later.
-fn revive<T, K: Ord>(forgotten: &mut Vec<K>, stored: &[T], identity: impl Fn(&T) -> K) {
-    if !forgotten.is_empty() && !stored.is_empty() {
-        let back: BTreeSet<K> = stored.iter().map(identity).collect();
-        forgotten.retain(|key| !back.contains(key));
-    }
-}
-
-/// The stored state.
-#[derive(Debug, Clone, Default)]
-pub struct Snapshot {
-    /// Alerts of rules.
-    pub instances: Vec<(RuleKey, Instance)>,
-    /// Alerts of event rules.
-    pub event_instances: Vec<(RuleKey, EventInstance)>,
-    /// Alerts as routing knew them.
-    pub alerts: Vec<Alert>,
-    /// Recent changes of alerts.
-    pub flapping: Vec<(Fingerprint, Flapping)>,
-    /// Silences.
-    pub silences: Vec<Silence>,
-    /// The notification log.
-    pub log: Vec<(LogKey, LogEntry)>,
-    /// Rows of the outbox that are not final.
-    pub outbox: Vec<Row>,
-    /// The last event that was read from each exporter, by its address.
-    pub read: BTreeMap<String, u64>,
-    /// The next number of a row of the outbox: numbers are never reused.
-    pub next_row: u64,
-    /// The last time at which Takt is known to have been running.
-    pub down_at: Option<Timestamp>,
-}
 
 /// Settings of the server that the engine needs.
 #[derive(Debug, Clone)]
@@ -220,19 +84,15 @@ impl Engine {
             .iter()
             .flat_map(|file| GroupRun::of_file(file, server.defaults))
             .collect();
-        let router = Router::new(config, server.settings.clone());
-        let events = EventRun::new(events, xids);
-        let (firing, flapping) = (BTreeSet::new(), BTreeMap::new());
-        let (outbox, read) = (Outbox::load([], 1), BTreeMap::new());
         Self {
-            server,
             groups,
-            events,
-            firing,
-            flapping,
-            router,
-            outbox,
-            read,
+            events: EventRun::new(events, xids),
+            firing: BTreeSet::new(),
+            flapping: BTreeMap::new(),
+            router: Router::new(config, server.settings.clone()),
+            outbox: Outbox::load([], 1),
+            read: BTreeMap::new(),
+            server,
         }
     }
 
@@ -243,25 +103,23 @@ impl Engine {
         let mut wanted = BTreeSet::new();
         for (key, instance) in &stored.instances {
             let fingerprint = Fingerprint::of(&instance.labels);
-            match self
+            let is_restored = self
                 .groups
                 .iter_mut()
-                .any(|group| group.restore(key, instance, down_at, now))
-            {
-                true if instance.state == State::Firing => drop(wanted.insert(fingerprint)),
-                true => {}
-                false => batch.forgotten_instances.push((key.clone(), fingerprint)),
+                .any(|group| group.restore(key, instance, down_at, now));
+            if !is_restored {
+                batch.forgotten_instances.push((key.clone(), fingerprint));
+            } else if instance.state == State::Firing {
+                wanted.insert(fingerprint);
             }
         }
         for (key, instance) in stored.event_instances {
-            let (fingerprint, fires) = (
-                Fingerprint::of(&instance.labels),
-                instance.fired_at.is_some(),
-            );
-            match self.events.restore(&key, instance) {
-                true if fires => drop(wanted.insert(fingerprint)),
-                true => {}
-                false => batch.forgotten_event_instances.push((key, fingerprint)),
+            let fingerprint = Fingerprint::of(&instance.labels);
+            let is_firing = instance.fired_at.is_some();
+            if !self.events.restore(&key, instance) {
+                batch.forgotten_event_instances.push((key, fingerprint));
+            } else if is_firing {
+                wanted.insert(fingerprint);
             }
         }
         self.flapping = stored.flapping.into_iter().collect();
@@ -285,7 +143,8 @@ impl Engine {
         batch.then(self.told(changes, now))
     }
 
-    /// Replaces the server's settings; call [`Engine::reload`] next, which applies them to the groups.
+    /// Replaces the server's settings; call [`Engine::reload`] next, which applies them to the
+    /// groups.
     pub fn is_served_by(&mut self, server: Server) {
         self.router.set_settings(server.settings.clone());
         self.server = server;
@@ -327,8 +186,9 @@ impl Engine {
         batch
     }
 
-    /// Evaluates the groups that are due, and ends alerts of events. `exporters_down` returns the exporters that were down at
-    /// an instant: a group is evaluated a little in the past, when series that are back now may still have been missing.
+    /// Evaluates the groups that are due, and ends alerts of events. `exporters_down` returns the
+    /// exporters that were down at an instant: a group is evaluated a little in the past, when
+    /// series that are back now may still have been missing.
     pub fn evaluate(
         &mut self,
         query: &dyn Query,
@@ -336,7 +196,8 @@ impl Engine {
         exporters_down: &dyn Fn(Timestamp) -> IsDown,
         now: Timestamp,
     ) -> (Batch, Report) {
-        let (mut batch, mut report) = (Batch::default(), Report::default());
+        let mut batch = Batch::default();
+        let mut report = Report::default();
         let mut groups = std::mem::take(&mut self.groups);
         for group in &mut groups {
             let Some(due) = group.schedule.due(now) else {
@@ -391,7 +252,8 @@ impl Engine {
         self.event_changed(change, now)
     }
 
-    /// Takes an event of the exporter at `address`; the place up to which it was read is committed with the changes.
+    /// Takes an event of the exporter at `address`; the place up to which it was read is committed
+    /// with the changes.
     pub fn event_of(&mut self, address: &str, event: &Event, now: Timestamp) -> Batch {
         let mut batch = self.event(event, now);
         self.read.insert(address.to_owned(), event.id);
@@ -415,7 +277,8 @@ impl Engine {
 
     /// Takes posted alerts. Those that cannot be alerts are returned as errors.
     pub fn post(&mut self, posted: Vec<Posted>, now: Timestamp) -> (Batch, Vec<PostedError>) {
-        let (mut batch, mut errors) = (Batch::default(), Vec::new());
+        let mut batch = Batch::default();
+        let mut errors = Vec::new();
         for posted in posted {
             match posted.into_alert(now, self.router.config().resolve_timeout) {
                 Ok(alert) => batch.alerts.push(self.router.take(alert, now).clone()),
@@ -471,7 +334,8 @@ impl Engine {
         batch
     }
 
-    /// Adds annotations such as jobs and the last hour to the first few alerts; many alerts are summarised anyway.
+    /// Adds annotations such as jobs and the last hour to the first few alerts; many alerts are
+    /// summarised anyway.
     fn add_context(&self, messages: &mut [Message], query: &dyn Query, now: Timestamp) {
         let mut known: BTreeMap<Fingerprint, Vec<(String, String)>> = BTreeMap::new();
         for message in messages
@@ -512,7 +376,8 @@ impl Engine {
             .map(|view| view.rule.expr())
     }
 
-    /// The messages to hand to their channels once the batch is committed, which marks them as being sent.
+    /// The messages to hand to their channels once the batch is committed, which marks them as
+    /// being sent.
     pub fn send_due(&mut self, now: Timestamp) -> (Vec<Row>, Batch) {
         let rows = self.outbox.due(now);
         let batch = Batch {
@@ -630,16 +495,18 @@ impl Engine {
         batch
     }
 
-    /// Notes whether an alert fires: `fires` is the alert, or `None`. Does nothing where that is as before.
+    /// Notes whether an alert fires: `fires` is the alert, or `None`. Does nothing where that is as
+    /// before.
     fn changed(&mut self, fingerprint: Fingerprint, fires: Option<Alert>, at: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let did_fire = self.firing.contains(&fingerprint);
         if did_fire == fires.is_some() {
             return batch;
         }
-        match fires.is_some() {
-            true => drop(self.firing.insert(fingerprint)),
-            false => drop(self.firing.remove(&fingerprint)),
+        if fires.is_some() {
+            self.firing.insert(fingerprint);
+        } else {
+            self.firing.remove(&fingerprint);
         }
         let flapping = self.flapping.entry(fingerprint).or_default();
         let verdict = flapping.change(fires.is_some(), at);
@@ -704,7 +571,8 @@ impl Engine {
         batch
     }
 
-    /// The alerts to send when one has stopped flapping: the end of the flapping, and the alert if it fires.
+    /// The alerts to send when one has stopped flapping: the end of the flapping, and the alert if
+    /// it fires.
     fn rested(&mut self, fingerprint: Fingerprint, fires: bool, now: Timestamp) -> Vec<Alert> {
         let is_about = |alert: &Alert| {
             let mut labels = alert.labels.clone();
@@ -760,18 +628,17 @@ impl Engine {
         let mut labels = alert.labels.clone();
         let is_flapping = labels.remove(FLAPPING_LABEL).is_some();
         let fingerprint = Fingerprint::of(&labels);
-        match is_flapping {
-            true => self
-                .flapping
-                .get(&fingerprint)
-                .is_some_and(Flapping::is_flapping),
-            false => wanted.contains(&fingerprint),
+        if !is_flapping {
+            return wanted.contains(&fingerprint);
         }
+        self.flapping
+            .get(&fingerprint)
+            .is_some_and(Flapping::is_flapping)
     }
 }
 
-/// An alert after an outage of Takt: one of Takt's rules continues as its rule does, a posted one gets time to be posted
-/// again.
+/// An alert after an outage of Takt: one of Takt's rules continues as its rule does, a posted one
+/// gets time to be posted again.
 fn after_gap(
     alert: Alert,
     is_ours: bool,

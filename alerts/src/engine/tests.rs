@@ -1,12 +1,14 @@
 //! The engine as a whole, over a store in memory that can lose the process at any moment.
 
 use super::*;
+use crate::events::EventInstance;
 use crate::outbox::RowState;
 use crate::ports::{AlertStore, StoreError};
-use crate::routing::dedup::Reason;
+use crate::routing::dedup::{LogEntry, Reason};
 use crate::routing::maintenance::Maintenance;
 use crate::routing::matcher::{Matchers, parse_matchers};
-use crate::state::Closing;
+use crate::routing::{LogKey, Logged};
+use crate::state::{Closing, Transition};
 use crate::testing::{Memory, parse_series};
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -233,8 +235,8 @@ impl Takt {
         self.samples.write(&[sample]).unwrap();
     }
 
-    /// One second: evaluate, flush, send. With `lost_after` the process is lost behind that step: 0 before the first
-    /// commit, 1 behind it, and so on.
+    /// One second: evaluate, flush, send. With `lost_after` the process is lost behind that step: 0
+    /// before the first commit, 1 behind it, and so on.
     fn second(&mut self, lost_after: Option<usize>) {
         self.now = self.now.plus(Duration::from_secs(1));
         let now = self.now;
@@ -255,7 +257,8 @@ impl Takt {
                     let mut answered = Batch::default();
                     for row in rows {
                         self.delivered.push((row.id, row.channel.clone()));
-                        // Lost between the channel's answer and its commit: delivered, and nobody knows.
+                        // Lost between the channel's answer and its commit: delivered, and nobody
+                        // knows.
                         if lost_after == Some(3) {
                             return self.restart();
                         }
@@ -666,9 +669,10 @@ fn chaos() -> impl Strategy<Value = Chaos> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Whatever breaks, is silenced or is explained, and wherever the process is lost: a channel that wants ends is
-    /// told of each alert's beginning and end alternately, and when all is well it has been told so. Every message is
-    /// delivered at least once, and twice only where the process was lost before the answer was committed.
+    /// Whatever breaks, is silenced or is explained, and wherever the process is lost: a channel
+    /// that wants ends is told of each alert's beginning and end alternately, and when all is well
+    /// it has been told so. Every message is delivered at least once, and twice only where the
+    /// process was lost before the answer was committed.
     #[test]
     fn every_announced_episode_has_exactly_one_end(moves in proptest::collection::vec(chaos(), 1..40)) {
         let mut takt = Takt::new();
@@ -724,7 +728,8 @@ proptest! {
         let mut last: BTreeMap<String, Status> = BTreeMap::new();
         for (status, labels) in takt.told(SLACK) {
             let before = last.insert(labels.clone(), status);
-            // A group that tells of another alert, or repeats itself, names what fires again; an end comes once.
+            // A group that tells of another alert, or repeats itself, names what fires again; an
+            // end comes once.
             prop_assert!(status == Status::Firing || before == Some(Status::Firing), "an end without a beginning: {}", labels);
         }
         for (labels, status) in &last {

@@ -1,5 +1,5 @@
-//! Alerts that begin with an event, such as a line of the kernel log. They fire when the event arrives and end after a fixed
-//! time or by a PromQL expression.
+//! Alerts that begin with an event, such as a line of the kernel log. They fire when the event
+//! arrives and end after a fixed time or by a PromQL expression.
 
 mod read;
 mod run;
@@ -63,8 +63,8 @@ pub struct EventPattern {
     pub class: Vec<String>,
     /// Conditions on the event's labels.
     pub matchers: Matchers,
-    /// The length of a burst of these events, if it differs from that of the rule's `repeat`: some events repeat until
-    /// somebody acts.
+    /// The length of a burst of these events, if it differs from that of the rule's `repeat`: some
+    /// events repeat until somebody acts.
     pub burst: Option<Duration>,
 }
 

@@ -65,7 +65,8 @@ impl EventFile {
     }
 }
 
-/// Templates that also work without labels: an event need not have all of them, and there is no database.
+/// Templates that also work without labels: an event need not have all of them, and there is no
+/// database.
 fn rehearsed(node: &Node, are_labels: bool) -> Result<Vec<(String, Template)>, Mistake> {
     let all = templates(node, are_labels)?;
     for (name, template) in &all {
@@ -141,12 +142,11 @@ fn read_when(node: &Node, xids: &XidTable) -> Result<EventPattern, Mistake> {
     let fields = node.fields(&["kind", "xid", "class", "match", "burst"])?;
     let kind = fields.require("kind")?;
     let burst = fields.optional("burst", Node::duration)?;
-    let (xid, class, matchers) = (Vec::new(), Vec::new(), Matchers::default());
     let mut when = EventPattern {
         kind: event_kind(kind)?,
-        xid,
-        class,
-        matchers,
+        xid: Vec::new(),
+        class: Vec::new(),
+        matchers: Matchers::default(),
         burst,
     };
     for item in fields.or_default("xid", Node::list)? {

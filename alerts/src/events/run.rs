@@ -15,8 +15,9 @@ use takt_model::{Event, EventKind, Labels, METRIC_NAME, Timestamp, pci};
 /// How many bursts of one alert are remembered at most; the oldest are forgotten first.
 pub(super) const SEEN_MAX: usize = 64;
 
-/// How long after an event its end condition is ignored: until then the newest samples may be older than the event, and
-/// still show a GPU that has just been lost as present. Four readings and scrapes at the default intervals.
+/// How long after an event its end condition is ignored: until then the newest samples may be older
+/// than the event, and still show a GPU that has just been lost as present. Four readings and
+/// scrapes at the default intervals.
 const UNTIL_GRACE: Duration = Duration::from_secs(60);
 
 /// How many lines of the kernel a message carries.
@@ -195,7 +196,8 @@ impl EventRun {
                 }
                 _ => Vec::new(),
             };
-            let (key, rule) = (&run.key, &run.rule);
+            let key = &run.key;
+            let rule = &run.rule;
             run.instances.retain(|fingerprint, instance| {
                 let is_over = match (&rule.ends, instance.fired_at) {
                     (EndCondition::Until(_), Some(_))
@@ -206,7 +208,8 @@ impl EventRun {
                     (EndCondition::Until(_), Some(_)) => until
                         .iter()
                         .any(|(labels, _)| agree(labels, &instance.labels)),
-                    // An event that was read late, for instance after an outage, is held from then on.
+                    // An event that was read late, for instance after an outage, is held from then
+                    // on.
                     (EndCondition::After(hold), Some(fired)) => {
                         elapsed(instance.last_at.max(fired), now) >= *hold
                     }
@@ -318,14 +321,11 @@ impl RuleRun {
             query: None,
             at: event.at,
         };
-        let mut labels: Labels = match rule.by.is_empty() {
-            true => event.labels.clone(),
-            false => event
-                .labels
-                .iter()
-                .filter(|(name, _)| rule.by.iter().any(|by| by == name))
-                .collect(),
-        };
+        let mut labels: Labels = event
+            .labels
+            .iter()
+            .filter(|(name, _)| rule.by.is_empty() || rule.by.iter().any(|by| by == name))
+            .collect();
         for (name, template) in &rule.labels {
             labels.set(name, &template.expand_or_explain(&context(1.0)));
         }
@@ -419,9 +419,9 @@ fn transition(
     }
 }
 
-/// Whether the labels that a series and an alert share have equal values, and they share at least one. A series without
-/// labels agrees with every alert. PCI addresses are equal in every spelling: exporters of earlier versions publish
-/// NVML's.
+/// Whether the labels that a series and an alert share have equal values, and they share at least
+/// one. A series without labels agrees with every alert. PCI addresses are equal in every spelling:
+/// exporters of earlier versions publish NVML's.
 fn agree(series: &Labels, alert: &Labels) -> bool {
     let is_equal = |name: &str, value: &str, other: &str| {
         if name == pci::BUS_ID {

@@ -1,4 +1,5 @@
-//! The meaning of each XID and the action to take. The table is a file, so that sites can change it.
+//! The meaning of each XID and the action to take. The table is a file, so that sites can change
+//! it.
 
 use crate::yaml::Mistake;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! promtool's tests of rules: series given in a short notation, and which alerts must fire and what expressions must
-//! give at which time.
+//! promtool's tests of rules: series given in a short notation, and which alerts must fire and what
+//! expressions must give at which time.
 //!
 //! The rules run in our engine's own state machine; a [`Storage`] evaluates the expressions.
 

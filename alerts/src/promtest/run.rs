@@ -260,7 +260,8 @@ fn describe(labels: &Labels, annotations: &[(String, String)]) -> String {
     format!("{labels} {annotations:?}")
 }
 
-/// Whether two results have the same series with the same values, in any order. With `fuzzy` the last bit may differ.
+/// Whether two results have the same series with the same values, in any order. With `fuzzy` the
+/// last bit may differ.
 fn are_same(got: &[(Labels, f64)], expected: &[(Labels, f64)], fuzzy: bool) -> bool {
     let sorted = |all: &[(Labels, f64)]| {
         let mut all = all.to_vec();

@@ -1,6 +1,7 @@
 //! `alertmanager.yml`: the route tree, receivers, inhibition and time intervals.
 //!
-//! Receivers that Takt does not deliver to are refused by name: an alert that reaches no channel is lost.
+//! Receivers that Takt does not deliver to are refused by name: an alert that reaches no channel is
+//! lost.
 
 use super::inhibit::InhibitRule;
 use super::interval::TimeInterval;
@@ -93,8 +94,8 @@ const GLOBAL_KEYS: &[&str] = &[
     "slack_app_url",
 ];
 
-/// Prefixes of global settings of integrations that Takt does not deliver to; they are ignored, since no receiver can use
-/// them.
+/// Prefixes of global settings of integrations that Takt does not deliver to; they are ignored,
+/// since no receiver can use them.
 const OTHERS: [&str; 12] = [
     "pagerduty_",
     "opsgenie_",
@@ -386,7 +387,8 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
     }
 }
 
-/// Mail to several addresses is several ways: one address that is refused must not keep the mail from the others.
+/// Mail to several addresses is several ways: one address that is refused must not keep the mail
+/// from the others.
 fn one_each(kind: &str, settings: &Node) -> Vec<Node> {
     let to = settings
         .pairs()
@@ -445,7 +447,8 @@ fn inhibit_rule(node: &Node) -> Result<InhibitRule, Mistake> {
     })
 }
 
-/// Conditions in the three forms that Alertmanager has had: equal, regular expressions, and matchers.
+/// Conditions in the three forms that Alertmanager has had: equal, regular expressions, and
+/// matchers.
 fn conditions(
     fields: &Fields<'_>,
     [equal, regex, matchers]: [&str; 3],
@@ -615,10 +618,10 @@ fn positive(node: &Node) -> Result<Duration, Mistake> {
 
 fn known(node: &Node, names: &BTreeSet<&str>, what: &str) -> Result<String, Mistake> {
     let name = node.text()?;
-    match names.contains(name) {
-        true => Ok(name.to_owned()),
-        false => Err(node.mistake(format!("there is no {what} `{name}`"))),
+    if !names.contains(name) {
+        return Err(node.mistake(format!("there is no {what} `{name}`")));
     }
+    Ok(name.to_owned())
 }
 
 fn intervals(node: &Node, names: &Names<'_>) -> Result<Vec<String>, Mistake> {
@@ -628,7 +631,8 @@ fn intervals(node: &Node, names: &Names<'_>) -> Result<Vec<String>, Mistake> {
         .collect()
 }
 
-/// The labels to group by; nothing where the list is empty, which inherits like one that is not there.
+/// The labels to group by; nothing where the list is empty, which inherits like one that is not
+/// there.
 fn group_by(node: &Node) -> Result<Option<GroupBy>, Mistake> {
     let names = node
         .list()?

@@ -60,8 +60,9 @@ pub struct LogEntry {
 
 /// Whether a message is due: Alertmanager's decision, as a reason.
 ///
-/// `firing` and `resolved` are the alerts of the group that are not muted. When no alert fires any more, the log has to be
-/// cleared even if the channel wants no ends, so `send_resolved` has no influence on [`Reason::Resolved`].
+/// `firing` and `resolved` are the alerts of the group that are not muted. When no alert fires any
+/// more, the log has to be cleared even if the channel wants no ends, so `send_resolved` has no
+/// influence on [`Reason::Resolved`].
 pub fn decide(
     entry: Option<&LogEntry>,
     firing: &BTreeSet<Fingerprint>,
@@ -95,9 +96,10 @@ pub fn decide(
     if send_resolved && !resolved.is_subset(&entry.resolved) {
         return Reason::SomeResolved;
     }
-    match entry.at < now.minus(repeat_interval) {
-        true => Reason::StillFiring,
-        false => Reason::Nothing,
+    if entry.at < now.minus(repeat_interval) {
+        Reason::StillFiring
+    } else {
+        Reason::Nothing
     }
 }
 
@@ -131,7 +133,8 @@ mod tests {
 
     type Known = Option<(&'static str, &'static str, i64)>;
 
-    /// Known as firing, known as resolved, how long ago; firing now, resolved now; `send_resolved`; the decision.
+    /// Known as firing, known as resolved, how long ago; firing now, resolved now; `send_resolved`;
+    /// the decision.
     #[test]
     fn the_truth_table() {
         use Reason::{FirstFiring, NewInGroup, Nothing, Resolved, SomeResolved, StillFiring};

@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
 
-/// Least time between two flushes that pages cause. Within a second, nodes that fail together come in one message.
+/// Least time between two flushes that pages cause. Within a second, nodes that fail together come
+/// in one message.
 pub const PAGE_SPACING: Duration = Duration::from_secs(1);
 
-/// How many flushes pages may cause within [`PAGE_WINDOW`]; further pages wait for the group's next flush.
+/// How many flushes pages may cause within [`PAGE_WINDOW`]; further pages wait for the group's next
+/// flush.
 pub const PAGES_MAX: usize = 3;
 
 /// See [`PAGES_MAX`].
@@ -48,8 +50,8 @@ impl GroupId {
 pub enum AlertArrival {
     /// It was evaluated or posted just now.
     Fresh,
-    /// It was known before a restart or a new configuration. The alert that inhibits it may still be missing, so the
-    /// group waits.
+    /// It was known before a restart or a new configuration. The alert that inhibits it may still
+    /// be missing, so the group waits.
     Restored,
 }
 
@@ -110,7 +112,8 @@ impl Groups {
         let due = self.0.iter_mut().filter(|(_, group)| group.next <= now);
         due.map(|(id, group)| {
             let route = routes.get(id.route);
-            // After a page, the rest of a burst follows after the short wait instead of the long one.
+            // After a page, the rest of a burst follows after the short wait instead of the long
+            // one.
             let wait = if group.is_page_due {
                 route.group_wait.min(route.group_interval)
             } else {
@@ -140,7 +143,8 @@ impl Groups {
             .flat_map(|group| group.members.iter().copied())
     }
 
-    /// Removes the alerts for which `keep` is false, and the group if it is empty then. Returns whether it was removed.
+    /// Removes the alerts for which `keep` is false, and the group if it is empty then. Returns
+    /// whether it was removed.
     pub fn retain(&mut self, id: &GroupId, keep: impl Fn(Fingerprint) -> bool) -> bool {
         let Some(group) = self.0.get_mut(id) else {
             return true;

@@ -1,4 +1,5 @@
-//! Inhibition: alerts that another alert explains. If a node is down, no message says that its GPUs are missing.
+//! Inhibition: alerts that another alert explains. If a node is down, no message says that its GPUs
+//! are missing.
 
 use super::matcher::Matchers;
 use crate::fingerprint::Fingerprint;
@@ -6,12 +7,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
 
-/// How long a source goes on to inhibit, after its end, the alerts that fired before its end. Rules are evaluated group by
-/// group: without this, a consequence that ends a few seconds after its cause would be sent in between.
+/// How long a source goes on to inhibit, after its end, the alerts that fired before its end. Rules
+/// are evaluated group by group: without this, a consequence that ends a few seconds after its
+/// cause would be sent in between.
 pub const LINGER: Duration = Duration::from_secs(60);
 
-/// While an alert fires that `source` accepts, no message is sent about alerts that `target` accepts, if both have the
-/// same value in each of the labels `equal`. A missing label counts as empty, so two alerts that lack it agree.
+/// While an alert fires that `source` accepts, no message is sent about alerts that `target`
+/// accepts, if both have the same value in each of the labels `equal`. A missing label counts as
+/// empty, so two alerts that lack it agree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InhibitRule {
     /// Matches the alerts that inhibit.
@@ -24,8 +27,8 @@ pub struct InhibitRule {
 
 /// All alerts that inhibit others at one instant, found by the labels that have to agree.
 ///
-/// Every source of a rule is kept, not one for each set of labels: when one of two sources resolves, the other still
-/// inhibits.
+/// Every source of a rule is kept, not one for each set of labels: when one of two sources
+/// resolves, the other still inhibits.
 #[derive(Debug, Default)]
 pub struct Inhibitor<'a> {
     rules: Vec<(&'a InhibitRule, Sources<'a>)>,
@@ -85,14 +88,15 @@ impl<'a> Inhibitor<'a> {
         Self { rules }
     }
 
-    /// The alert that inhibits one with these labels: one that fires if there is one, else one that resolved a moment
-    /// ago. `fires_since` is when the inhibited alert began to fire, `None` if it has resolved: its end is held back only
-    /// by sources that fire.
+    /// The alert that inhibits one with these labels: one that fires if there is one, else one that
+    /// resolved a moment ago. `fires_since` is when the inhibited alert began to fire, `None` if it
+    /// has resolved: its end is held back only by sources that fire.
     pub fn inhibits(&self, labels: &Labels, fires_since: Option<Timestamp>) -> Option<Inhibition> {
         let candidates = self.rules.iter().flat_map(|(rule, sources)| {
             let is_target = rule.target.accept(labels);
             let found = is_target.then(|| sources.get(&rule.values(labels)));
-            // An alert on both sides is not inhibited by another on both sides: each would inhibit the other.
+            // An alert on both sides is not inhibited by another on both sides: each would inhibit
+            // the other.
             let is_source_too = is_target && rule.source.accept(labels);
             found
                 .flatten()
@@ -222,7 +226,8 @@ mod tests {
 
     #[test]
     fn every_source_counts() {
-        // The first source of these labels is on both sides and explains nothing here; the second one does.
+        // The first source of these labels is on both sides and explains nothing here; the second
+        // one does.
         let rules = [rule(
             "severity=~\"critical|warning\"",
             "severity=warning",

@@ -19,8 +19,8 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    /// Whether an alert is about one of the nodes during the work. An alert without a cluster belongs to this cluster: a
-    /// Prometheus that pushes alerts may name none.
+    /// Whether an alert is about one of the nodes during the work. An alert without a cluster
+    /// belongs to this cluster: a Prometheus that pushes alerts may name none.
     pub fn covers(&self, labels: &Labels, now: Timestamp) -> bool {
         (self.from..self.to).contains(&now)
             && labels

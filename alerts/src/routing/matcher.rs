@@ -1,6 +1,7 @@
 //! Conditions on the labels of alerts, and sets of conditions that all have to hold.
 //!
-//! [`Matcher`] has the interface of the matcher that queries use. Alertmanager's syntax is in [`super::matcher_syntax`].
+//! [`Matcher`] has the interface of the matcher that queries use. Alertmanager's syntax is in
+//! [`super::matcher_syntax`].
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,8 @@ pub struct MatcherError {
     pub value: String,
 }
 
-/// An expression in Go's dialect that must match a whole text. As in Alertmanager, `.` matches no line feed.
+/// An expression in Go's dialect that must match a whole text. As in Alertmanager, `.` matches no
+/// line feed.
 ///
 /// # Errors
 /// Where Go would not read it.
@@ -32,7 +34,8 @@ pub fn whole(pattern: &str) -> Result<Regex, MatcherError> {
     })
 }
 
-/// One condition on one label. A label that an alert lacks counts as empty; a regular expression must match all of it.
+/// One condition on one label. A label that an alert lacks counts as empty; a regular expression
+/// must match all of it.
 #[derive(Debug, Clone)]
 pub struct Matcher {
     name: String,

@@ -15,7 +15,8 @@ pub enum SyntaxError {
     Regex(#[from] MatcherError),
 }
 
-/// The condition as Alertmanager writes it: a name in quotes only where it needs them, the value always.
+/// The condition as Alertmanager writes it: a name in quotes only where it needs them, the value
+/// always.
 pub fn print_matcher(matcher: &Matcher) -> String {
     let name = matcher.name();
     let name = if name.chars().all(is_bare) {
@@ -32,11 +33,13 @@ fn quoted(text: &str) -> String {
     format!("\"{text}\"")
 }
 
-/// Reads one or several conditions separated by commas, in braces or not. Names and values may be bare or quoted.
+/// Reads one or several conditions separated by commas, in braces or not. Names and values may be
+/// bare or quoted.
 ///
-/// Alertmanager has two grammars. The newer one knows any name; the older one lets a bare value hold anything up to the
-/// next comma, and keeps escapes that it does not know. As in Alertmanager (from 0.27 on) what only one of them can read
-/// means what it says, and where both can and differ, the older one is believed.
+/// Alertmanager has two grammars. The newer one knows any name; the older one lets a bare value
+/// hold anything up to the next comma, and keeps escapes that it does not know. As in Alertmanager
+/// (from 0.27 on) what only one of them can read means what it says, and where both can and differ,
+/// the older one is believed.
 ///
 /// # Errors
 /// Where neither grammar can read it.
@@ -105,8 +108,8 @@ fn older_part(part: &str) -> Option<Part> {
     Some((name.to_owned(), op, older_value(value.trim_ascii_start())?))
 }
 
-/// A quote that begins a value has to end it, and there is no other without a backslash before it. Escapes that are not
-/// known stay as they are, for the sake of regular expressions.
+/// A quote that begins a value has to end it, and there is no other without a backslash before it.
+/// Escapes that are not known stay as they are, for the sake of regular expressions.
 fn older_value(text: &str) -> Option<String> {
     let (text, mut is_open) = text
         .strip_prefix('"')
@@ -207,7 +210,8 @@ mod tests {
             (r#""gpu.type"="\u0041""#, r#"{gpu.type="A"}"#),
             (r#"{"a b"!~"c",d="e"}"#, r#"{"a b"!~"c",d="e"}"#),
             ("foo=", r#"{foo=""}"#),
-            // Only the older one reads these: one brace, quotes that are escaped, a comma behind the braces.
+            // Only the older one reads these: one brace, quotes that are escaped, a comma behind
+            // the braces.
             ("{a=b", r#"{a="b"}"#),
             ("a=b}", r#"{a="b"}"#),
             ("{a=b},", r#"{a="b}"}"#),

@@ -1,7 +1,7 @@
 //! One group, one channel, one instant: the message to send, and what the channel knows afterwards.
 //!
-//! The contract is stricter than Alertmanager's: a channel gets exactly one end for each alert that it was notified of.
-//! The end of a muted alert is sent when the mute ends.
+//! The contract is stricter than Alertmanager's: a channel gets exactly one end for each alert that
+//! it was notified of. The end of a muted alert is sent when the mute ends.
 
 use super::dedup::{LogEntry, NotifiedAlert, Reason, decide};
 use crate::alert::Alert;
@@ -52,16 +52,17 @@ pub fn plan(
         .filter(|m| m.alert.is_resolved(now) && is_open(m))
         .map(|m| m.fingerprint)
         .collect();
-    let reason = match firing.is_empty() && resolved.is_empty() {
-        true => Reason::Nothing,
-        false => decide(
+    let reason = if firing.is_empty() && resolved.is_empty() {
+        Reason::Nothing
+    } else {
+        decide(
             entry,
             &firing,
             &resolved,
             send_resolved,
             repeat_interval,
             now,
-        ),
+        )
     };
     if reason == Reason::Nothing {
         return MessagePlan {
@@ -70,7 +71,8 @@ pub fn plan(
             entry: None,
         };
     }
-    // The end of a muted alert that the channel knows stays owed. The message has all other known alerts.
+    // The end of a muted alert that the channel knows stays owed. The message has all other known
+    // alerts.
     let owed = members
         .iter()
         .filter(|member| member.is_muted && is_open(member));
@@ -135,8 +137,9 @@ mod tests {
     }
 
     proptest! {
-        /// Four alerts fire, resolve and are muted at random, and the group is flushed now and then. At the end all have
-        /// resolved and none is muted: each alert was sent as firing and as resolved in turn, ending with resolved.
+        /// Four alerts fire, resolve and are muted at random, and the group is flushed now and
+        /// then. At the end all have resolved and none is muted: each alert was sent as firing and
+        /// as resolved in turn, ending with resolved.
         #[test]
         fn every_told_episode_is_closed_exactly_once(
             moves in proptest::collection::vec((0usize..4, prop_oneof![

@@ -76,7 +76,8 @@ pub struct Router {
     /// Present and future maintenance of nodes.
     pub maintenance: Vec<Maintenance>,
     log: BTreeMap<LogKey, LogEntry>,
-    /// When resolved alerts that may still inhibit others can be forgotten; `None` where there are none.
+    /// When resolved alerts that may still inhibit others can be forgotten; `None` where there are
+    /// none.
     forget_at: Option<Timestamp>,
 }
 
@@ -95,7 +96,8 @@ impl Router {
         }
     }
 
-    /// Restores the stored state. Alerts that channels know as firing and that are not among `alerts` have resolved.
+    /// Restores the stored state. Alerts that channels know as firing and that are not among
+    /// `alerts` have resolved.
     pub fn restore(
         &mut self,
         alerts: impl IntoIterator<Item = Alert>,
@@ -187,7 +189,8 @@ impl Router {
         changes
     }
 
-    /// Forgets resolved alerts that neither a group nor the inhibition of others needs, and returns them.
+    /// Forgets resolved alerts that neither a group nor the inhibition of others needs, and returns
+    /// them.
     fn forget(&mut self, now: Timestamp) -> Vec<Fingerprint> {
         let groups = &self.groups;
         let held: BTreeSet<_> = groups.iter().flat_map(|id| groups.members(id)).collect();
@@ -319,7 +322,8 @@ impl Router {
             })
             .collect();
         let group_key = id.key(&self.config.routes);
-        let (mut messages, mut log) = (Vec::new(), Vec::new());
+        let mut messages = Vec::new();
+        let mut log = Vec::new();
         for (receiver, integration) in self.channels(route) {
             let key = LogKey {
                 group_key: group_key.clone(),
@@ -405,7 +409,8 @@ impl Router {
                 (key, way.send_resolved)
             })
             .collect();
-        let (alerts, log) = (&self.alerts, &self.log);
+        let alerts = &self.alerts;
+        let log = &self.log;
         let is_over = |fingerprint| {
             alerts
                 .get(fingerprint)
@@ -460,8 +465,8 @@ impl Router {
         self.close_strays(now)
     }
 
-    /// Log entries of groups that no longer exist: an alert moves to its new group's entry if the same channel serves that
-    /// group; otherwise the channel gets its end.
+    /// Log entries of groups that no longer exist: an alert moves to its new group's entry if the
+    /// same channel serves that group; otherwise the channel gets its end.
     fn close_strays(&mut self, now: Timestamp) -> Changes {
         let mut changes = Changes::default();
         let mut known: BTreeMap<LogKey, BTreeSet<Fingerprint>> = BTreeMap::new();
@@ -512,7 +517,8 @@ impl Router {
         changes
     }
 
-    /// The last message to a channel about a group that no longer exists, if the channel still exists and wants ends.
+    /// The last message to a channel about a group that no longer exists, if the channel still
+    /// exists and wants ends.
     fn closing(&self, key: &LogKey, ended: Vec<ToldAlert>) -> Option<Message> {
         let all = self.config.receivers.iter();
         let mut ways =
@@ -536,7 +542,8 @@ impl Router {
 struct Decided {
     messages: Vec<Message>,
     log: Vec<Logged>,
-    /// When the inhibition by an alert that has resolved ends, and the group has to be looked at again.
+    /// When the inhibition by an alert that has resolved ends, and the group has to be looked at
+    /// again.
     look_again: Option<Timestamp>,
 }
 

@@ -105,10 +105,10 @@ impl Silence {
 
     fn check_matchers(&self) -> Result<(), SilenceError> {
         let is_narrow = |set: &Matchers| set.0.iter().any(|matcher| !matcher.accepts(""));
-        match !self.matchers.is_empty() && self.matchers.iter().all(is_narrow) {
-            true => Ok(()),
-            false => Err(SilenceError::MatchesAll),
+        if self.matchers.is_empty() || !self.matchers.iter().all(is_narrow) {
+            return Err(SilenceError::MatchesAll);
         }
+        Ok(())
     }
 }
 
@@ -136,8 +136,8 @@ impl Silences {
         )
     }
 
-    /// Makes a silence (without `id`) or changes one. What cannot be changed without rewriting the past is expired and
-    /// made anew under `new_id`.
+    /// Makes a silence (without `id`) or changes one. What cannot be changed without rewriting the
+    /// past is expired and made anew under `new_id`.
     ///
     /// # Errors
     /// Where the id is not known or the silence could not be; nothing has changed then.
@@ -211,8 +211,8 @@ impl Silences {
         self.0.get(id)
     }
 
-    /// Active ones first, the next to end at the top; then pending ones, the next to begin at the top; then expired
-    /// ones, the last to end at the top.
+    /// Active ones first, the next to end at the top; then pending ones, the next to begin at the
+    /// top; then expired ones, the last to end at the top.
     pub fn list(&self, now: Timestamp) -> Vec<&Silence> {
         let mut all: Vec<_> = self.0.values().collect();
         let by_state = |silence: &&Silence| match silence.state(now) {
@@ -224,7 +224,8 @@ impl Silences {
         all
     }
 
-    /// Forgets silences that expired long ago and returns their ids, for the store to forget them too.
+    /// Forgets silences that expired long ago and returns their ids, for the store to forget them
+    /// too.
     pub fn forget_old(&mut self, now: Timestamp) -> Vec<String> {
         let is_old = |silence: &Silence| silence.ends_at.plus(RETENTION) < now;
         let gone: Vec<_> = self
@@ -395,7 +396,8 @@ mod tests {
     }
 
     proptest! {
-        /// However silences overlap: an alert is silenced at an instant exactly if one that accepts it is active then.
+        /// However silences overlap: an alert is silenced at an instant exactly if one that accepts
+        /// it is active then.
         #[test]
         fn overlapping_silences_cover_their_union(
             spans in proptest::collection::vec((0i64..100, 1i64..50, 0u8..3), 0..8),
@@ -409,7 +411,8 @@ mod tests {
             prop_assert_eq!(silences.covering(&labels(), at(now)).next().is_some(), expected);
         }
 
-        /// Whatever is set in whatever order, at no time do two silences of one id exist, and none begins in the past.
+        /// Whatever is set in whatever order, at no time do two silences of one id exist, and none
+        /// begins in the past.
         #[test]
         fn setting_never_rewrites_the_past(
             steps in proptest::collection::vec((0usize..4, 0i64..100, 1i64..100, 0u8..2), 1..12),
@@ -421,7 +424,8 @@ mod tests {
                 let id = before.get(known).map_or(String::new(), |silence| silence.id.clone());
                 let wanted = silence(&id, ["node=g01", "node=g02"][usize::from(which)], starts, starts + length);
                 let _ = silences.set(wanted, &format!("id{n}"), now);
-                // Whether an alert was covered at an instant before now is never changed by what is set now.
+                // Whether an alert was covered at an instant before now is never changed by what is
+                // set now.
                 for past in 0..now.whole_seconds() {
                     let was = Silences::load(before.clone()).covering(&labels(), at(past)).count();
                     prop_assert_eq!(silences.covering(&labels(), at(past)).count(), was);

@@ -11,8 +11,9 @@ use takt_model::Labels;
 /// The label that carries an alert's name.
 pub const ALERT_NAME: &str = "alertname";
 
-/// The annotation that decides about a rule's alerts while the exporter behind them is down: `hold` (the default) or
-/// `resolve`. It is an annotation so that Prometheus and promtool can read the file too.
+/// The annotation that decides about a rule's alerts while the exporter behind them is down: `hold`
+/// (the default) or `resolve`. It is an annotation so that Prometheus and promtool can read the
+/// file too.
 pub const ON_EXPORTER_DOWN: &str = "takt_on_exporter_down";
 
 /// The rules of one file.
@@ -33,7 +34,8 @@ pub struct Group {
     pub interval: Option<Duration>,
     /// How far in the past the expressions are evaluated; `None` for the server's default.
     pub query_offset: Option<Duration>,
-    /// How many series a recording rule and how many active alerts an alerting rule may give; 0 is no limit.
+    /// How many series a recording rule and how many active alerts an alerting rule may give; 0 is
+    /// no limit.
     pub limit: usize,
     /// The rules, in the order written.
     pub rules: Vec<Rule>,

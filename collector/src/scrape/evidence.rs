@@ -1,4 +1,5 @@
-//! Evidence that the machine of a failed target is alive: a hung exporter and a dead machine both answer no scrape.
+//! Evidence that the machine of a failed target is alive: a hung exporter and a dead machine both
+//! answer no scrape.
 
 use reqwest::Url;
 use std::io::ErrorKind;
@@ -15,7 +16,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// The port that is tried if the exporter's own does not answer: nearly every node has sshd.
 const SSH: u16 = 22;
 
-/// Whether the machine of one target answers TCP. It is asked in the background, so that no scrape waits for it.
+/// Whether the machine of one target answers TCP. It is asked in the background, so that no scrape
+/// waits for it.
 #[derive(Debug)]
 pub(super) struct Evidence {
     address: Option<(String, u16)>,
