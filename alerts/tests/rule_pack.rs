@@ -739,6 +739,10 @@ fn what_explains_what_in_all_forms_of_routes() {
             ("severity", "critical"),
         ]
     };
+    let with = |mut labels: Vec<(&'static str, &'static str)>, label| {
+        labels.push(label);
+        labels
+    };
     let cases = [
         (
             of("NodeDown", "node", "g1"),
@@ -804,6 +808,31 @@ fn what_explains_what_in_all_forms_of_routes() {
             of("GpuFellOffBus", "gpu", "g1"),
             of("GpuPowerBrake", "gpu", "g1"),
             of("GpuXidResetRequired", "gpu", "g1"),
+        ),
+        (
+            with(of("GpuFellOffBus", "gpu", "g1"), ("uuid", "GPU-1")),
+            with(of("GpuNotAnswering", "gpu", "g1"), ("uuid", "GPU-1")),
+            with(of("GpuNotAnswering", "gpu", "g1"), ("uuid", "GPU-2")),
+        ),
+        (
+            of("NodeDown", "node", "g1"),
+            of("GpuPcieReplays", "gpu", "g1"),
+            with(of("JobNodeFail", "job", "g1"), ("notify", "user")),
+        ),
+        (
+            cluster("ManyExportersDown", "takt", "lab"),
+            of("NodeDown", "node", "g1"),
+            of("SlurmNodeDrained", "node", "g2"),
+        ),
+        (
+            cluster("ManyExportersDown", "takt", "lab"),
+            of("ExporterDown", "takt", "g1"),
+            cluster("ExporterDown", "takt", "lab"),
+        ),
+        (
+            cluster("SlurmManyNodesDown", "slurm", "lab"),
+            of("SlurmNodeDrained", "node", "g1"),
+            of("NodeDown", "node", "g1"),
         ),
     ];
     for (form, config) in routings() {
