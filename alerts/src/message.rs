@@ -57,6 +57,9 @@ pub struct MessageAlert {
     pub annotations: BTreeMap<String, String>,
     /// Time at which the alert began to fire.
     pub starts_at: Timestamp,
+    /// Time since which the alert's condition holds; `None` if that is unknown.
+    #[serde(default)]
+    pub began_at: Option<Timestamp>,
     /// Time at which the alert ended; `None` while it fires.
     pub ends_at: Option<Timestamp>,
     /// URL of the rule.
@@ -78,6 +81,7 @@ impl MessageAlert {
             labels: alert.labels.clone(),
             annotations: alert.annotations.clone(),
             starts_at: alert.starts_at,
+            began_at: alert.began_at,
             ends_at: alert.ends_at.filter(|_| is_resolved),
             generator_url: alert.generator_url.clone(),
             fingerprint: alert.fingerprint(),
@@ -187,6 +191,7 @@ mod tests {
             ends_at: ends_at.map(Timestamp),
             updated_at: Timestamp(0),
             generator_url: "http://takt/g".to_owned(),
+            began_at: None,
             is_timeout: false,
         };
         MessageAlert::new(&alert, Timestamp(10_000))

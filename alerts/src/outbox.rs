@@ -284,6 +284,10 @@ impl Outbox {
                         row.state = RowState::Queued;
                         row.next_at = now.plus(BACKOFF_MAX);
                     }
+                    // The receiver's other channels have had the message from the start: no second copy.
+                    (Some(other), None) if is_of(&other, &row.message.receiver) => {
+                        row.state = RowState::GaveUp;
+                    }
                     (Some(other), None) => {
                         row.state = RowState::GaveUp;
                         let refused = row.clone();
@@ -341,6 +345,12 @@ impl Outbox {
         self.rows.insert(id, row.clone());
         row
     }
+}
+
+/// Whether a channel (`receiver/kind/number`) is one of the receiver's.
+fn is_of(channel: &str, receiver: &str) -> bool {
+    let parts = channel.strip_prefix(receiver);
+    parts.is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn thread_key(row: &Row) -> (String, String) {
@@ -492,6 +502,23 @@ mod tests {
         assert_eq!((changed.len(), changed[0].state), (1, RowState::Queued));
         assert_eq!(outbox.next_due(), Some(at(302)));
         assert_eq!(outbox.late(at(2)).len(), 1);
+    }
+
+    #[test]
+    fn a_receiver_gets_no_second_copy_of_what_its_other_channel_has() {
+        let mut outbox = Outbox::load([], 1);
+        let both =
+            ["ops/slack/0", "ops/email/0"].map(|name| message(name, "g", Reason::FirstFiring));
+        outbox.add(both, at(0));
+        outbox.due(at(0));
+        let give_up = Outcome::GiveUp {
+            error: "404".to_owned(),
+        };
+        let to_mail = |_: &str| Some("ops/email/0".to_owned());
+        let changed = outbox.answered(1, &give_up, &to_mail, at(1));
+        assert_eq!((changed.len(), changed[0].state), (1, RowState::GaveUp));
+        assert_eq!(outbox.iter().map(|row| row.id).collect::<Vec<_>>(), [2]);
+        assert!(!is_of("ops2/email/0", "ops"));
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub trait Query {
     /// If it cannot, with the position in the expression.
     fn check(&self, expr: &str) -> Result<(), QueryError>;
 
-    /// Additional annotations for a message about an alert: the jobs at its place when it began,
-    /// and the values of its rule's `expr` during the last hour.
+    /// Further annotations for a message about an alert: the GPU, the jobs there when it began, and
+    /// the values of `expr`, the rule's expression if there is one, within the last hour.
     fn context(
         &self,
         _expr: Option<&str>,

@@ -5,6 +5,7 @@
 
 mod alerts;
 mod body;
+mod close;
 mod rules;
 mod silences;
 mod times;
@@ -14,7 +15,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -37,6 +38,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v2/receivers", get(alerts::receivers))
         .route("/api/v2/alerts", get(alerts::list).post(alerts::post))
         .route("/api/v2/alerts/groups", get(alerts::groups))
+        .route("/api/v2/alerts/close", post(close::close))
         .route("/api/v2/silences", get(silences::list).post(silences::set))
         .route(
             "/api/v2/silence/{id}",

@@ -2,7 +2,7 @@
 
 use super::{Answer, Api, Refusal, is_true, times, values};
 use crate::Engine;
-use crate::group::{GroupRun, Ran, RuleView};
+use crate::group::{GroupRun, LastRun, RuleView};
 use crate::rules::Rule;
 use crate::state::{Instance, State as AlertState};
 use crate::template::{Template, print_scientific};
@@ -177,8 +177,8 @@ fn rule(view: RuleView<'_>, without_alerts: bool) -> Value {
     told["name"] = view.rule.name().into();
     told["query"] = view.rule.expr().into();
     told["health"] = match view.last {
-        Ran { at: None, .. } => "unknown",
-        Ran { error: Some(_), .. } => "err",
+        LastRun { at: None, .. } => "unknown",
+        LastRun { error: Some(_), .. } => "err",
         _ => "ok",
     }
     .into();
@@ -197,7 +197,7 @@ fn sources(templates: &[(String, Template)]) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-fn last_evaluation(last: &Ran) -> String {
+fn last_evaluation(last: &LastRun) -> String {
     last.at
         .map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), times::write)
 }

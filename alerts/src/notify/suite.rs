@@ -34,6 +34,7 @@ pub(crate) fn row(alerts: usize, words: &str) -> Row {
             ends_at: None,
             updated_at: Timestamp(0),
             generator_url: "http://takt/a".to_owned(),
+            began_at: None,
             is_timeout: false,
         };
         MessageAlert::new(&alert, Timestamp::from_seconds(2_000))

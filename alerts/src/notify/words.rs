@@ -162,25 +162,26 @@ fn part(alert: &MessageAlert) -> Part {
     let summary = words("summary")
         .or_else(|| words("description"))
         .unwrap_or_else(|| alert.labels.to_string());
-    let job = match label("jobid") {
-        "" => words("jobs"),
-        job => Some(format!(
-            "{job} of {}",
-            alert.labels.get("user").unwrap_or("somebody")
-        )),
-    };
-    let mut facts: Vec<(&'static str, String)> = job.map(|job| ("job", job)).into_iter().collect();
+    let job = words("jobs").or_else(|| {
+        let job = alert.labels.get("jobid").filter(|job| !job.is_empty())?;
+        let user = alert.labels.get("user").filter(|user| !user.is_empty());
+        Some(format!("{job} of {}", user.unwrap_or("an unknown user")))
+    });
+    let mut facts: Vec<(&'static str, String)> =
+        words("gpu").map(|gpu| ("GPU", gpu)).into_iter().collect();
+    facts.extend(job.map(|job| ("job", job)));
     if alert.status == Status::Firing {
         facts.extend(words("action").map(|text| ("what to do", text)));
         facts.extend(words("last_hour").map(|text| ("last hour", text)));
     }
     facts.extend(words("flapping").map(|text| ("note", text)));
+    facts.extend(words(crate::engine::CLOSED).map(|text| ("closed", text)));
     Part {
         status: alert.status,
         severity: label("severity").to_owned(),
         name: alert.labels.get("alertname").unwrap_or("alert").to_owned(),
         summary,
-        since: alert.starts_at,
+        since: alert.began_at.unwrap_or(alert.starts_at),
         until: alert.ends_at,
         facts,
         lines: words("kernel_lines")
@@ -225,7 +226,7 @@ fn many(alike: &[&MessageAlert]) -> Part {
         summary: format!("{} alerts, such as: {}", alike.len(), first.summary),
         since: alike
             .iter()
-            .map(|alert| alert.starts_at)
+            .map(|alert| alert.began_at.unwrap_or(alert.starts_at))
             .min()
             .unwrap_or(first.since),
         until: alike.iter().filter_map(|alert| alert.ends_at).max(),
@@ -337,6 +338,13 @@ mod tests {
         assert_eq!(
             text(&row.message),
             "GpuHot: too hot on g0\nover since 1970-01-01 00:29:10 UTC after 12m30s\njob: 0 of ada"
+        );
+        let alert = &mut row.message.alerts[0];
+        alert.began_at = Some(alert.starts_at.minus(std::time::Duration::from_secs(90)));
+        let lasted = text(&row.message).contains("after 14m:");
+        assert!(
+            lasted || text(&row.message).contains("after 14m\n"),
+            "from the start of the outage"
         );
     }
 

@@ -1,6 +1,7 @@
 //! `alertmanager.yml`: the route tree, receivers, inhibition and time intervals.
 //!
-//! What we do not deliver to is refused by name, since an alert that is routed to nobody is lost.
+//! Receivers that Takt does not deliver to are refused by name: an alert that reaches no channel is
+//! lost.
 
 use super::inhibit::InhibitRule;
 use super::interval::TimeInterval;
@@ -12,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::Labels;
 
-/// What a configuration says.
+/// An Alertmanager configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// As it was written, with its secrets left out.
+    /// Its text without the secrets.
     pub shown: String,
     /// When a pushed alert without an end counts as resolved.
     pub resolve_timeout: Duration,
@@ -25,11 +26,11 @@ pub struct Config {
     pub templates: Vec<String>,
     /// The routes; the first is the root.
     pub routes: RouteTree,
-    /// Who receives.
+    /// The receivers.
     pub receivers: Vec<Receiver>,
-    /// What explains what.
+    /// The inhibition rules.
     pub inhibit_rules: Vec<InhibitRule>,
-    /// Times by name.
+    /// Time intervals by name.
     pub time_intervals: BTreeMap<String, Vec<TimeInterval>>,
 }
 
@@ -49,7 +50,7 @@ pub struct Integration {
     pub kind: &'static str,
     /// Its number among those of its kind in this receiver.
     pub index: usize,
-    /// Whether it is told when alerts resolve.
+    /// Whether it gets messages about resolved alerts.
     pub send_resolved: bool,
     /// All its settings.
     pub settings: Node,
@@ -85,7 +86,8 @@ const GLOBAL_KEYS: &[&str] = &[
     "slack_app_url",
 ];
 
-/// What the global settings begin with of ways that we do not deliver; they are read over, since no receiver can use them.
+/// Prefixes of global settings of integrations that Takt does not deliver to; they are ignored,
+/// since no receiver can use them.
 const OTHERS: [&str; 12] = [
     "pagerduty_",
     "opsgenie_",
@@ -101,7 +103,7 @@ const OTHERS: [&str; 12] = [
     "discord_",
 ];
 
-/// Keys whose values nobody may read back.
+/// Keys with secret values.
 const SECRETS: &[&str] = &[
     "api_url",
     "app_token",
@@ -126,7 +128,7 @@ const SECRETS: &[&str] = &[
 /// Which labels an alert's group has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupBy {
-    /// `...`: every alert for itself.
+    /// `...`: each alert is a group of its own.
     All,
     /// These.
     Labels(BTreeSet<String>),
@@ -137,23 +139,23 @@ pub enum GroupBy {
 pub struct Route {
     /// The key: the matchers of all routes down to this one, as in group keys.
     pub key: String,
-    /// Who is told.
+    /// The receiver's name.
     pub receiver: String,
     /// How alerts are grouped.
     pub group_by: GroupBy,
     /// Conditions on an alert.
     pub matchers: Matchers,
-    /// Whether routes behind this one are asked as well.
+    /// Whether later routes are tried as well.
     pub is_continued: bool,
     /// How long a new group waits for further alerts.
     pub group_wait: Duration,
-    /// How long a group waits after it was told.
+    /// Time between two messages about changes of a group.
     pub group_interval: Duration,
-    /// After how long the same is told again.
+    /// Time until an unchanged group is sent again.
     pub repeat_interval: Duration,
-    /// Times in which nothing is told.
+    /// Time intervals without messages.
     pub mute_time_intervals: Vec<String>,
-    /// The only times in which something is told, if any.
+    /// The only time intervals with messages, if there are any.
     pub active_time_intervals: Vec<String>,
     /// Labels that messages carry.
     pub labels: Labels,
@@ -237,7 +239,7 @@ impl Config {
         Self::from_text(text).map_err(|mistake| mistake.in_file(name))
     }
 
-    /// Who would be told about an alert with these labels: receivers and the keys of their routes.
+    /// The receivers of an alert with these labels, with the keys of their routes.
     pub fn route_test(&self, labels: &Labels) -> Vec<(&str, &str)> {
         let routes = self
             .routes
@@ -427,7 +429,8 @@ fn inhibit_rule(node: &Node) -> Result<InhibitRule, Mistake> {
     })
 }
 
-/// Conditions in the three forms that Alertmanager has had: equal, regular expressions, and matchers.
+/// Conditions in the three forms that Alertmanager has had: equal, regular expressions, and
+/// matchers.
 fn conditions(
     fields: &Fields<'_>,
     [equal, regex, matchers]: [&str; 3],
@@ -597,10 +600,10 @@ fn positive(node: &Node) -> Result<Duration, Mistake> {
 
 fn known(node: &Node, names: &BTreeSet<&str>, what: &str) -> Result<String, Mistake> {
     let name = node.text()?;
-    match names.contains(name) {
-        true => Ok(name.to_owned()),
-        false => Err(node.mistake(format!("there is no {what} `{name}`"))),
+    if !names.contains(name) {
+        return Err(node.mistake(format!("there is no {what} `{name}`")));
     }
+    Ok(name.to_owned())
 }
 
 fn intervals(node: &Node, names: &Names<'_>) -> Result<Vec<String>, Mistake> {
@@ -610,7 +613,8 @@ fn intervals(node: &Node, names: &Names<'_>) -> Result<Vec<String>, Mistake> {
         .collect()
 }
 
-/// The labels to group by; nothing where the list is empty, which inherits like one that is not there.
+/// The labels to group by; nothing where the list is empty, which inherits like one that is not
+/// there.
 fn group_by(node: &Node) -> Result<Option<GroupBy>, Mistake> {
     let names = node
         .list()?

@@ -150,8 +150,9 @@ impl AlertMetrics {
     }
 
     pub(super) fn outbox(&self, engine: &Engine, now: Timestamp) {
-        self.firing
-            .set(engine.router().alerts().iter().len() as i64);
+        let alerts = engine.router().alerts().iter();
+        let firing = alerts.filter(|(_, alert)| !alert.is_resolved(now)).count();
+        self.firing.set(firing as i64);
         self.queued.clear();
         self.oldest.clear();
         for row in engine.outbox().iter() {

@@ -79,6 +79,7 @@ fn row(channel: &str, config: &Config) -> Row {
         ends_at: None,
         updated_at: now,
         generator_url: String::new(),
+        began_at: None,
         is_timeout: false,
     };
     let message = Message {

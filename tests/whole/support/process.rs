@@ -176,7 +176,6 @@ pub fn free_port() -> u16 {
 /// An answer to an HTTP request.
 pub struct Page {
     pub status: u16,
-    pub content_type: String,
     pub body: String,
 }
 
@@ -201,14 +200,8 @@ pub fn http_get_with(
         request.header(*name, *value)
     });
     let mut response = request.call()?;
-    let content_type = response
-        .headers()
-        .get("content-type")
-        .and_then(|v| v.to_str().ok())
-        .unwrap_or_default();
     Ok(Page {
         status: response.status().as_u16(),
-        content_type: content_type.to_owned(),
         body: response
             .body_mut()
             .with_config()

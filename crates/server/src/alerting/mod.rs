@@ -5,6 +5,8 @@ mod context;
 mod outside;
 mod pack;
 mod rows;
+#[cfg(test)]
+mod scenarios;
 
 pub use outside::{Writer, instant};
 pub use pack::Rules;

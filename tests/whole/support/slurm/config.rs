@@ -17,35 +17,28 @@ pub const GROUP: (&str, u32) = ("labusers", 61_000);
 pub struct User {
     pub name: &'static str,
     pub uid: u32,
-    /// Empty for those who submit nothing.
-    pub account: &'static str,
 }
 
 pub const USERS: [User; 5] = [
     User {
         name: "alice",
         uid: 61_001,
-        account: "lab-a",
     },
     User {
         name: "bob",
         uid: 61_002,
-        account: "lab-a",
     },
     User {
         name: "carol",
         uid: 61_003,
-        account: "lab-b",
     },
     User {
         name: "dave",
         uid: 61_004,
-        account: "lab-b",
     },
     User {
         name: "monitor",
         uid: 61_005,
-        account: "",
     },
 ];
 
