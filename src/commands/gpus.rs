@@ -1,10 +1,11 @@
 //! `takt gpus`: who is on which GPU right now, with what, and whether it works.
 
-use super::{print, source};
+use super::{ask, print};
 use crate::cli::{Gpus, Place};
 use serde::Serialize;
 use serde_json::Value;
 use takt_server::Failure;
+use takt_server::answers::SqlQuestion;
 use takt_server::listing::{Column, Listing};
 
 /// A GPU with one of its users, or with nobody.
@@ -26,7 +27,10 @@ struct OnGpu {
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
-    let rows = source(place)?.sql(QUESTION)?.rows;
+    let question = SqlQuestion {
+        statement: QUESTION.to_owned(),
+    };
+    let rows = ask(place, &question)?.rows;
     let mut found: Vec<OnGpu> = rows.iter().map(|row| on_gpu(row)).collect();
     if found.is_empty() {
         tracing::warn!("no exporter has told of a GPU in the last hours");

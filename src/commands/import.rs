@@ -9,18 +9,18 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_server::api::{ImportFormat, ImportQuestion};
+use takt_server::answers::{ImportFormat, ImportQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
 use takt_store::{ImportSummary, Shifted};
 
-/// Runs the first.
+/// Imports the output of `sacct -P`.
 pub fn sacct(place: &Place, asked: &ImportSacct) -> Result<(), Failure> {
     let columns = (!asked.columns.is_empty()).then(|| asked.columns.join("|"));
     import(place, &asked.from, ImportFormat::Sacct, columns)
 }
 
-/// Runs the second.
+/// Imports the file of jobcomp/filetxt.
 pub fn jobcomp(place: &Place, asked: &ImportFrom) -> Result<(), Failure> {
     import(place, asked, ImportFormat::Jobcomp, None)
 }
@@ -45,10 +45,9 @@ fn import(
         },
     };
     let bar = progress_bar(&asked.file);
-    let source = Source::open(&Whereabouts::of(place, &config)?)?;
+    let source = Source::open(&Whereabouts::of(place, &config)?, &config)?;
     let moving = bar.clone();
     let summary = source.import(
-        &config.fairshare,
         &asked.file,
         &question,
         Arc::new(move |bytes| moving.set_position(bytes)),
@@ -69,7 +68,7 @@ fn import(
     print(asked.format, &listing(&summary), &summary)
 }
 
-/// A bar on a terminal; nothing elsewhere.
+/// A progress bar, hidden unless stderr is a terminal.
 fn progress_bar(file: &Path) -> ProgressBar {
     let bytes = std::fs::metadata(file)
         .ok()

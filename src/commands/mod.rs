@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, one file each.
 
 mod alerts;
 mod assess;
@@ -25,11 +25,12 @@ use crate::place;
 use crate::source::{Source, Whereabouts};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
+use takt_server::answers::{AnswerData, Question};
 use takt_server::listing::Listing;
 use takt_server::{Failure, OrUsage};
 use tokio::runtime::Runtime;
 
-/// Runs what the command line asks for.
+/// Runs the command of the command line.
 pub fn run(cli: Cli) -> Result<(), Failure> {
     let place = &cli.place;
     match cli.command {
@@ -56,20 +57,25 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// The exporter's runtime: one thread answers, the collectors that may block have their own.
+/// The exporter's runtime. One thread serves requests; collectors that may block have their own threads.
 fn one_thread() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
-/// The data of a command that asks.
-fn source(place: &Place) -> Result<Source, Failure> {
+/// Opens the data of a command that asks several questions.
+fn source<D: AnswerData>(place: &Place) -> Result<Source<D>, Failure> {
     let config = place::load(place).usage()?;
-    Source::open(&Whereabouts::of(place, &config)?)
+    Source::open(&Whereabouts::of(place, &config)?, &config)
 }
 
-/// Who keeps a data directory cannot look elsewhere for it.
+/// Asks one question.
+fn ask<Q: Question>(place: &Place, question: &Q) -> Result<Q::Answer, Failure> {
+    source::<Q::Data>(place)?.ask(question)
+}
+
+/// Fails if a server is named: this command opens a data directory itself.
 fn refuse_server(place: &Place, command: &str) -> Result<(), Failure> {
     let error = format!(
         "takt {command} keeps a data directory itself; --server (TAKT_SERVER) is for commands that ask"
@@ -81,7 +87,7 @@ fn refuse_server(place: &Place, command: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints a listing: the table and the CSV have the listing's cells, the JSON the values behind them.
+/// Prints a listing. Table and CSV have the listing's cells, JSON has the values themselves.
 fn print<T: Serialize>(
     format: ListingFormat,
     listing: &Listing,

@@ -2,7 +2,7 @@
 
 use crate::QueryConfig;
 use crate::SqlConfig;
-use crate::api::AccountingConfig;
+use crate::answers::AccountingConfig;
 use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
 use schemars::JsonSchema;

@@ -1,6 +1,6 @@
 //! Sending the month's reports: by the server when the month has turned, or by hand with `takt report send`.
 
-use crate::api::{self, AccountingConfig, SentQuestion, SheetQuestion};
+use crate::answers::{self, AccountingConfig, SentQuestion, SheetQuestion};
 use crate::config::Config;
 use crate::reports::{
     Letter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, Warning, due, in_short, warnings, weekly,
@@ -147,7 +147,10 @@ async fn tell_of_the_week(
     let (asked, accounting, of) = (Arc::clone(store), config.accounting(), cluster.to_owned());
     let gathered = tokio::task::spawn_blocking(move || {
         let sent = Records::of(asked.database()).sent_reports(&of, WEEKLY)?;
-        anyhow::Ok((api::sheets(asked.database(), &question, &accounting)?, sent))
+        anyhow::Ok((
+            answers::sheets(asked.database(), &question, &accounting)?,
+            sent,
+        ))
     });
     let (sheets, sent) = gathered.await??;
     let mailer = Mailer::new(&config.email).context("email")?;
@@ -189,7 +192,10 @@ async fn warn(
         let records = Records::of(asked.database());
         let mut sent = records.sent_reports(&of, &question)?;
         sent.extend(records.sent_reports(&of, &year)?);
-        anyhow::Ok((api::budgets_now(asked.database(), &of, &accounting)?, sent))
+        anyhow::Ok((
+            answers::budgets_now(asked.database(), &of, &accounting)?,
+            sent,
+        ))
     })
     .await??;
     let mailer = config
@@ -243,8 +249,8 @@ async fn gather(
     let (store, accounting, month) = (Arc::clone(store), accounting.clone(), month.to_owned());
     let question = everybody(&month, Some(cluster.to_owned()));
     let asked = tokio::task::spawn_blocking(move || {
-        let sheets = api::sheets(store.database(), &question, &accounting)?;
-        let sent = api::sent_reports(
+        let sheets = answers::sheets(store.database(), &question, &accounting)?;
+        let sent = answers::sent_reports(
             store.database(),
             &SentQuestion {
                 month,

@@ -91,7 +91,7 @@ pub(super) async fn config(State(api): State<Api>) -> Reply {
 
 /// What Prometheus would have been started with.
 pub(super) async fn flags(State(api): State<Api>) -> Reply {
-    let query = &api.app.query;
+    let query = &api.app.config.query;
     Answer::of(&json!({
         "query.lookback-delta": seconds(query.lookback_seconds as f64),
         "query.max-concurrency": query.max_concurrency.to_string(),

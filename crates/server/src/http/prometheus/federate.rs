@@ -16,7 +16,7 @@ use takt_store::SeriesData;
 /// The newest sample of every series that one of `match[]` selects, if it is no older than the look-back.
 pub(super) async fn federate(State(api): State<Api>, params: Params) -> Result<Response, ApiError> {
     let selectors = params.selectors()?;
-    let lookback = Duration::from_secs(api.app.query.lookback_seconds);
+    let lookback = Duration::from_secs(api.app.config.query.lookback_seconds);
     let page = api
         .blocking(move |app| {
             let now = Timestamp::from(SystemTime::now());

@@ -1,6 +1,6 @@
 //! The envelope of every answer.
 
-use crate::api::{Problem, ProblemKind};
+use crate::answers::AnswerError;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -101,16 +101,14 @@ impl ApiError {
         }
     }
 
-    /// The same for a command.
-    pub fn into_problem(self) -> Problem {
-        let kind = match self.kind {
-            ErrorKind::BadData => ProblemKind::Usage,
-            ErrorKind::Execution => ProblemKind::Input,
-            ErrorKind::Timeout | ErrorKind::Canceled | ErrorKind::Internal => ProblemKind::Failed,
-        };
-        Problem {
-            kind,
-            error: self.error,
+    /// The error as a command reports it.
+    pub fn into_answer_error(self) -> AnswerError {
+        match self.kind {
+            ErrorKind::BadData => AnswerError::Usage(self.error),
+            ErrorKind::Execution => AnswerError::Input(self.error),
+            ErrorKind::Timeout | ErrorKind::Canceled | ErrorKind::Internal => {
+                AnswerError::failed(self.error)
+            }
         }
     }
 }
