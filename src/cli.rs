@@ -16,7 +16,7 @@ pub struct Cli {
 /// Where the data and the configuration are.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Place {
-    /// Directory of the data; else the configuration's, else ./takt-data
+    /// Data directory. Default: the configuration's, else ./takt-data
     #[arg(
         long,
         global = true,
@@ -25,7 +25,7 @@ pub struct Place {
         help_heading = "Where"
     )]
     pub data_dir: Option<PathBuf>,
-    /// Configuration file (TOML)
+    /// Configuration file (TOML). Default without options: /etc/takt/takt.toml, if it exists
     #[arg(
         long,
         global = true,
@@ -34,7 +34,7 @@ pub struct Place {
         help_heading = "Where"
     )]
     pub config: Option<PathBuf>,
-    /// Ask this server (http://head:9856) instead of who has the data directory
+    /// Query this server, such as http://head:9856
     #[arg(
         long,
         global = true,
@@ -43,7 +43,7 @@ pub struct Place {
         help_heading = "Where"
     )]
     pub server: Option<String>,
-    /// File with the token that the server wants of other machines, and of who changes something
+    /// File with the API token: required from other machines, and for changes
     #[arg(
         long,
         global = true,

@@ -1,8 +1,6 @@
 //! The data of a command: the server that holds the data directory, or the files.
 
-use crate::cli::Place;
 use crate::client::Server;
-use crate::place;
 use anyhow::Context;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,7 +9,6 @@ use std::time::{Duration, Instant};
 use takt_server::answers::{
     self, AnswerConfig, AnswerData, Asker, CountingReader, ImportQuestion, Question,
 };
-use takt_server::config::read_token;
 use takt_server::{Config, Failure, OrUsage};
 use takt_store::{DataDir, Database, Holder, ImportSummary, StoreError};
 
@@ -24,7 +21,14 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Where the data of a command are.
 pub enum Whereabouts {
     /// In this data directory, or at the server that holds it.
-    Directory(PathBuf),
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// URL of the configured server, for users who may not read the directory.
+        url: Option<String>,
+        /// Token for changes.
+        token: Option<String>,
+    },
     /// At this server.
     Server {
         /// `http://head:9856`
@@ -34,27 +38,13 @@ pub enum Whereabouts {
     },
 }
 
-impl Whereabouts {
-    /// Where the command line, the environment or the configuration say, in this order.
-    pub fn of(place: &Place, config: &Config) -> Result<Self, Failure> {
-        let Some(url) = &place.server else {
-            return Ok(Self::Directory(place::data_dir(config, place)));
-        };
-        let parsed = reqwest::Url::parse(url)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https"));
-        if !parsed.is_some_and(|url| url.has_host()) {
-            return Err(anyhow::anyhow!(
-                "--server: expected a URL such as http://head:9856, found {url:?}"
-            ))
-            .usage();
-        }
-        let token = place.token_file.as_deref().map(read_token).transpose();
-        Ok(Self::Server {
-            url: url.trim_end_matches('/').to_owned(),
-            token: token.usage()?,
-        })
-    }
+/// What a command does with a data directory that does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// It fails: reading never creates a store.
+    Refuse,
+    /// It creates the directory.
+    Create,
 }
 
 /// The data of a command, for questions that read `D`.
@@ -73,8 +63,8 @@ enum Access<D: AnswerData> {
 
 impl<D: AnswerData> Source<D> {
     /// Finds the server, or opens the files if no server holds them. Waits for other commands.
-    pub fn open(at: &Whereabouts, config: &Config) -> Result<Self, Failure> {
-        let access = match reach(at)? {
+    pub fn open(at: Whereabouts, config: &Config, missing: Missing) -> Result<Self, Failure> {
+        let access = match reach(at, missing)? {
             Reached::Held(server) => Access::Server(server),
             Reached::Free(dir) => Access::Files(D::open(dir, &config.store)?),
         };
@@ -119,17 +109,19 @@ impl Source<Database> {
 
 /// The running server, for what only a running server knows.
 pub fn server(at: Whereabouts) -> Result<Server, Failure> {
-    let dir = match at {
+    let (path, url, token) = match at {
         Whereabouts::Server { url, token } => return Ok(Server::new(url, token)?),
-        Whereabouts::Directory(dir) => dir,
+        Whereabouts::Directory { path, url, token } => (path, url, token),
     };
-    holding(&dir)?.ok_or_else(|| {
-        anyhow::anyhow!(
+    match holding(&path)? {
+        Some(server) => Ok(server),
+        None if DataDir::is_private(&path) => Ok(configured(&path, url, token)?),
+        None => Err(anyhow::anyhow!(
             "no server runs on {}; start one with `takt serve` or `takt up`",
-            dir.display()
+            path.display()
         )
-        .into()
-    })
+        .into()),
+    }
 }
 
 /// The holder of the data directory.
@@ -140,29 +132,57 @@ enum Reached {
     Held(Server),
 }
 
-fn reach(at: &Whereabouts) -> Result<Reached, Failure> {
-    let dir = match at {
-        Whereabouts::Directory(dir) => dir,
-        Whereabouts::Server { url, token } => {
-            return Ok(Reached::Held(Server::new(url.clone(), token.clone())?));
-        }
+fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
+    let (path, url, token) = match at {
+        Whereabouts::Server { url, token } => return Ok(Reached::Held(Server::new(url, token)?)),
+        Whereabouts::Directory { path, url, token } => (path, url, token),
     };
+    let dir = path.as_path();
     let began = Instant::now();
     loop {
         if let Some(server) = holding(dir)? {
             return Ok(Reached::Held(server));
         }
+        if DataDir::is_private(dir) {
+            return Ok(Reached::Held(configured(dir, url, token)?));
+        }
+        let is_missing = DataDir::holder(dir).is_none() && !DataDir::has_store(dir);
+        if is_missing && missing == Missing::Refuse {
+            return Err(no_data(dir)).usage();
+        }
         match DataDir::claim(dir) {
             Err(StoreError::Held { .. }) if began.elapsed() < PATIENCE => {
                 std::thread::sleep(RETRY);
             }
-            Err(error) if is_denied(&error) => {
-                let hint = "it is another user's; ask the server that has it with --server http://127.0.0.1:9856";
-                return Err(anyhow::Error::new(error).context(hint).into());
+            Ok(dir) => {
+                if is_missing {
+                    tracing::info!(path = %dir.path().display(), "created the data directory");
+                }
+                return Ok(Reached::Free(dir));
             }
-            claimed => return Ok(Reached::Free(claimed?)),
+            Err(error) => return Err(error.into()),
         }
     }
+}
+
+fn no_data(dir: &Path) -> anyhow::Error {
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    anyhow::anyhow!(
+        "no Takt data in {}; name the data directory (--data-dir, TAKT_DATA_DIR), the server's configuration (--config), \
+         or a running server (--server)",
+        dir.display()
+    )
+}
+
+/// The configured server of a directory that this user may not read.
+fn configured(dir: &Path, url: Option<String>, token: Option<String>) -> anyhow::Result<Server> {
+    let url = url.with_context(|| {
+        format!(
+            "{} belongs to another user; ask its server with --server http://127.0.0.1:9856",
+            dir.display()
+        )
+    })?;
+    Server::new(url, token)
 }
 
 /// The server that holds `dir`, if one does.
@@ -175,10 +195,6 @@ fn holding(dir: &Path) -> anyhow::Result<Option<Server>> {
         }) => Server::new(format!("http://{address}"), Some(token)).map(Some),
         _ => Ok(None),
     }
-}
-
-fn is_denied(error: &StoreError) -> bool {
-    matches!(error, StoreError::Directory { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 fn open_input(file: &Path) -> std::io::Result<Box<dyn Read + Send>> {

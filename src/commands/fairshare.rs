@@ -1,20 +1,21 @@
 //! `takt fairshare`: the lines of `sshare -l -a`, explanations, and the history.
 
-use super::{ask, print};
+use super::print;
 use crate::cli::{Fairshare, ListingFormat, Place};
 use crate::place;
+use crate::source::{Missing, Source};
 use jiff::Timestamp;
 use std::io::Write;
 use takt_accounting::fairshare::ShareRow;
+use takt_server::Failure;
 use takt_server::answers::{FairshareAnswer, FairshareQuestion};
 use takt_server::listing::{Column, Listing};
-use takt_server::{Failure, OrUsage};
 use takt_slurm::Shares;
 use takt_store::FairsharePoint;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
-    let config = place::load(place).usage()?;
+    let (config, at) = place::find(place)?;
     let question = FairshareQuestion {
         cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
         user: asked.user.clone(),
@@ -26,7 +27,7 @@ pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
         plan_qos: asked.qos.clone(),
         history_days: asked.history,
     };
-    let answer = ask(place, &question)?;
+    let answer = Source::open(at, &config, Missing::Refuse)?.ask(&question)?;
     warn_of_gaps(&answer);
     match asked.format {
         ListingFormat::Table if !answer.explanations.is_empty() => {

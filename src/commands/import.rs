@@ -3,15 +3,15 @@
 use super::print;
 use crate::cli::{ImportFrom, ImportSacct, OnShift, Place};
 use crate::place;
-use crate::source::{Source, Whereabouts};
+use crate::source::{Missing, Source};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use takt_server::Failure;
 use takt_server::answers::{ImportFormat, ImportQuestion};
 use takt_server::listing::{Column, Listing};
-use takt_server::{Failure, OrUsage};
 use takt_store::{ImportSummary, Shifted};
 
 /// Imports the output of `sacct -P`.
@@ -31,7 +31,7 @@ fn import(
     format: ImportFormat,
     columns: Option<String>,
 ) -> Result<(), Failure> {
-    let config = place::load(place).usage()?;
+    let (config, at) = place::find(place)?;
     let question = ImportQuestion {
         format,
         name: asked.file.display().to_string(),
@@ -45,7 +45,7 @@ fn import(
         },
     };
     let bar = progress_bar(&asked.file);
-    let source = Source::open(&Whereabouts::of(place, &config)?, &config)?;
+    let source = Source::open(at, &config, Missing::Create)?;
     let moving = bar.clone();
     let summary = source.import(
         &asked.file,

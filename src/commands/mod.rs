@@ -22,7 +22,7 @@ mod up;
 
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
 use crate::place;
-use crate::source::{Source, Whereabouts};
+use crate::source::{Missing, Source};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use takt_server::answers::{AnswerData, Question};
@@ -66,8 +66,8 @@ fn one_thread() -> std::io::Result<Runtime> {
 
 /// Opens the data of a command that asks several questions.
 fn source<D: AnswerData>(place: &Place) -> Result<Source<D>, Failure> {
-    let config = place::load(place).usage()?;
-    Source::open(&Whereabouts::of(place, &config)?, &config)
+    let (config, at) = place::find(place)?;
+    Source::open(at, &config, Missing::Refuse)
 }
 
 /// Asks one question.

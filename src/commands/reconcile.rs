@@ -3,23 +3,23 @@
 use super::{one_thread, print};
 use crate::cli::{Place, Reconcile};
 use crate::place;
-use crate::source::{Source, Whereabouts};
+use crate::source::{Missing, Source};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use takt_accounting::UsageReport;
 use takt_accounting::capacity::CapacityReport;
 use takt_accounting::reconcile::{Circumstances, Line, reconcile};
+use takt_server::Failure;
 use takt_server::answers::{CapacityQuestion, SqlQuestion, UsageQuestion};
 use takt_server::listing::{Column, Listing};
-use takt_server::{Failure, OrUsage};
 use takt_slurm::sreport::Key;
 use takt_store::Database;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
-    let config = place::load(place).usage()?;
+    let (config, at) = place::find(place)?;
     let cluster = asked.cluster.clone().or_else(|| config.cluster.clone());
-    let source: Source<Database> = Source::open(&Whereabouts::of(place, &config)?, &config)?;
+    let source: Source<Database> = Source::open(at, &config, Missing::Refuse)?;
     let period = &asked.period;
     let usage = source.ask(&UsageQuestion {
         month: period.month.clone(),

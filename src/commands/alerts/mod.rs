@@ -8,7 +8,7 @@ use super::{ask, print};
 use crate::cli::{Alerts, AlertsHistory, AlertsList, AlertsRouteTest, Place};
 use crate::client::Server;
 use crate::place;
-use crate::source::{self, Whereabouts};
+use crate::source;
 use anyhow::anyhow;
 use reqwest::Method;
 use serde_json::Value;
@@ -35,8 +35,8 @@ pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
 
 /// The server of the place.
 fn server(place: &Place) -> Result<Server, Failure> {
-    let config = place::load(place).usage()?;
-    source::server(Whereabouts::of(place, &config)?)
+    let (_, at) = place::find(place)?;
+    source::server(at)
 }
 
 /// The alerts that fire and that all matchers choose.
