@@ -345,8 +345,11 @@ pub enum Credit {
 
 #[derive(Debug, Args)]
 pub struct CreditJob {
-    /// The job; its last run that has ended
+    /// Job id; of a requeued job, the run that a fault ended is credited
     pub id: String,
+    /// Submit time of the run (2026-10-02T08:00:00Z), if the job has several lost runs
+    #[arg(long, value_name = "TIME")]
+    pub submit: Option<jiff::Timestamp>,
     /// Why
     #[arg(long)]
     pub reason: String,

@@ -18,6 +18,7 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
         }
         Asked::Job(asked) => CreditOrder {
             job_id: Some(asked.id.clone()),
+            submit: asked.submit.map(Timestamp::as_second),
             gpu_hours: asked.gpu_hours,
             reason: asked.reason.clone(),
             granted_by: operator(),

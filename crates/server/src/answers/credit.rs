@@ -12,8 +12,10 @@ use takt_store::{Database, JobFilter, Records};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CreditOrder {
-    /// Id of the job whose last finished run is credited.
+    /// Id of the job that is credited.
     pub job_id: Option<String>,
+    /// Submit time of the credited run, UTC seconds. Default: the only finished run, or the only one lost to a fault.
+    pub submit: Option<i64>,
     /// Number of the credit to revoke.
     pub revokes: Option<i64>,
     /// GPU-hours to give back. Default: all that the run held.
@@ -90,7 +92,7 @@ fn revocation(ledger: &[Credit], id: i64) -> Result<Credit, AnswerError> {
 }
 
 impl CreditOrder {
-    /// The credit for the last finished run of `job`.
+    /// The credit for a finished run of `job`.
     fn of_run(
         &self,
         records: &Records<'_>,
@@ -102,13 +104,9 @@ impl CreditOrder {
             job_id: Some(job.to_owned()),
             ..JobFilter::default()
         };
-        let runs = records.jobs(&filter)?;
-        let is_finished =
-            |run: &&JobRun| run.job_id == job && run.start.is_some() && run.end.is_some();
-        let run = runs
-            .iter()
-            .find(is_finished)
-            .ok_or_else(|| refused(format!("no run of job {job} that has ended is recorded")))?;
+        let mut runs = records.jobs(&filter)?;
+        runs.retain(|run| run.job_id == job && run.start.is_some() && run.end.is_some());
+        let run = self.choose(job, &runs)?;
         let elapsed = run.end.zip(run.start).map(|(end, start)| end - start);
         let seconds = elapsed.unwrap_or_default().max(0) as f64;
         let held = run.gpus.unwrap_or(0) as f64 * seconds;
@@ -140,6 +138,55 @@ impl CreditOrder {
             ..Credit::default()
         })
     }
+
+    /// The credited run among the finished runs of `job`. A requeued job has several: the run lost to a fault is meant,
+    /// not the later one that completed.
+    fn choose<'r>(&self, job: &str, runs: &'r [JobRun]) -> Result<&'r JobRun, AnswerError> {
+        if let Some(submit) = self.submit {
+            let run = runs.iter().find(|run| run.submit == submit);
+            return run.ok_or_else(|| {
+                let submit = instant(submit);
+                let known = listed(runs);
+                refused(format!(
+                    "no finished run of job {job} was submitted at {submit}{known}"
+                ))
+            });
+        }
+        let lost: Vec<&JobRun> = runs.iter().filter(|run| is_lost(run)).collect();
+        match (runs, lost.as_slice()) {
+            ([], _) => Err(refused(format!(
+                "no run of job {job} that has ended is recorded"
+            ))),
+            ([only], _) | (_, [only]) => Ok(only),
+            _ => Err(refused(format!(
+                "job {job} has {} finished runs; choose one with --submit{}",
+                runs.len(),
+                listed(runs)
+            ))),
+        }
+    }
+}
+
+/// States of runs that a fault or the scheduler ended.
+const LOST: &[&str] = &["NODE_FAIL", "BOOT_FAIL", "REQUEUED", "PREEMPTED"];
+
+fn is_lost(run: &JobRun) -> bool {
+    LOST.contains(&run.state.as_str())
+}
+
+/// `: 2026-10-02T00:00:00Z (NODE_FAIL), …`
+fn listed(runs: &[JobRun]) -> String {
+    let one = |run: &JobRun| format!("{} ({})", instant(run.submit), run.state);
+    let all: Vec<String> = runs.iter().map(one).collect();
+    if all.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", all.join(", "))
+    }
+}
+
+fn instant(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
 }
 
 #[cfg(test)]
@@ -380,5 +427,60 @@ mod tests {
             "{:?}",
             sheet.notes
         );
+    }
+
+    /// Issue 13: the credit went to the run that completed after the requeue.
+    #[test]
+    fn the_lost_run_of_a_requeued_job_is_credited() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        let run = |job_id: &str, submit: i64, state: &str| JobRun {
+            cluster: "lab".into(),
+            job_id: job_id.into(),
+            submit,
+            start: Some(submit + 60),
+            end: Some(submit + 3660),
+            state: state.into(),
+            user: "ann".into(),
+            gpus: Some(1),
+            ..JobRun::default()
+        };
+        let first = 1_790_900_000;
+        let second = first + 10_000;
+        let runs = [
+            run("7", first, "NODE_FAIL"),
+            run("7", second, "COMPLETED"),
+            run("8", first, "NODE_FAIL"),
+            run("8", second, "NODE_FAIL"),
+        ];
+        let origin = Origin {
+            source: "sacct",
+            name: "test",
+            timezone: Some("UTC"),
+            told_until: None,
+            shifted: takt_store::Shifted::Refuse,
+        };
+        let entries = runs.map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+        Records::of(&database).import(&origin, entries).unwrap();
+        assert_eq!(credit(&database, &order("7")).unwrap().submit, Some(first));
+        let at = |submit| CreditOrder {
+            submit: Some(submit),
+            ..order("8")
+        };
+        let refused = |order: &CreditOrder| credit(&database, order).unwrap_err().to_string();
+        assert_eq!(
+            refused(&order("8")),
+            "job 8 has 2 finished runs; choose one with --submit: \
+             2026-10-02T03:00:00Z (NODE_FAIL), 2026-10-02T00:13:20Z (NODE_FAIL)"
+        );
+        assert_eq!(
+            refused(&at(5)),
+            "no finished run of job 8 was submitted at 1970-01-01T00:00:05Z: \
+             2026-10-02T03:00:00Z (NODE_FAIL), 2026-10-02T00:13:20Z (NODE_FAIL)"
+        );
+        for submit in [second, first] {
+            assert_eq!(credit(&database, &at(submit)).unwrap().submit, Some(submit));
+        }
     }
 }
