@@ -104,7 +104,8 @@ fn fairshare(
         None => (equal_shares(&records, &cluster)?, "job records".to_owned()),
     };
     let tree = AssociationTree::new(settings.associations.clone()).map_err(AnswerError::failed)?;
-    let decayed = DecayedUsage::of(&records, &cluster, &tree, &settings, now.as_second(), &zone)?;
+    let runs = records.charged_runs(&cluster, charged_from(&settings, now.as_second()))?;
+    let decayed = DecayedUsage::of(&runs, &tree, &settings, now.as_second(), &zone);
 
     let users = wanted_users(&tree, question)?;
     let explainer = Explainer {
@@ -114,11 +115,14 @@ fn fairshare(
         rates: &decayed.rates,
         usage: &decayed.usage,
     };
-    let plan = Plan::of(question)?;
+    let plan = Plan::of(question, &settings, &runs)?;
     let explanations = if question.explain || plan.is_some() {
-        let explain = |id: &AssociationId| explainer.explain(*id, plan.as_ref().map(Plan::job));
-        let texts = users.iter().filter_map(explain);
-        texts.map(|one| one.to_string()).collect()
+        let assumption = plan.as_ref().and_then(|plan| plan.assumption.as_deref());
+        let explain = |id: &AssociationId| {
+            let text = explainer.explain(*id, plan.as_ref().map(Plan::job))?;
+            Some(format!("{text}{}", assumption.unwrap_or_default()))
+        };
+        users.iter().filter_map(explain).collect()
     } else {
         Vec::new()
     };
@@ -155,23 +159,25 @@ struct DecayedUsage {
     usage: takt_accounting::fairshare::Usage,
 }
 
+/// Start of the runs that still count, UTC seconds.
+fn charged_from(settings: &ShareSettings, now: i64) -> i64 {
+    let half_life = i64::from(settings.priority.decay_half_life_seconds);
+    if half_life == 0 {
+        0
+    } else {
+        now - HALF_LIVES * half_life
+    }
+}
+
 impl DecayedUsage {
     fn of(
-        records: &Records<'_>,
-        cluster: &str,
+        runs: &[ChargedRun],
         tree: &AssociationTree,
         settings: &ShareSettings,
         now: i64,
         zone: &jiff::tz::TimeZone,
-    ) -> Result<Self, AnswerError> {
+    ) -> Self {
         let priority = &settings.priority;
-        let half_life = i64::from(priority.decay_half_life_seconds);
-        let from = if half_life == 0 {
-            0
-        } else {
-            now - HALF_LIVES * half_life
-        };
-        let runs = records.charged_runs(cluster, from)?;
         let first = runs.iter().filter_map(|run| run.start).min().unwrap_or(now);
         let resets = priority.usage_reset_period.between(first, now, zone);
         // The phase of slurmctld's ticks is unknown; its effect is below one part in a thousand.
@@ -185,7 +191,7 @@ impl DecayedUsage {
         let rates = settings.rates();
         let mut usage = Accumulator::new(tree, &table, &rates, now - RECENT_SECONDS);
         let mut held: HashMap<String, Option<Tres>> = HashMap::new();
-        for run in &runs {
+        for run in runs {
             let tres = run.tres_text().unwrap_or_default();
             // Many runs held the same TRES; each text is parsed once.
             let tres = held
@@ -194,11 +200,11 @@ impl DecayedUsage {
             usage.add(&charged(tree, run, tres.as_ref()));
         }
         let usage = usage.finish();
-        Ok(Self {
+        Self {
             table,
             rates,
             usage,
-        })
+        }
     }
 }
 
