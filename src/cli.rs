@@ -252,13 +252,13 @@ pub struct ImportSacct {
 pub struct ImportFrom {
     /// File to read, gzip or plain; - for standard input
     pub file: PathBuf,
-    /// Time zone of the records (such as Europe/Oslo); remembered for the cluster
+    /// Time zone of the file (such as Europe/Oslo). Default: the configured one, else the cluster's
     #[arg(long, value_name = "ZONE")]
     pub timezone: Option<String>,
     /// Cluster of the records where they do not name it
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// What becomes of runs that are known already at other times of the day, as another time zone makes them
+    /// What to do if runs are stored already, but at times of another time zone
     #[arg(long, value_enum, default_value_t)]
     pub shifted: OnShift,
     /// How the summary is printed

@@ -101,7 +101,7 @@ impl Source<Database> {
                 let input = input.with_context(|| format!("cannot read {}", file.display()))?;
                 let input = CountingReader::new(input, move |bytes| progress(bytes));
                 answers::prepare_import(database, question, &self.config)?;
-                Ok(answers::import(database, input, question)?)
+                Ok(answers::import(database, input, question, &self.config)?)
             }
         }
     }

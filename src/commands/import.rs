@@ -36,7 +36,7 @@ fn import(
         format,
         name: asked.file.display().to_string(),
         cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
-        timezone: asked.timezone.clone().or_else(|| config.timezone.clone()),
+        timezone: asked.timezone.clone(),
         columns,
         shifted: match asked.shifted {
             OnShift::Refuse => Shifted::Refuse,

@@ -25,7 +25,7 @@ pub struct Config {
     pub cluster: Option<String>,
     /// Directory of the data, on a local disk; else `./takt-data`. Relative to this file.
     pub data_dir: Option<PathBuf>,
-    /// Time zone that job records are written in and months are cut by; the system's.
+    /// Time zone of the months in reports, and of imported files without `--timezone`; the system's.
     pub timezone: Option<String>,
     /// The web page and the API.
     pub server: ServerConfig,
@@ -182,6 +182,8 @@ impl Config {
             rates: self.rates.clone(),
             budgets: self.budgets.clone(),
             policy_windows: self.policy_windows.clone(),
+            cluster: self.cluster.clone(),
+            timezone: self.timezone.clone(),
             pseudonyms: self.reports.pseudonyms,
         }
     }

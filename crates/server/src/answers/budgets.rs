@@ -24,7 +24,7 @@ pub fn budgets_now(
     }
     let records = Records::of(database);
     let known = the_cluster(&records, Some(cluster))?;
-    let zone = the_zone(&known)?;
+    let zone = the_zone(&known, config)?;
     let now = Timestamp::now();
     let month = [the_period(&None, &None, &None, &zone, now)?];
     let rates = Rates::new(&config.rates, &zone);

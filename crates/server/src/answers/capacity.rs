@@ -62,11 +62,11 @@ impl Question for CapacityQuestion {
         &self,
         _asker: &Asker,
         database: &Database,
-        _config: &AnswerConfig,
+        config: &AnswerConfig,
     ) -> Result<CapacityAnswer, AnswerError> {
         let records = Records::of(database);
         let cluster = the_cluster(&records, self.cluster.as_deref())?;
-        let zone = the_zone(&cluster)?;
+        let zone = the_zone(&cluster, &config.accounting)?;
         let cluster = cluster.cluster;
         let now = Timestamp::now();
         let period = the_period(&self.month, &self.from, &self.to, &zone, now)?;

@@ -42,6 +42,10 @@ pub struct AccountingConfig {
     pub budgets: Vec<BudgetConfig>,
     /// Hours in which jobs may not run on some nodes.
     pub policy_windows: Vec<PolicyWindow>,
+    /// Cluster that the configuration is about. `None`: every cluster.
+    pub cluster: Option<String>,
+    /// Time zone of that cluster's months and days. `None`: the recorded one.
+    pub timezone: Option<String>,
     /// Whether rankings replace the names of other users.
     pub pseudonyms: bool,
 }

@@ -157,7 +157,8 @@ impl CreditOrder {
             ([], _) => Err(refused(format!(
                 "no run of job {job} that has ended is recorded"
             ))),
-            ([only], _) | (_, [only]) => Ok(only),
+            ([only], _) => Ok(only),
+            (_, [only]) => Ok(only),
             _ => Err(refused(format!(
                 "job {job} has {} finished runs; choose one with --submit{}",
                 runs.len(),

@@ -3,7 +3,7 @@
 use super::fairshare_plan::Plan;
 use super::near::did_you_mean;
 use super::period::{the_cluster, the_zone};
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AccountingConfig, AnswerConfig, AnswerError, Asker, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -80,9 +80,9 @@ impl Question for FairshareQuestion {
         &self,
         _asker: &Asker,
         database: &Database,
-        _config: &AnswerConfig,
+        config: &AnswerConfig,
     ) -> Result<FairshareAnswer, AnswerError> {
-        fairshare(database, self)
+        fairshare(database, self, &config.accounting)
     }
 
     fn prepare(&self, database: &Database, config: &AnswerConfig) -> Result<(), AnswerError> {
@@ -93,10 +93,11 @@ impl Question for FairshareQuestion {
 fn fairshare(
     database: &Database,
     question: &FairshareQuestion,
+    config: &AccountingConfig,
 ) -> Result<FairshareAnswer, AnswerError> {
     let records = Records::of(database);
     let known = the_cluster(&records, question.cluster.as_deref())?;
-    let zone = the_zone(&known)?;
+    let zone = the_zone(&known, config)?;
     let cluster = known.cluster;
     let now = Timestamp::now();
     let (settings, shares_from) = match records.share_settings(&cluster, CONFIGURED)? {
@@ -366,6 +367,6 @@ pub fn note_fairshare(
         cluster: Some(cluster.to_owned()),
         ..FairshareQuestion::default()
     };
-    let answer = fairshare(database, &question)?;
+    let answer = fairshare(database, &question, &AccountingConfig::default())?;
     Ok(records.note_fairshare(cluster, now, &answer.rows)?)
 }

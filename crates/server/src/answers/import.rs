@@ -1,6 +1,7 @@
 //! Import of job records.
 
 use super::fairshare::configure_shares;
+use super::period::configured_zone;
 use super::{AnswerConfig, AnswerError};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,7 @@ pub struct ImportQuestion {
     pub name: String,
     /// Cluster of rows that name none.
     pub cluster: Option<String>,
-    /// Time zone (IANA name) of times without an offset. Default: the cluster's, else this machine's.
+    /// Time zone (IANA name) of times without an offset. Default: the configured, the cluster's, or this machine's.
     pub timezone: Option<String>,
     /// Columns of a file without a header, separated by `|`.
     pub columns: Option<String>,
@@ -49,6 +50,7 @@ pub fn import(
     database: &Database,
     text: impl Read + Send + 'static,
     question: &ImportQuestion,
+    config: &AnswerConfig,
 ) -> Result<ImportSummary, AnswerError> {
     let records = Records::of(database);
     let cluster = match &question.cluster {
@@ -59,12 +61,14 @@ pub fn import(
         },
     };
     let remembered = records.timezone(&cluster)?;
-    let zone = match question.timezone.as_ref().or(remembered.as_ref()) {
+    let configured = configured_zone(&cluster, &config.accounting);
+    let zone = question.timezone.as_deref().or(configured);
+    let zone = match zone.or(remembered.as_deref()) {
         Some(name) => time_zone(name).map_err(AnswerError::usage)?,
         None => TimeZone::system(),
     };
     let zone_name = zone.iana_name().map(str::to_owned);
-    // The first import of a cluster sets the cluster's time zone.
+    // A time zone belongs to its file. Only the first import of a cluster sets the cluster's, for reports.
     let first_zone = zone_name.as_deref().filter(|_| remembered.is_none());
     let origin = Origin {
         source: match question.format {
@@ -72,7 +76,7 @@ pub fn import(
             ImportFormat::Jobcomp => "jobcomp",
         },
         name: &question.name,
-        timezone: question.timezone.as_deref().or(first_zone),
+        timezone: configured.or(first_zone),
         told_until: None,
         shifted: question.shifted,
     };

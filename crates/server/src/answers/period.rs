@@ -1,6 +1,6 @@
 //! The cluster, the time zone and the period of a question.
 
-use super::AnswerError;
+use super::{AccountingConfig, AnswerError};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use takt_accounting::Period;
@@ -10,12 +10,22 @@ use takt_store::{KnownCluster, Records};
 /// Name of a cluster without a configured name.
 pub const LOCAL_CLUSTER: &str = "local";
 
-/// The time zone that a cluster's months and days are in; the system's where none is recorded.
-pub(super) fn the_zone(cluster: &KnownCluster) -> Result<TimeZone, AnswerError> {
-    match &cluster.timezone {
+/// The time zone of a cluster's months and days: the configured, the recorded, or the system's.
+pub(super) fn the_zone(
+    cluster: &KnownCluster,
+    config: &AccountingConfig,
+) -> Result<TimeZone, AnswerError> {
+    let configured = configured_zone(&cluster.cluster, config);
+    match configured.or(cluster.timezone.as_deref()) {
         Some(name) => time_zone(name).map_err(AnswerError::failed),
         None => Ok(TimeZone::system()),
     }
+}
+
+/// The configured time zone of a cluster.
+pub(super) fn configured_zone<'c>(cluster: &str, config: &'c AccountingConfig) -> Option<&'c str> {
+    let is_its = config.cluster.as_deref().is_none_or(|name| name == cluster);
+    config.timezone.as_deref().filter(|_| is_its)
 }
 
 /// The period of a question: a month, the days between two dates, or the month of `now`.

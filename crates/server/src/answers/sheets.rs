@@ -83,7 +83,7 @@ pub fn sheets(
     let records = Records::of(database);
     let known = the_cluster(&records, question.cluster.as_deref())?;
     let cluster = known.cluster.as_str();
-    let zone = the_zone(&known)?;
+    let zone = the_zone(&known, config)?;
     let now = Timestamp::now();
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
     let periods = with_before(period);

@@ -38,14 +38,14 @@ impl Question for UsageQuestion {
         &self,
         _asker: &Asker,
         database: &Database,
-        _config: &AnswerConfig,
+        config: &AnswerConfig,
     ) -> Result<UsageReport, AnswerError> {
         let records = Records::of(database);
         let by = self.group_by()?;
         let cluster = the_cluster(&records, self.cluster.as_deref())?;
         let zone = match &self.timezone {
             Some(name) => time_zone(name).map_err(AnswerError::usage)?,
-            None => the_zone(&cluster)?,
+            None => the_zone(&cluster, &config.accounting)?,
         };
         let now = Timestamp::now();
         let period = the_period(&self.month, &self.from, &self.to, &zone, now)?;

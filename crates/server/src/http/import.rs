@@ -23,7 +23,7 @@ pub(super) async fn post_import(
         spool = write_all(spool, chunk).await.map_err(AnswerError::failed)?;
     }
     spool.rewind().map_err(AnswerError::failed)?;
-    blocking(move || import(app.store.database(), spool, &question)).await
+    blocking(move || import(app.store.database(), spool, &question, &app.config)).await
 }
 
 async fn write_all(mut file: File, chunk: Bytes) -> io::Result<File> {
