@@ -3,6 +3,8 @@
 mod cli;
 mod client;
 mod commands;
+#[cfg(test)]
+mod documentation;
 mod place;
 mod source;
 

@@ -237,3 +237,59 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
         }
     }
 }
+
+/// The background tasks of a server that scrapes, polls and sends. `scheduler` and `reports` need a configuration.
+const TASKS: [&str; 9] = [
+    "http",
+    "sql",
+    "scheduler",
+    "reload",
+    "events",
+    "process-usage",
+    "fairshare-history",
+    "efficiency",
+    "own-series",
+];
+
+#[test]
+fn each_task_that_ends_early_is_reported_and_started_again() {
+    std::thread::scope(|threads| {
+        for task in TASKS {
+            threads.spawn(move || killed_task_returns(task));
+        }
+    });
+}
+
+fn killed_task_returns(task: &str) {
+    let kill = [("TAKT_KILL_TASK".to_owned(), task.to_owned())];
+    let takt = Takt::fresh().with_environment(kill);
+    let address = format!("127.0.0.1:{}", free_port());
+    let sql = format!("127.0.0.1:{}", free_port());
+    takt.file(
+        "takt.toml",
+        format!(
+            "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n\
+             [sql]\nlisten_address = \"{sql}\"\n"
+        ),
+    );
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let restarted = format!("takt_server_task_restarts_total{{task=\"{task}\"}} 1");
+    let running = format!("takt_server_task_running{{task=\"{task}\"}} 1");
+    let page = server.wait_until("restarting the task", SOON, || {
+        let page = http_get(&format!("http://{address}/metrics")).ok()?.body;
+        (page.contains(&restarted) && page.contains(&running)).then_some(page)
+    });
+    for other in TASKS.iter().filter(|other| **other != task) {
+        let untouched = format!("takt_server_task_restarts_total{{task=\"{other}\"}} 0");
+        assert!(page.contains(&untouched), "{other}: {page}");
+    }
+    let log = server.log();
+    assert!(
+        log.contains("a background task ended early") && log.contains(task),
+        "{log}"
+    );
+    if task == "sql" {
+        std::net::TcpStream::connect(&sql).expect("SQL is served again");
+    }
+    assert!(server.stop().success());
+}

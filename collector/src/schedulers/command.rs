@@ -1,7 +1,6 @@
 //! Slurm's own commands on this machine: which Slurm they talk to, what they answer, what their errors mean.
 
 use super::config::JobsConfig;
-use super::slurmrestd::Slurmrestd;
 use super::status::PollError;
 use std::ffi::OsStr;
 use std::io;
@@ -11,29 +10,17 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-/// The Slurm of this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalSlurm {
-    /// Its `ClusterName`.
-    pub cluster: String,
-}
 /// Largest answer that is read: a week of two million jobs.
 const MAX_ANSWER_BYTES: u64 = 512 << 20;
 
 /// Most of an error message that is kept.
 const MAX_STDERR_BYTES: u64 = 4096;
 
-/// The Slurm that the configured slurmrestd or this machine's commands talk to.
+/// `ClusterName` of the Slurm that this machine's commands talk to.
 ///
 /// # Errors
-/// [`PollError::NoSlurm`] where there is none; others where there is one that does not answer.
-pub async fn detect(config: &JobsConfig) -> Result<LocalSlurm, PollError> {
-    if !config.slurmrestd.url.is_empty() {
-        let mut rest = Slurmrestd::new(config.slurmrestd.clone(), config.timeout_seconds)?;
-        return Ok(LocalSlurm {
-            cluster: rest.cluster().await?,
-        });
-    }
+/// [`PollError::NoSlurm`] without a Slurm; other variants for one that does not answer.
+pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollError> {
     let named = |text: Vec<u8>| String::from_utf8_lossy(&text).trim().to_owned();
     let failure = match ask(config, "scontrol", ["show", "config"]).await {
         Ok(text) => {
@@ -41,9 +28,7 @@ pub async fn detect(config: &JobsConfig) -> Result<LocalSlurm, PollError> {
             let mut lines = text.lines().filter_map(|line| line.split_once('='));
             match lines.find(|(key, _)| key.trim() == "ClusterName") {
                 Some((_, cluster)) => {
-                    return Ok(LocalSlurm {
-                        cluster: cluster.trim().to_owned(),
-                    });
+                    return Ok(cluster.trim().to_owned());
                 }
                 None => PollError::Failed {
                     program: "scontrol",
@@ -68,9 +53,7 @@ pub async fn detect(config: &JobsConfig) -> Result<LocalSlurm, PollError> {
     )
     .await
     {
-        Ok(text) if named(text.clone()).lines().count() == 1 => Ok(LocalSlurm {
-            cluster: named(text),
-        }),
+        Ok(text) if named(text.clone()).lines().count() == 1 => Ok(named(text)),
         _ => Err(failure),
     }
 }

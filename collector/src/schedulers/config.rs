@@ -10,22 +10,24 @@ use takt_model::ConfigError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobsConfig {
-    /// Whether the Slurm of this machine, if there is one, is asked for its jobs.
+    /// Read jobs from the Slurm of this machine, if it has one.
     pub poll: bool,
-    /// Seconds between two questions.
+    /// Seconds between two polls.
     pub interval_seconds: u64,
-    /// Seconds that every question goes back beyond the last answer; records may reach slurmdbd that late.
+    /// Seconds that each poll reads again before the previous one, for records that reach slurmdbd
+    /// late.
     pub look_back_seconds: u64,
-    /// Seconds after which a question is given up.
+    /// Seconds after which a poll is cancelled.
     pub timeout_seconds: u64,
-    /// Days of history that the first question goes back.
+    /// Days of history that the first poll reads.
     pub history_days: u32,
-    /// Directory of `sacct` and `scontrol`; else where PATH says.
+    /// Directory of `sacct`, `squeue` and `scontrol`. Default: PATH.
     pub slurm_bin: Option<PathBuf>,
-    /// File in which Slurm notes ended jobs (`JobCompType=jobcomp/filetxt`), read instead of asking slurmdbd; else found
-    /// where there is no slurmdbd.
+    /// Job completion file of a cluster without slurmdbd (`JobCompType=jobcomp/filetxt`), read
+    /// instead of asking slurmdbd. Default: the file that slurm.conf names, if the cluster has no
+    /// slurmdbd.
     pub jobcomp_file: Option<PathBuf>,
-    /// A slurmrestd that is asked instead of Slurm's commands on this machine.
+    /// A slurmrestd to read jobs from, instead of Slurm's commands on this machine.
     pub slurmrestd: SlurmrestdConfig,
 }
 
@@ -45,10 +47,10 @@ impl Default for JobsConfig {
 }
 
 impl JobsConfig {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
-    /// The first key whose value makes no sense.
+    /// The first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let seconds = [
             ("interval_seconds", self.interval_seconds),

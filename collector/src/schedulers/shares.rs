@@ -1,10 +1,6 @@
 //! What a scheduler says of shares and prices: associations, QOS, billing weights, how usage fades. A cluster without
 //! slurmdbd has none of these, so `takt.toml` may say it.
 
-use super::command::ask;
-use super::config::JobsConfig;
-use super::slurmrestd::Slurmrestd;
-use super::status::PollError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,22 +9,18 @@ use takt_model::ConfigError;
 use takt_slurm::{
     Association, BillingWeights, PriorityFlags, PrioritySettings, ShareSettings, Shares, TresError,
 };
-use takt_slurm::{openapi, share_text};
-
-/// What Slurm's own commands tell is recorded under this name.
-pub(super) const SOURCE: &str = "slurm";
 
 /// Fair share of a cluster whose scheduler keeps no accounts. With `accounts`, what Slurm says of shares is not used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharesConfig {
-    /// Days after which usage counts half; 0 is no decay.
+    /// Half-life of past usage, in days; 0 turns decay off.
     pub half_life_days: f64,
-    /// The classic factor instead of Fair Tree's ranks.
+    /// Use Slurm's classic fair-share factor instead of Fair Tree.
     pub classic: bool,
-    /// What a second of running costs, in Slurm's words (`CPU=1.0,Mem=0.25G,GRES/gpu=8.0`); else the CPUs.
+    /// Billing weights in Slurm's syntax (`CPU=1.0,Mem=0.25G,GRES/gpu=8.0`). Default: one per CPU.
     pub billing_weights: Option<String>,
-    /// The account tree. An account comes after the one it is below.
+    /// The account tree. List a parent before its children.
     pub accounts: Vec<ShareAccount>,
 }
 
@@ -36,16 +28,16 @@ pub struct SharesConfig {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareAccount {
-    /// Its name.
+    /// Name of the account.
     pub account: String,
-    /// The account that it is below; else the root.
+    /// Parent account. Default: the root.
     #[serde(default)]
     pub parent: Option<String>,
-    /// Its shares among its siblings.
+    /// Shares of the account relative to its siblings.
     #[serde(default = "one")]
     pub shares: u32,
-    /// Its users and their shares among each other: `{ alice = 2, bob = 1 }`. A user's first account is the one that
-    /// runs without an account are charged to.
+    /// Users of the account and their shares: `{ alice = 2, bob = 1 }`. Jobs without an account are
+    /// charged to the first account that lists their user.
     #[serde(default)]
     pub users: BTreeMap<String, u32>,
 }
@@ -69,10 +61,10 @@ impl Default for SharesConfig {
 const ROOT: &str = "root";
 
 impl SharesConfig {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
-    /// The first key whose value makes no sense.
+    /// The first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !(0.0..=36_500.0).contains(&self.half_life_days) {
             return Err(ConfigError::new(
@@ -157,59 +149,6 @@ impl SharesConfig {
         }
         associations
     }
-}
-
-/// Asks Slurm's commands on this machine.
-///
-/// # Errors
-/// A command that fails, or whose answer cannot be read.
-pub(super) async fn ask_slurm(
-    config: &JobsConfig,
-    cluster: &str,
-) -> Result<ShareSettings, PollError> {
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let config_text = text(ask(config, "scontrol", ["show", "config"]).await?);
-    let partitions = text(ask(config, "scontrol", ["show", "partition"]).await?);
-    let of_cluster = format!("cluster={cluster}");
-    let fields = "format=Cluster,Account,ParentName,User,Partition,Share,GrpTRESMins,LFT";
-    let associations = text(
-        ask(
-            config,
-            "sacctmgr",
-            ["--parsable2", "show", "assoc", "tree", &of_cluster, fields],
-        )
-        .await?,
-    );
-    let fields = "format=Name,Flags,UsageFactor";
-    let qos = text(ask(config, "sacctmgr", ["--parsable2", "show", "qos", fields]).await?);
-    Ok(ShareSettings {
-        associations: share_text::associations(&associations, cluster)
-            .map_err(PollError::shares("sacctmgr"))?,
-        priority: share_text::priority_settings(&config_text)
-            .map_err(PollError::shares("scontrol"))?,
-        partitions: share_text::partitions(&partitions).map_err(PollError::shares("scontrol"))?,
-        qos: share_text::qos(&qos).map_err(PollError::shares("sacctmgr"))?,
-        otherwise: None,
-    })
-}
-
-/// Asks slurmrestd. How usage fades is no part of its answers, so Slurm's defaults stand.
-///
-/// # Errors
-/// A slurmrestd that does not answer.
-pub(super) async fn ask_slurmrestd(
-    rest: &mut Slurmrestd,
-    cluster: &str,
-) -> Result<ShareSettings, PollError> {
-    let associations = rest.database("associations").await?;
-    let qos = rest.database("qos").await?;
-    let partitions = rest.controller("partitions").await?;
-    Ok(ShareSettings {
-        associations: openapi::associations(&associations, cluster),
-        partitions: openapi::billing_weights(&partitions),
-        qos: openapi::qos(&qos),
-        ..ShareSettings::default()
-    })
 }
 
 #[cfg(test)]

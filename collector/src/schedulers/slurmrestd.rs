@@ -4,7 +4,10 @@
 //! token is error 1007 of the database, but no more than "Unspecified error" of slurmctld. slurmrestd keeps the memory of
 //! its largest answer, so periods are short.
 
+use super::config::JobsConfig;
+use super::scheduler::{Answer, Scheduler, options};
 use super::status::PollError;
+use async_trait::async_trait;
 use reqwest::{Client, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,27 +15,30 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 use takt_model::ConfigError;
+use takt_slurm::openapi::LiveJob;
 use takt_slurm::openapi::{self, OpenApiError};
+use takt_slurm::{Node, Reservation, ShareSettings, node};
 
 /// A slurmrestd that is asked instead of Slurm's commands on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SlurmrestdConfig {
-    /// `http://HOST:PORT`, or `unix:/PATH` for a socket; where it is empty, Slurm's commands are asked.
+    /// `http://HOST:PORT`, or `unix:/PATH` for a socket. Empty: use Slurm's commands.
     pub url: String,
-    /// The user of the token: one with the admin level operator sees everybody's jobs.
+    /// User of the token. Only a user with AdminLevel operator sees every job.
     pub user: String,
-    /// File with the token (one line), read at each question so that it may be renewed. A socket needs none.
+    /// File with the JWT (one line). It is read before each request, so it can be renewed. Not
+    /// needed for a socket.
     pub token_file: Option<PathBuf>,
-    /// Version of the API (`v0.0.38`); else the newest that is known here and there.
+    /// API version, such as `v0.0.38`. Default: the newest that both sides support.
     pub version: Option<String>,
 }
 
 impl SlurmrestdConfig {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
-    /// The first key whose value makes no sense.
+    /// The first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let is_socket = self.url.starts_with("unix:/");
         if !self.url.is_empty()
@@ -94,7 +100,7 @@ const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 /// One slurmrestd.
 #[derive(Debug)]
-pub(super) struct Slurmrestd {
+struct Slurmrestd {
     config: SlurmrestdConfig,
     http: Client,
     seconds: u64,
@@ -104,7 +110,7 @@ pub(super) struct Slurmrestd {
 
 impl Slurmrestd {
     /// Asks nothing yet.
-    pub fn new(config: SlurmrestdConfig, timeout_seconds: u64) -> Result<Self, PollError> {
+    fn new(config: SlurmrestdConfig, timeout_seconds: u64) -> Result<Self, PollError> {
         let mut http = Client::builder()
             .no_proxy()
             .timeout(Duration::from_secs(timeout_seconds));
@@ -120,31 +126,13 @@ impl Slurmrestd {
         })
     }
 
-    /// The cluster's name.
-    pub async fn cluster(&mut self) -> Result<String, PollError> {
-        let answer = self.database("clusters").await?;
-        let clusters: Vec<&str> = answer["clusters"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|one| one["name"].as_str())
-            .collect();
-        match clusters.as_slice() {
-            [only] => Ok((*only).to_owned()),
-            _ => Err(other(format!(
-                "it knows {} clusters; set cluster in takt.toml",
-                clusters.len()
-            ))),
-        }
-    }
-
     /// `GET /slurmdb/vX/…`
-    pub async fn database(&mut self, path: &str) -> Result<Value, PollError> {
+    async fn database(&mut self, path: &str) -> Result<Value, PollError> {
         self.ask("slurmdb", path).await
     }
 
     /// `GET /slurm/vX/…`
-    pub async fn controller(&mut self, path: &str) -> Result<Value, PollError> {
+    async fn controller(&mut self, path: &str) -> Result<Value, PollError> {
         self.ask("slurm", path).await
     }
 
@@ -247,6 +235,101 @@ impl Slurmrestd {
             url: self.config.url.clone(),
             source: error.without_url(),
         }
+    }
+}
+
+/// slurmrestd is polled where `jobs.slurmrestd.url` is set.
+pub(super) fn from_config(config: &JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>> {
+    if config.slurmrestd.url.is_empty() {
+        return None;
+    }
+    let rest = Slurmrestd::new(config.slurmrestd.clone(), config.timeout_seconds);
+    Some(rest.map(|rest| Box::new(rest) as Box<dyn Scheduler>))
+}
+
+#[async_trait]
+impl Scheduler for Slurmrestd {
+    fn name(&self) -> &'static str {
+        PROGRAM
+    }
+
+    fn window_seconds(&self) -> i64 {
+        // slurmrestd answers in JSON, 3 kB a job, and holds the whole answer in memory.
+        86_400
+    }
+
+    fn records_lack_reservations(&self) -> bool {
+        // Seen with Slurm 22.05.
+        true
+    }
+
+    async fn cluster(&mut self) -> Result<String, PollError> {
+        let answer = self.database("clusters").await?;
+        let clusters: Vec<&str> = answer["clusters"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one["name"].as_str())
+            .collect();
+        match clusters.as_slice() {
+            [only] => Ok((*only).to_owned()),
+            _ => Err(other(format!(
+                "it knows {} clusters; set cluster in takt.toml",
+                clusters.len()
+            ))),
+        }
+    }
+
+    async fn time(&mut self) -> Option<i64> {
+        let answer = self.controller("diag").await.ok()?;
+        openapi::time(&answer)
+    }
+
+    async fn nodes(&mut self) -> Result<Vec<Node>, PollError> {
+        let answer = self.controller("nodes").await?;
+        Ok(openapi::nodes(&answer).iter().map(node::node).collect())
+    }
+
+    async fn reservations(&mut self) -> Result<Vec<Reservation>, PollError> {
+        let answer = self.controller("reservations").await?;
+        Ok(openapi::reservations(&answer))
+    }
+
+    /// The answers do not say how usage decays, so Slurm's defaults apply.
+    async fn shares(&mut self, cluster: &str) -> Result<ShareSettings, PollError> {
+        let associations = self.database("associations").await?;
+        let qos = self.database("qos").await?;
+        let partitions = self.controller("partitions").await?;
+        Ok(ShareSettings {
+            associations: openapi::associations(&associations, cluster),
+            partitions: openapi::billing_weights(&partitions),
+            qos: openapi::qos(&qos),
+            ..ShareSettings::default()
+        })
+    }
+
+    async fn live_jobs(&mut self, cluster: &str) -> Result<Vec<LiveJob>, PollError> {
+        let answer = self.controller("jobs").await?;
+        Ok(openapi::live_jobs(&answer, &options(cluster)))
+    }
+
+    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<Answer, PollError> {
+        let until = to.map_or_else(String::new, |to| format!("&end_time=uts{to}"));
+        let path = format!("jobs?start_time=uts{from}{until}");
+        Ok(Answer::Database(vec![self.database(&path).await?]))
+    }
+
+    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<Answer, PollError> {
+        let mut answers = Vec::new();
+        for id in ids {
+            match self.database(&format!("job/{id}")).await {
+                Ok(answer) => answers.push(answer),
+                // slurmrestd fails for a job that was purged. The other jobs are still asked for.
+                Err(PollError::Failed { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Answer::Database(answers))
     }
 }
 

@@ -53,6 +53,7 @@ pub struct ScrapeManager {
 }
 
 /// A job that could be started: everything that may fail has been done.
+#[derive(Debug, Clone)]
 pub(super) struct Ready {
     pub job: Arc<Job>,
     pub client: Client,

@@ -8,15 +8,15 @@ use takt_model::ConfigError;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetConfig {
-    /// Whose budget: this user's. Give this or `account`.
+    /// User that the budget applies to. Give this or `account`.
     pub user: Option<String>,
-    /// Whose budget: this account's.
+    /// Account that the budget applies to, with the accounts below it. Give this or `user`.
     pub account: Option<String>,
-    /// `month` or `year`, the calendar's.
+    /// Calendar period of the budget: `month` or `year`.
     pub period: BudgetPeriod,
-    /// GPU-hours. Give this, `money`, or both.
+    /// Limit in GPU-hours. Give this, `money`, or both.
     pub gpu_hours: Option<f64>,
-    /// Money, by the rate cards.
+    /// Limit in the currency of `[rates]`.
     pub money: Option<f64>,
 }
 
@@ -54,7 +54,7 @@ pub struct BudgetUse {
 }
 
 impl BudgetConfig {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
     /// Not exactly one of user and account, no amount, or one that is not above 0.

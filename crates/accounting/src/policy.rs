@@ -14,15 +14,15 @@ use takt_slurm::{JobRun, nodelist};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyWindow {
-    /// What reports call it.
+    /// Name of the policy in reports.
     pub name: String,
-    /// The nodes, as Slurm writes them: `desk[01-12]`.
+    /// Nodes in Slurm's notation: `desk[01-12]`.
     pub nodes: String,
-    /// The days, in the cluster's time zone: `mon`, `tue`, …; every day where none is named.
+    /// Days of the week in the cluster's time zone: `mon`, `tue`, … Empty: every day.
     pub days: Vec<String>,
-    /// The time of day from which on nothing may run, `08:00`.
+    /// Start time, such as `08:00`.
     pub from: String,
-    /// The time of day from which on jobs may run again, `18:00`; the next day's where it is not later than `from`.
+    /// End time, such as `18:00`; on the next day if it is not later than `from`.
     pub to: String,
 }
 
@@ -54,7 +54,7 @@ const DAYS: [(&str, Weekday); 7] = [
 ];
 
 impl PolicyWindow {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
     /// The first key that is not what it should be.

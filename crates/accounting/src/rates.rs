@@ -14,9 +14,9 @@ use takt_model::ConfigError;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RatesConfig {
-    /// What stands behind amounts: `EUR`, `credits`. Without it no money is shown.
+    /// Currency shown after amounts: `EUR`, `credits`. Without it, reports show no money.
     pub currency: Option<String>,
-    /// Rate cards, each in force from its date on.
+    /// Rate cards. Each is valid from its date until the next one.
     pub cards: Vec<RateCard>,
 }
 
@@ -24,19 +24,19 @@ pub struct RatesConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateCard {
-    /// The first day it is in force, such as `2026-01-01`.
+    /// First day on which the card is valid, such as `2026-01-01`.
     pub from: String,
-    /// A GPU for an hour, where `gpu_models` does not name its model.
+    /// Price of one GPU-hour, for models that `gpu_models` does not list.
     pub gpu_hour: f64,
-    /// A GPU of a model for an hour, by the scheduler's name for the model: `{ a100 = 1.2 }`.
+    /// Price of one GPU-hour by GPU model, as the scheduler names the model: `{ a100 = 1.2 }`.
     pub gpu_models: BTreeMap<String, f64>,
-    /// A CPU for an hour.
+    /// Price of one CPU-hour.
     pub cpu_hour: f64,
-    /// A GiB of memory for an hour.
+    /// Price of one GiB of memory for an hour.
     pub mem_gib_hour: f64,
-    /// A kWh that the GPUs drew; 0 where the other rates include it.
+    /// Price of one kWh drawn by the GPUs; 0 if the other prices include energy.
     pub kwh: f64,
-    /// Grams of CO2 a kWh.
+    /// Grams of CO2 per kWh.
     pub co2_g_per_kwh: f64,
 }
 
@@ -55,7 +55,7 @@ impl Default for RateCard {
 }
 
 impl RatesConfig {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
     /// A date that is none, two cards of one date, a negative rate, a card without a currency.

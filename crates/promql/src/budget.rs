@@ -10,7 +10,7 @@ use std::time::Instant;
 pub struct Limits {
     /// Samples and computed points held at one time (`query.max-samples` in Prometheus, 50 million there and here).
     pub max_samples: u64,
-    /// Series that one selector may yield.
+    /// Series that one selector may return.
     pub max_series: usize,
     /// When the answer is no longer wanted.
     pub deadline: Option<Instant>,

@@ -16,7 +16,7 @@ use takt_model::{METRIC_NAME, Timestamp};
 use takt_model::{MatchOp, Matcher, MatcherError};
 use takt_slurm::{JobRun, nodelist};
 use takt_store::{Due, Reading, Records, SeriesData, Store, StoreError, is_stale};
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// A run is assessed this long after its end: its last samples, and the records of what else ran, are there by then.
 pub const SETTLE_SECONDS: i64 = 120;
@@ -59,17 +59,17 @@ pub enum AssessError {
     Matcher(#[from] MatcherError),
 }
 
-/// Assesses what is due each minute until `stop` is true. Runs that ended more than `reach` ago are left alone: their
+/// Assesses what is due each minute until `stop` is cancelled. Runs that ended more than `reach` ago are left alone: their
 /// samples are gone, and a history that was brought in never had any.
 pub async fn keep_assessing(
     store: Arc<Store>,
     cluster: String,
     rules: EfficiencyConfig,
     reach: Duration,
-    mut stop: watch::Receiver<bool>,
+    stop: CancellationToken,
 ) {
     let rules = Arc::new(rules);
-    while !*stop.borrow() {
+    while !stop.is_cancelled() {
         let (store, cluster, rules, asked) = (
             Arc::clone(&store),
             cluster.clone(),
@@ -83,7 +83,7 @@ pub async fn keep_assessing(
                 now.whole_seconds() - SETTLE_SECONDS,
             );
             pass(&store, &cluster, period, Due::New, &rules, |_| {
-                !*asked.borrow()
+                !asked.is_cancelled()
             })
         });
         match pass.await {
@@ -96,8 +96,8 @@ pub async fn keep_assessing(
             }
             Err(error) => tracing::error!(error = %error, "assessing runs had panicked"),
         }
-        // Only whether it is time to stop matters; a sender that is gone is a stop as well.
-        let _ = tokio::time::timeout(INTERVAL, stop.wait_for(|stop| *stop)).await;
+        // A timeout only means that the next pass is due.
+        let _ = tokio::time::timeout(INTERVAL, stop.cancelled()).await;
     }
 }
 

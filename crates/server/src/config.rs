@@ -1,10 +1,11 @@
-//! `takt.toml`: what the user typed becomes, once, what the program trusts.
+//! `takt.toml`: reads the file and checks it once, so that the rest of the program can trust it.
 
 use crate::QueryConfig;
 use crate::SqlConfig;
 use crate::answers::AccountingConfig;
 use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
+use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -17,43 +18,46 @@ use takt_collector::schedulers::{JobsConfig, SharesConfig};
 use takt_collector::scrape::ScrapeConfig;
 use takt_store::StoreConfig;
 
-/// The whole configuration. Every key may be left out.
+/// The whole configuration. Every key is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Name of the cluster, on every series and job; the local Slurm's ClusterName, else `local`.
+    /// Name of the cluster: the label `cluster` of every series and job. Default: `ClusterName` of
+    /// the local Slurm, or `local` without Slurm.
     pub cluster: Option<String>,
-    /// Directory of the data, on a local disk; else `./takt-data`. Relative to this file.
+    /// Data directory, on a local disk, relative to this file. Default: `./takt-data`.
     pub data_dir: Option<PathBuf>,
-    /// Time zone of the months in reports, and of imported files without `--timezone`; the system's.
+    /// Time zone of the cluster: of the days and months in reports, and of imported files without
+    /// `--timezone`. Default: the system's.
     pub timezone: Option<String>,
     /// The web page and the API.
     pub server: ServerConfig,
-    /// SQL, over HTTP and over PostgreSQL's protocol.
+    /// SQL over HTTP and over PostgreSQL's protocol.
     pub sql: SqlConfig,
-    /// How much one PromQL query may take. Prometheus' flag of the same meaning is in brackets.
+    /// Limits of one PromQL query. The equivalent Prometheus flag is in brackets.
     pub query: QueryConfig,
-    /// Which exporters are read, and how often.
+    /// Scraping: targets, intervals and limits.
     pub scrape: ScrapeConfig,
-    /// How samples and records are kept.
+    /// Storage of samples and records.
     pub store: StoreConfig,
-    /// Where job records come from.
+    /// Sources of job records.
     pub jobs: JobsConfig,
-    /// Fair share of a cluster whose scheduler keeps no accounts. With `accounts`, what Slurm says of shares is not used.
+    /// Fair share for a cluster without slurmdbd. If `accounts` is set, Slurm's own shares are
+    /// ignored.
     pub fairshare: SharesConfig,
-    /// How mail is sent: alerts and reports.
+    /// Outgoing mail for alerts and reports.
     pub email: EmailConfig,
-    /// Who is told when something breaks.
+    /// Alerts: rules and notification channels.
     pub alerts: AlertsConfig,
-    /// What counts as idle, wasteful and measured in a run.
+    /// Thresholds for the efficiency of finished jobs: idle, wasteful, measured.
     pub efficiency: EfficiencyConfig,
-    /// What usage costs.
+    /// Prices of GPUs, CPUs, memory and energy.
     pub rates: RatesConfig,
-    /// What users and accounts may use. Reports warn at 50, 80 and 100 %.
+    /// Budgets of users and accounts. Takt warns when 50, 80 and 100 % are used.
     pub budgets: Vec<BudgetConfig>,
-    /// Hours in which jobs may not run on some nodes. Reports name those that did.
+    /// Hours in which no job may run on certain nodes. Reports list the jobs that did.
     pub policy_windows: Vec<PolicyWindow>,
-    /// The monthly reports: who gets them, and how.
+    /// The monthly reports: recipients and schedule.
     pub reports: ReportsConfig,
 }
 
@@ -61,13 +65,13 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
-    /// Address and port. Any address but loopback needs `token_file`.
+    /// Address and port. Any address but loopback requires `token_file`.
     pub listen_address: String,
-    /// File with the token (one line) that writes, and every request from another machine, must carry. Not in the
-    /// data directory.
+    /// File with the API token (one line), required for changes and for requests from other
+    /// machines. Not in the data directory.
     pub token_file: Option<PathBuf>,
-    /// File with a second token, which may read everything and change nothing: for who asks from another machine. Not in
-    /// the data directory.
+    /// File with a second token that allows reading only, for other machines. Not in the data
+    /// directory.
     pub read_token_file: Option<PathBuf>,
 }
 
@@ -82,7 +86,7 @@ impl Default for ServerConfig {
 }
 
 impl Config {
-    /// Reads and checks a configuration. `path` is for the messages, and what relative paths are relative to.
+    /// Parses and checks a configuration. Messages name `path`, and relative paths start at its folder.
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
@@ -127,7 +131,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     pub fn validate(&self) -> anyhow::Result<()> {
         if self
             .cluster
@@ -175,7 +179,15 @@ impl Config {
         Ok(())
     }
 
-    /// What accounting needs of it.
+    /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown names.
+    pub fn zone(&self) -> TimeZone {
+        let named = self.timezone.as_deref();
+        named
+            .and_then(|name| takt_slurm::time_zone(name).ok())
+            .unwrap_or_else(TimeZone::system)
+    }
+
+    /// Returns the part that accounting needs.
     pub fn accounting(&self) -> AccountingConfig {
         AccountingConfig {
             efficiency: self.efficiency.clone(),
@@ -188,7 +200,7 @@ impl Config {
         }
     }
 
-    /// Whether owners of jobs can be written to: there is a mail server, and somebody's address.
+    /// Returns whether job owners can get mail: a mail server and at least one address are configured.
     pub fn knows_owners(&self) -> bool {
         self.email.is_set() && (self.reports.domain.is_some() || !self.reports.addresses.is_empty())
     }
@@ -211,20 +223,21 @@ impl ServerConfig {
         Ok(())
     }
 
-    /// The token of `token_file`; without one, a new one that only this machine's commands learn (from the lock file).
+    /// Returns the token in `token_file`, or a random token, which commands on this machine read from
+    /// the lock file.
     pub fn token(&self) -> anyhow::Result<String> {
         self.token_file
             .as_deref()
             .map_or_else(random_token, read_token)
     }
 
-    /// The token of `read_token_file`.
+    /// Returns the token in `read_token_file`, if that is set.
     pub fn read_token(&self) -> anyhow::Result<Option<String>> {
         self.read_token_file.as_deref().map(read_token).transpose()
     }
 }
 
-/// The token in a file.
+/// Reads a token. Fails if it is shorter than 16 characters.
 pub fn read_token(path: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the token in {}", path.display()))?;
@@ -244,7 +257,7 @@ fn random_token() -> anyhow::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A mistake in the file, with its line and, for an unknown key, the nearest one that exists.
+/// Describes a mistake in the file: its line and, for an unknown key, the nearest valid key.
 fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
     let line = error.span().map_or(1, |span| {
         text[..span.start.min(text.len())].matches('\n').count() + 1
@@ -277,10 +290,40 @@ fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
 mod tests {
     use super::*;
 
+    fn document(name: &str) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        std::fs::read_to_string(root.join(name)).unwrap()
+    }
+
+    /// In the example `#key` is a key that is switched off, and `# text` is a comment.
     #[test]
-    fn the_file_we_ship_is_what_it_says() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/takt.example.toml");
-        Config::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
+    fn the_example_is_valid_as_shipped_and_with_everything_switched_on() {
+        let example = document("docs/takt.example.toml");
+        let path = Path::new("docs/takt.example.toml");
+        let shipped = Config::parse(&example, path).unwrap();
+        let switched_on: String = example
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(key) if !key.starts_with(' ') => format!("{key}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let switched_on = Config::parse(&switched_on, path).unwrap();
+        assert!(!shipped.email.is_set() && switched_on.email.is_set());
+    }
+
+    /// People append the lines that a page shows to the example they began with.
+    #[test]
+    fn lines_of_the_pages_can_be_appended_to_the_example() {
+        let example = document("docs/takt.example.toml");
+        for page in ["README.md", "docs/install.md", "docs/monthly-reports.md"] {
+            let text = document(page);
+            let blocks = text.split("```toml\n").skip(1);
+            for block in blocks.filter_map(|rest| rest.split("```").next()) {
+                let both = format!("{example}\n{block}");
+                Config::parse(&both, Path::new(page)).unwrap();
+            }
+        }
     }
 
     #[test]
@@ -291,7 +334,7 @@ mod tests {
         );
     }
 
-    /// Every mistake we can imagine is a file; its first line says what must be told.
+    /// Each anticipated mistake is a file. Its first line is the expected message.
     #[test]
     fn each_mistake_has_its_message() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/config");

@@ -1,4 +1,5 @@
-//! The reference page of `takt.toml`, made from the structs that read it: their doc lines and their defaults.
+//! The reference page of `takt.toml`, generated from the configuration structs: their doc comments
+//! and defaults.
 
 use crate::config::Config;
 use schemars::schema_for;
@@ -7,12 +8,12 @@ use std::fmt::Write;
 
 const HEAD: &str = "# Configuration
 
-One TOML file, named with `--config` or `TAKT_CONFIG`. Every key may be left out; an unknown key is an error that names
-the nearest one. Secrets are never in this file: they are in files that it names. `takt check-config` prints what is in
-force, and `takt check-config --reference` this page.
+Takt reads one TOML file, given with `--config` or `TAKT_CONFIG`. Every key is optional. An unknown key is an error that
+names the nearest key. Secrets do not go into this file: keys that end in `_file` name files that contain them.
+`takt check-config` prints the effective configuration, `takt check-config --reference` prints this page.
 ";
 
-/// The page, in Markdown.
+/// Returns the page in Markdown.
 pub fn page() -> String {
     let schema = schema_for!(Config).to_value();
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
@@ -21,7 +22,7 @@ pub fn page() -> String {
     out
 }
 
-/// The keys of one table of the file, then the tables in it.
+/// Appends the keys of one table, then its nested tables.
 fn section(root: &Value, table: &Value, defaults: &Value, path: &str, out: &mut String) {
     let empty = Map::new();
     let properties = table["properties"].as_object().unwrap_or(&empty);
@@ -75,12 +76,12 @@ fn section(root: &Value, table: &Value, defaults: &Value, path: &str, out: &mut 
     }
 }
 
-/// What a property refers to, and whether it is a list of that.
+/// Follows a property's reference. Returns the target and whether the property is a list of it.
 fn resolve<'s>(root: &'s Value, property: &'s Value) -> (&'s Value, bool) {
     if let Some(items) = property.get("items") {
         return (resolve(root, items).0, true);
     }
-    // An `Option` of a table: that or null.
+    // An `Option` of a table is written as "this table or null".
     if let Some(table) = property["anyOf"].get(0) {
         return resolve(root, table);
     }
@@ -105,7 +106,7 @@ fn one_line(text: &Value) -> String {
 mod tests {
     #[test]
     fn the_page_in_docs_is_this_one() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert_eq!(
             written,

@@ -18,6 +18,7 @@ mod query_config;
 pub mod reports;
 pub mod serve;
 pub mod sparkline;
+pub mod tasks;
 
 pub use config::Config;
 pub use config_reference::page as config_reference;

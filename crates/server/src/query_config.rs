@@ -10,15 +10,18 @@ use takt_promql::{Limits, Options};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryConfig {
-    /// Seconds that a query looks back for the newest sample of a series (`query.lookback-delta`).
+    /// Seconds before the evaluation time in which a series' newest sample is used
+    /// (`query.lookback-delta`).
     pub lookback_seconds: u64,
-    /// Queries that are evaluated at one time; the others wait (`query.max-concurrency`).
+    /// Number of queries evaluated at the same time; further queries wait
+    /// (`query.max-concurrency`).
     pub max_concurrency: usize,
-    /// Samples and computed points that one query may hold in memory; each takes 16 bytes (`query.max-samples`).
+    /// Samples and computed points that one query may hold in memory, 16 bytes each
+    /// (`query.max-samples`).
     pub max_samples: u64,
-    /// Series that one selector may yield.
+    /// Series that one selector may return.
     pub max_series: usize,
-    /// Seconds after which a query is given up, also while it waits (`query.timeout`).
+    /// Seconds after which a query is cancelled, waiting time included (`query.timeout`).
     pub timeout_seconds: u64,
 }
 
@@ -36,7 +39,7 @@ impl Default for QueryConfig {
 }
 
 impl QueryConfig {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
     /// The first key that makes no sense.

@@ -10,15 +10,16 @@ use crate::http::{self, Access, App};
 use crate::own_series::OwnSeries;
 use crate::process_usage;
 use crate::reports;
+use crate::tasks::Supervisor;
 use anyhow::Context;
 use axum::extract::State;
+use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Router, middleware};
 use jiff::tz::TimeZone;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use takt_store::CONFIGURED;
 use takt_store::{DataDir, Health, Holder, Records, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 /// After the end is asked for, requests in flight get this long.
 const GRACE: Duration = Duration::from_secs(5);
@@ -178,9 +179,9 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
         return Ok(name.clone());
     }
     if config.jobs.poll
-        && let Ok(slurm) = takt_collector::schedulers::detect(&config.jobs).await
+        && let Ok(cluster) = takt_collector::schedulers::detect(&config.jobs).await
     {
-        return Ok(slurm.cluster);
+        return Ok(cluster);
     }
     let mut known = Records::of(store.database()).clusters()?;
     let only = if known.len() == 1 { known.pop() } else { None };
@@ -220,43 +221,157 @@ pub struct PageState {
 pub type Pages = Arc<dyn Fn(PageState) -> Router + Send + Sync>;
 
 impl Serving<'_> {
-    /// Starts asking the local Slurm, unless the configuration says not to.
+    /// Polls the local Slurm, unless the configuration turns that off.
     fn poll(
         &self,
+        tasks: &mut Supervisor,
         store: &Store,
         zone: &TimeZone,
-    ) -> Option<(JoinHandle<()>, watch::Receiver<PollStatus>)> {
-        let config = &self.config.jobs;
+    ) -> Option<watch::Receiver<PollStatus>> {
+        if !self.config.jobs.poll {
+            return None;
+        }
+        let config = self.config.jobs.clone();
+        let cluster = self.config.cluster.clone();
         let zone = zone.iana_name().unwrap_or("UTC").to_owned();
-        config.poll.then(|| {
-            let database = Arc::clone(store.database());
-            let poller = Poller::new(config.clone(), database, self.config.cluster.clone(), zone);
-            let (send, receive) = watch::channel(PollStatus::default());
-            (tokio::spawn(poller.run(send)), receive)
-        })
+        let database = Arc::clone(store.database());
+        let (status, receiver) = watch::channel(PollStatus::default());
+        tasks.spawn("scheduler", move |stop| {
+            // Whatever the last run of the task reported, it is not current any more.
+            status.send_replace(PollStatus::default());
+            let database = Arc::clone(&database);
+            let poller = Poller::new(config.clone(), database, cluster.clone(), zone.clone());
+            until_stopped(stop, poller.run(status.clone()))
+        });
+        Some(receiver)
     }
 
-    /// Starts to serve SQL over PostgreSQL's protocol. Where nobody chose its address and another has it, there is none.
-    async fn sql(&self, store: &Store) -> Result<Option<JoinHandle<()>>, Failure> {
-        let config = &self.config.sql;
+    /// Serves SQL over PostgreSQL's protocol. Without a configured address, a taken default address means no SQL.
+    async fn sql(&self, tasks: &mut Supervisor, store: &Store) -> Result<(), Failure> {
+        let config = self.config.sql.clone();
         let Some(address) = config.address() else {
-            return Ok(None);
+            return Ok(());
         };
-        let server = SqlServer::new(Arc::clone(store.database()), config)
-            .context("sql")
-            .usage()?;
-        match TcpListener::bind(address).await {
-            Ok(listener) => {
-                tracing::info!(address = %listener.local_addr()?, "serving SQL");
-                Ok(Some(tokio::spawn(server.serve(listener))))
-            }
+        let database = Arc::clone(store.database());
+        let mut server = Some(
+            SqlServer::new(Arc::clone(&database), &config)
+                .context("sql")
+                .usage()?,
+        );
+        let listener = match TcpListener::bind(address).await {
+            Ok(listener) => listener.into_std()?,
             Err(error) if config.listen_address.is_none() => {
                 tracing::warn!(address, %error, "SQL is not served; sql.listen_address chooses another address");
-                Ok(None)
+                return Ok(());
             }
-            Err(error) => Err(anyhow::Error::new(error)
-                .context(format!("cannot listen on {address} for SQL"))
-                .into()),
+            Err(error) => {
+                return Err(anyhow::Error::new(error)
+                    .context(format!("cannot listen on {address} for SQL"))
+                    .into());
+            }
+        };
+        tracing::info!(address = %listener.local_addr()?, "serving SQL");
+        tasks.spawn("sql", move |stop| {
+            let first = server.take();
+            let (database, config) = (Arc::clone(&database), config.clone());
+            let listener = listener.try_clone();
+            async move {
+                let started = async {
+                    let server = match first {
+                        Some(server) => server,
+                        None => SqlServer::new(database, &config)?,
+                    };
+                    anyhow::Ok((server, TcpListener::from_std(listener?)?))
+                };
+                match started.await {
+                    Ok((server, listener)) => until_stopped(stop, server.serve(listener)).await,
+                    Err(error) => {
+                        tracing::error!(error = format!("{error:#}"), "cannot serve SQL");
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Answers HTTP requests. Requests in flight get the supervisor's grace.
+    fn http(
+        tasks: &mut Supervisor,
+        listener: TcpListener,
+        routes: IntoMakeServiceWithConnectInfo<Router, SocketAddr>,
+    ) -> Result<(), Failure> {
+        let listener = listener.into_std()?;
+        tasks.spawn("http", move |stop| {
+            let (listener, routes) = (listener.try_clone(), routes.clone());
+            async move {
+                let served = async {
+                    let listener = TcpListener::from_std(listener?)?;
+                    axum::serve(listener, routes)
+                        .with_graceful_shutdown(stop.cancelled_owned())
+                        .await
+                };
+                if let Err(error) = served.await {
+                    tracing::error!(%error, "cannot serve HTTP");
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Starts the tasks that need no answer from others.
+    fn background(
+        &self,
+        tasks: &mut Supervisor,
+        store: &Arc<Store>,
+        scrape: &Arc<ScrapeManager>,
+        alerts: &Alerts,
+        reload: &Reload,
+        polls: &Option<watch::Receiver<PollStatus>>,
+    ) {
+        let reload = reload.clone();
+        tasks.spawn("reload", move |stop| {
+            until_stopped(stop, reload.clone().at_hangups())
+        });
+
+        let (targets, handle) = (Arc::downgrade(scrape), alerts.handle());
+        tasks.spawn("events", move |stop| {
+            until_stopped(
+                stop,
+                alerting::listen_to_all(targets.clone(), handle.clone()),
+            )
+        });
+
+        let (of, cluster, status) = (Arc::clone(store), self.cluster.to_owned(), polls.clone());
+        tasks.spawn("process-usage", move |stop| {
+            let watched = process_usage::watch(Arc::clone(&of), cluster.clone(), status.clone());
+            until_stopped(stop, watched)
+        });
+
+        let (of, cluster) = (Arc::clone(store), self.cluster.to_owned());
+        tasks.spawn("fairshare-history", move |stop| {
+            until_stopped(stop, note_fairshare(Arc::clone(&of), cluster.clone()))
+        });
+
+        let (of, cluster) = (Arc::clone(store), self.cluster.to_owned());
+        let rules = self.config.efficiency.clone();
+        let reach = Duration::from_secs(self.config.store.retention_days * 86_400);
+        tasks.spawn("efficiency", move |stop| {
+            assess::keep_assessing(Arc::clone(&of), cluster.clone(), rules.clone(), reach, stop)
+        });
+
+        if reports::is_sending(self.config) {
+            let (of, cluster) = (Arc::clone(store), self.cluster.to_owned());
+            let config = self.config.clone();
+            tasks.spawn("reports", move |stop| {
+                let sent = reports::keep_sending(
+                    Arc::clone(&of),
+                    cluster.clone(),
+                    config.clone(),
+                    config.zone(),
+                    stop.clone(),
+                );
+                until_stopped(stop, sent)
+            });
         }
     }
 
@@ -265,10 +380,7 @@ impl Serving<'_> {
         store: Arc<Store>,
         shutdown: &mut watch::Receiver<bool>,
     ) -> Result<End, Failure> {
-        let zone = match &self.config.timezone {
-            Some(name) => takt_slurm::time_zone(name)?,
-            None => TimeZone::system(),
-        };
+        let zone = self.config.zone();
         let scrape = ScrapeManager::start(
             Arc::clone(&store),
             self.config.scrape.clone(),
@@ -277,13 +389,13 @@ impl Serving<'_> {
         )?;
         let scrape = Arc::new(scrape);
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
-        let sql = self.sql(&store).await?;
+        let mut tasks = Supervisor::new(&mut self.registry);
+        self.sql(&mut tasks, &store).await?;
         let alerts = Alerts::start(
             self.config,
             self.cluster,
             self.asked_at,
             &store,
-            &scrape,
             &mut self.registry,
         )?;
         let reloaded = Gauge::default();
@@ -300,14 +412,8 @@ impl Serving<'_> {
             alerts: alerts.reload(),
             reloaded,
         };
-        let hangups = tokio::spawn(reload.clone().at_hangups());
-        let (poller, polls) = self.poll(&store, &zone).unzip();
-        let watching = tokio::spawn(process_usage::watch(
-            Arc::clone(&store),
-            self.cluster.to_owned(),
-            polls.clone(),
-        ));
-        let noting = tokio::spawn(note_fairshare(Arc::clone(&store), self.cluster.to_owned()));
+        let polls = self.poll(&mut tasks, &store, &zone);
+        self.background(&mut tasks, &store, &scrape, &alerts, &reload, &polls);
         let page = PageState {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),
@@ -324,7 +430,9 @@ impl Serving<'_> {
             address: self.asked_at,
             polls,
         };
-        let own = tokio::spawn(own.keep_writing());
+        tasks.spawn("own-series", move |stop| {
+            until_stopped(stop, own.clone().keep_writing())
+        });
         let app = App {
             store: Arc::clone(&store),
             config: Arc::new(AnswerConfig::of(self.config)),
@@ -340,25 +448,7 @@ impl Serving<'_> {
             .layer(middleware::from_fn_with_state(self.access, http::check))
             .into_make_service_with_connect_info::<SocketAddr>();
 
-        let (stop, stopped) = watch::channel(false);
-        let mut stopped_too = stopped.clone();
-        let assessing = tokio::spawn(assess::keep_assessing(
-            Arc::clone(&store),
-            self.cluster.to_owned(),
-            self.config.efficiency.clone(),
-            Duration::from_secs(self.config.store.retention_days * 86_400),
-            stopped.clone(),
-        ));
-        let sending = tokio::spawn(reports::keep_sending(
-            Arc::clone(&store),
-            self.cluster.to_owned(),
-            self.config.clone(),
-            zone,
-            stopped.clone(),
-        ));
-        let serve = axum::serve(self.listener, routes)
-            .with_graceful_shutdown(async move { drop(stopped_too.wait_for(|stop| *stop).await) });
-        let serve = tokio::spawn(serve.into_future());
+        Self::http(&mut tasks, self.listener, routes)?;
         let mut health = store.health();
         let end = tokio::select! {
             _ = shutdown.wait_for(|asked| *asked) => End::Asked,
@@ -366,34 +456,36 @@ impl Serving<'_> {
             () = alerts.stopped() => End::Invalidated,
             () = clock_went_back(&store) => End::ClockWentBack,
         };
-        stop.send_replace(true);
-        let serving = serve.abort_handle();
-        if tokio::time::timeout(GRACE, serve).await.is_err() {
-            tracing::warn!("requests in flight were cut off");
-            serving.abort();
-        }
+        tasks.shutdown(GRACE).await;
         alerts.shutdown().await;
-        sending.abort();
-        // Only that it has ended matters; an abort is what we asked for.
-        let _ = sending.await;
-        if let Err(error) = assessing.await {
-            tracing::error!(error = %error, "assessing runs had panicked");
-        }
-        for task in [poller, sql]
-            .into_iter()
-            .flatten()
-            .chain([hangups, noting, watching, own])
-        {
-            task.abort();
-            // Only that it has ended matters; an abort is what we asked for.
-            let _ = task.await;
-        }
         if let Some(scrape) = Arc::into_inner(scrape) {
             scrape.shutdown().await;
         }
-        // The last one to hold the store closes it; closing writes what waits and blocks.
+        let_go(&store).await;
+        // Closing writes what waits, and blocks.
         tokio::task::spawn_blocking(move || drop(store)).await?;
         Ok(end)
+    }
+}
+
+/// Waits until no task holds the store: a pass over samples ends at its next reading. The data directory is free only once
+/// the last holder is gone.
+async fn let_go(store: &Arc<Store>) {
+    let asked = Instant::now();
+    while Arc::strong_count(store) > 1 {
+        if asked.elapsed() > PATIENCE {
+            tracing::warn!("a task still reads the store; the data directory is closed after it");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Runs a future that has no end of its own until `stop` is cancelled. It is dropped then.
+async fn until_stopped(stop: CancellationToken, task: impl Future<Output = ()>) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = task => {}
     }
 }
 

@@ -12,31 +12,36 @@ use takt_model::ConfigError;
 pub struct StoreConfig {
     /// Memory for DuckDB's buffers and operators, in MiB.
     pub duckdb_memory_mib: u64,
-    /// Threads one SQL query may use; 0 means half the cores.
+    /// Threads of one SQL query; 0 means half the cores.
     pub duckdb_threads: u32,
-    /// Memory for what was read from blocks, in MiB, packed to two or three bytes a sample: dashboards ask for the same
-    /// again and again.
+    /// Memory for data read from blocks, in MiB, packed to two or three bytes per sample.
+    /// Dashboards read the same data again and again.
     pub block_cache_mib: u64,
-    /// Milliseconds between two commits of samples. What a crash can lose is what came after the last one.
+    /// Milliseconds between two commits of samples. A crash loses at most what was scraped since
+    /// the last commit.
     pub commit_interval_ms: u64,
-    /// Minutes of samples that are kept in memory for alert rules and instant queries.
+    /// Minutes of samples kept in memory for alert rules and instant queries.
     pub head_minutes: u64,
-    /// MiB of samples that may wait while the disk cannot take them. Beyond it the oldest are dropped and counted.
+    /// Memory for samples that wait while the disk is full, in MiB. Beyond it, the oldest are
+    /// dropped and counted.
     pub queue_limit_mib: u64,
-    /// No sample is written while the disk has less free than this many bytes; they wait in the queue.
+    /// Free disk space below which no samples are written, in bytes. Samples wait in memory until
+    /// space is available.
     pub min_free_bytes: u64,
-    /// Minutes of samples that are sealed into a block together. Until then they are in a table that is larger on disk
-    /// and slower to ask; the table is sealed earlier where it grows beyond four times `seal_memory_mib`.
+    /// Minutes of samples that are sealed into a block together. Unsealed samples take more disk
+    /// and are slower to query. A segment that grows beyond four times `seal_memory_mib` is sealed
+    /// earlier.
     pub seal_minutes: u64,
-    /// Memory for the samples of a block that is being made, in MiB.
+    /// Memory for building a block, in MiB.
     pub seal_memory_mib: u64,
     /// Days that samples are kept.
     pub retention_days: u64,
-    /// Days that down-sampled rows of five minutes are kept, at least `retention_days`; 0 makes none.
+    /// Days that five-minute rows are kept; at least `retention_days`, or 0 to disable them.
     pub retention_5m_days: u64,
-    /// Days that down-sampled rows of an hour are kept, at least `retention_days`; 0 makes none.
+    /// Days that one-hour rows are kept; at least `retention_days`, or 0 to disable them.
     pub retention_1h_days: u64,
-    /// GiB that sealed blocks may take; beyond it the oldest go before their time. 0 is no limit.
+    /// Maximum size of sealed blocks, in GiB; beyond it, the oldest are deleted before their
+    /// retention ends. 0: no limit.
     pub max_disk_gib: u64,
 }
 

@@ -30,9 +30,9 @@ pub(super) const ADDRESS: &str = "__address__";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StaticConfig {
-    /// `host:port` of each.
+    /// Addresses of the targets, `host:port`.
     pub targets: Vec<String>,
-    /// Labels for all of them.
+    /// Labels of all these targets.
     pub labels: BTreeMap<String, String>,
 }
 

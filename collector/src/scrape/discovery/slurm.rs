@@ -16,11 +16,11 @@ use takt_model::Labels;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SlurmSdConfig {
-    /// The exporter's port on every node.
+    /// Port of the exporter on every node.
     pub port: u16,
-    /// How often Slurm is asked.
+    /// Interval between two reads of the node list.
     pub refresh_interval: PromDuration,
-    /// Directory of `scontrol`; else where PATH says.
+    /// Directory of `scontrol`. Default: PATH.
     pub slurm_bin: Option<PathBuf>,
 }
 

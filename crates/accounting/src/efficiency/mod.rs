@@ -20,19 +20,23 @@ use takt_slurm::JobRun;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EfficiencyConfig {
-    /// Utilization below which a GPU is idle.
+    /// GPU utilization below which a GPU is idle, 0 to 1.
     pub idle_below_ratio: f64,
-    /// Seconds that a GPU must be idle without a break before it counts as waste.
+    /// Seconds that a GPU must be idle without interruption before the time counts as waste.
     pub idle_streak_seconds: u64,
-    /// Mean utilization (outside idle streaks) below which the time without a kernel counts as waste.
+    /// Mean GPU utilization outside idle streaks below which the time without a kernel counts as
+    /// waste, 0 to 1.
     pub low_utilization_ratio: f64,
-    /// Share of a link's speed from which on it counts as full.
+    /// Share of a link's speed at which the link counts as full, 0 to 1.
     pub link_busy_ratio: f64,
-    /// Share of a run of several nodes in which a full link kept its GPUs waiting, from which on it is network-bound.
+    /// Share of a multi-node run's time with a full link and waiting GPUs at which the run counts
+    /// as network-bound, 0 to 1.
     pub network_bound_ratio: f64,
-    /// Share of what a run held that must have been measured; below it nothing is said of its efficiency.
+    /// Share of a run's GPU time (CPU runs: of its time) that must be measured. Below it, no
+    /// efficiency is reported for the run.
     pub min_coverage_ratio: f64,
-    /// Longest time between two samples that they still vouch for; at least twice the scrape interval.
+    /// Longest gap between two samples that still counts as measured, in seconds; at least twice
+    /// the scrape interval.
     pub max_gap_seconds: u64,
 }
 
@@ -51,10 +55,10 @@ impl Default for EfficiencyConfig {
 }
 
 impl EfficiencyConfig {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
-    /// The first key whose value makes no sense.
+    /// The first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (key, value) in [
             ("idle_below_ratio", self.idle_below_ratio),

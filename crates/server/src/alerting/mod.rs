@@ -19,7 +19,7 @@ use reqwest::Url;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 use takt_alerts::Engine;
 use takt_alerts::api::{self, Api};
@@ -35,7 +35,7 @@ use takt_alerts::run::{AlertMetrics, Alerting, Ask, Exporter, Handle, Heartbeat,
 use takt_collector::scrape::{ScrapeManager, TargetAccess};
 use takt_model::{Labels, error_chain};
 use takt_store::Store;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::AbortHandle;
 
 /// How often it is looked whether there are other targets to listen to.
 const TARGETS_EVERY: Duration = Duration::from_secs(5);
@@ -97,7 +97,6 @@ pub struct Alerts {
     alerting: Alerting,
     api: Api,
     reload: Reload,
-    listening: JoinHandle<()>,
 }
 
 /// Follows another configuration while alerting goes on.
@@ -142,7 +141,6 @@ impl Alerts {
         cluster: &str,
         address: SocketAddr,
         store: &Arc<Store>,
-        scrape: &Arc<ScrapeManager>,
         registry: &mut Registry,
     ) -> Result<Self, Failure> {
         let Loaded {
@@ -168,7 +166,6 @@ impl Alerts {
         let metrics = AlertMetrics::register(registry);
         let alerting = Alerting::start(engine, outside, channels, vigil(config), metrics)?;
         let handle = alerting.handle();
-        let listening = tokio::spawn(listen_to_all(Arc::clone(scrape), handle.clone()));
         let api = Api {
             handle: handle.clone(),
             started: jiff::Timestamp::now(),
@@ -182,7 +179,6 @@ impl Alerts {
             alerting,
             api,
             reload,
-            listening,
         })
     }
 
@@ -210,9 +206,6 @@ impl Alerts {
 
     /// Ends it; messages that are being sent get a moment to be answered.
     pub async fn shutdown(self) {
-        self.listening.abort();
-        // Only that it has ended matters; an abort is what we asked for.
-        let _ = self.listening.await;
         let ended = tokio::task::spawn_blocking(move || drop(self.alerting)).await;
         if let Err(error) = ended {
             tracing::error!(%error, "the alert engine did not end well");
@@ -256,11 +249,12 @@ fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
     }
 }
 
-/// Listens to the events of every target there is, as targets come and go.
-async fn listen_to_all(scrape: Arc<ScrapeManager>, handle: Handle) {
+/// Listens to the events of every target, as targets come and go.
+pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
     let mut listening: HashMap<String, Listening> = HashMap::new();
-    loop {
+    while let Some(scrape) = scrape.upgrade() {
         let targets = scrape.accessible().into_iter();
+        drop(scrape);
         let targets = targets.filter_map(|(target, access)| {
             Some((events_url(&target.url)?, (target.labels, access)))
         });

@@ -29,6 +29,7 @@ const SELECTED: [&str; 5] = [
 ];
 
 /// What the series are made from.
+#[derive(Clone)]
 pub struct OwnSeries {
     /// The store.
     pub store: Arc<Store>,

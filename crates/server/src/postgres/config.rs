@@ -16,24 +16,26 @@ use takt_store::sql::Limits;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SqlConfig {
-    /// Address and port of PostgreSQL's protocol; `127.0.0.1:9857` where none is given, which is left out with a
-    /// warning if it is taken. Any address but loopback needs `password_file`. Empty: none.
+    /// Address and port of PostgreSQL's protocol; any address but loopback requires
+    /// `password_file`. Default: `127.0.0.1:9857`; if that port is in use, Takt logs a warning and
+    /// starts without it. Empty: disabled.
     pub listen_address: Option<String>,
-    /// File with lines of `user:password`. With one, every client must know one of them; without, none is asked for.
-    /// Not in the data directory.
+    /// File with lines of `user:password`. If it is set, every client must log in. Not in the data
+    /// directory.
     pub password_file: Option<PathBuf>,
-    /// File with the certificate (PEM) for TLS, and with those that vouch for it.
+    /// TLS certificate and its chain (PEM).
     pub tls_cert_file: Option<PathBuf>,
-    /// File with the certificate's private key (PEM).
+    /// Private key of the certificate (PEM).
     pub tls_key_file: Option<PathBuf>,
-    /// Clients at a time.
+    /// Maximum number of simultaneous connections.
     pub max_connections: usize,
-    /// Seconds after which a statement is interrupted.
+    /// Seconds after which a statement is cancelled.
     pub timeout_seconds: u64,
-    /// Rows of an answer. Over HTTP the rest is left out and the answer says so; PostgreSQL's protocol has no way to
-    /// say it, so there more rows are an error.
+    /// Maximum number of rows of a result. HTTP cuts the result off and says so; PostgreSQL's
+    /// protocol cannot say so, so there it is an error.
     pub max_rows: usize,
-    /// MiB by which the server may grow while a statement runs; then it is interrupted.
+    /// Memory by which the server may grow during a statement, in MiB; beyond it, the statement is
+    /// cancelled.
     pub memory_limit_mib: u64,
 }
 
@@ -126,7 +128,7 @@ impl SqlConfig {
         ]
     }
 
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
     /// The first key that makes no sense.

@@ -1,39 +1,42 @@
-//! `[reports]` of `takt.toml`: who gets the monthly reports, and how.
+//! `[reports]` of `takt.toml`: recipients and schedule of the monthly reports.
 
 use anyhow::bail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The monthly reports: who gets them, and how.
+/// The monthly reports: recipients and schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReportsConfig {
-    /// Whether the reports of a month are sent by e-mail when it has ended.
+    /// Send the reports of a month by mail after its end.
     pub send: bool,
-    /// Whether users whose GPUs hardly worked within seven days, or whose time limits kept many reserved for nothing, get
-    /// a letter about it: every seven days at most, and on workdays only.
+    /// Send a mail to users whose GPUs were mostly idle in the last seven days, or whose time
+    /// limits reserved many GPU-hours that were not used. At most one mail in seven days, on
+    /// workdays only.
     pub weekly: bool,
-    /// Domain of users' addresses: `alice` is written to at `alice@` this. Not written to where it is left out, unless
-    /// `addresses` has them.
+    /// Mail domain of the users: alice gets mail at alice@`domain`. Without it, only users in
+    /// `addresses` get mail.
     pub domain: Option<String>,
-    /// Addresses of users who have others: `{ alice = "a.liddell@lab.example" }`.
+    /// Mail addresses of users that differ from USER@`domain`:
+    /// `{ alice = "a.liddell@lab.example" }`.
     pub addresses: BTreeMap<String, String>,
-    /// Who answers for an account and gets its sheet: `{ physics = ["pi@lab.example"] }`.
+    /// Recipients of each account's report: `{ physics = ["pi@lab.example"] }`.
     pub account_owners: BTreeMap<String, Vec<String>>,
-    /// Who gets the cluster's sheet.
+    /// Recipients of the cluster's report.
     pub operators: Vec<String>,
-    /// Users who want no report.
+    /// Users who get no report.
     pub opt_out: Vec<String>,
-    /// Days after the month's end on which the reports are sent; records may arrive that late.
+    /// Days after the end of the month on which the reports are sent. Records may arrive that late.
     pub delay_days: u32,
-    /// Days after the month's end up to which late records make a correction.
+    /// Days after the end of the month until which late records lead to a corrected report.
     pub correct_days: u32,
-    /// Hours between a report and its correction, at least: records that come one by one make one correction.
+    /// Minimum hours between a report and its correction, so that several late records make one
+    /// correction.
     pub correction_hours: u32,
-    /// Whether the rank keeps users' names back from the others.
+    /// Replace the names of other users in a user's ranking.
     pub pseudonyms: bool,
-    /// File with the URL of a Slack webhook that gets the month in short.
+    /// File with the URL of a Slack webhook for a summary of the month.
     pub slack_webhook_file: Option<std::path::PathBuf>,
 }
 
@@ -57,7 +60,7 @@ impl Default for ReportsConfig {
 }
 
 impl ReportsConfig {
-    /// What no type can say.
+    /// Checks that types cannot express: ranges and references between keys.
     pub fn validate(&self) -> anyhow::Result<()> {
         let owners = self.account_owners.values().flatten();
         for address in self.addresses.values().chain(owners).chain(&self.operators) {
@@ -68,7 +71,7 @@ impl ReportsConfig {
         Ok(())
     }
 
-    /// Where a user is written to; `None` where nobody has said it, or the user wants no report.
+    /// Returns a user's mail address; `None` if none is configured or the user opted out.
     pub fn address_of(&self, user: &str) -> Option<String> {
         if self.opt_out.iter().any(|name| name == user) {
             return None;
@@ -86,7 +89,8 @@ impl ReportsConfig {
     }
 }
 
-/// One address and nothing else: neither a second one nor a line break may come from a configuration or a user's name.
+/// Returns whether `text` is exactly one address. A second address or a line break in a configuration
+/// or user name must not reach a mail header.
 fn is_address(text: &str) -> bool {
     let plain = |c: char| {
         c.is_ascii_graphic() && !matches!(c, ',' | ';' | '<' | '>' | '"' | '(' | ')' | '@')

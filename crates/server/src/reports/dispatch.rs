@@ -15,7 +15,7 @@ use std::time::Duration;
 use takt_accounting::sheet::{Sheet, Subject};
 use takt_alerts::notify::email::{EmailConfig, Mail, MailError, Mailer};
 use takt_store::{Records, SentReport, Store};
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// How often it is looked whether a letter is due.
 const INTERVAL: Duration = Duration::from_secs(3600);
@@ -28,19 +28,21 @@ struct Ready {
     note: SentReport,
 }
 
-/// Sends what is due, each hour until `stop` is true.
+/// Whether the configuration asks for reports or warnings by mail or Slack.
+pub fn is_sending(config: &Config) -> bool {
+    config.reports.send || config.reports.weekly || !config.budgets.is_empty()
+}
+
+/// Sends the reports and warnings that are due, each hour until `stop` is cancelled.
 pub async fn keep_sending(
     store: Arc<Store>,
     cluster: String,
     config: Config,
     zone: TimeZone,
-    mut stop: watch::Receiver<bool>,
+    stop: CancellationToken,
 ) {
-    if !config.reports.send && !config.reports.weekly && config.budgets.is_empty() {
-        return;
-    }
     let mut refused = HashSet::new();
-    while !*stop.borrow() {
+    while !stop.is_cancelled() {
         if let Err(error) = warn(&store, &cluster, &config, &zone, &mut refused).await {
             tracing::warn!(error = %format_args!("{error:#}"), "not all could be told of their budgets; it is tried again");
         }
@@ -56,8 +58,8 @@ pub async fn keep_sending(
         {
             tracing::warn!(month, error = %format_args!("{error:#}"), "the month's reports could not all be sent; they are tried again");
         }
-        // Only whether it is time to stop matters; a sender that is gone is a stop as well.
-        let _ = tokio::time::timeout(INTERVAL, stop.wait_for(|stop| *stop)).await;
+        // A timeout only means that the next round is due.
+        let _ = tokio::time::timeout(INTERVAL, stop.cancelled()).await;
     }
 }
 

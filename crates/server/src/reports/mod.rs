@@ -10,7 +10,7 @@ mod weekly;
 mod words;
 
 pub use config::ReportsConfig;
-pub use dispatch::{everybody, keep_sending, mail};
+pub use dispatch::{everybody, is_sending, keep_sending, mail};
 pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};
 pub use warnings::{SLACK, Warning, warnings};
