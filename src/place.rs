@@ -47,14 +47,9 @@ pub fn config_file(place: &Place) -> Option<PathBuf> {
 
 /// The configuration of a command and the place of its data.
 pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
-    let token = place
-        .token_file
-        .as_deref()
-        .map(read_token)
-        .transpose()
-        .usage()?;
     if let Some(url) = &place.server {
         let url = server_url(url).usage()?;
+        let token = token(place.token_file.as_deref()).usage()?;
         return Ok((load(place).usage()?, Whereabouts::Server { url, token }));
     }
     let is_installed = uses_installed(place);
@@ -63,6 +58,7 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
         Err(error) if is_installed && is_denied(&error) => {
             let config = Config::default();
             let url = url_of(&config.server.listen_address);
+            let token = token(place.token_file.as_deref()).usage()?;
             return Ok((config, Whereabouts::Server { url, token }));
         }
         loaded => loaded.usage()?,
@@ -74,7 +70,18 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
     };
     let has_config = is_installed || place.config.is_some();
     let url = has_config.then(|| url_of(&config.server.listen_address));
-    Ok((config, Whereabouts::Directory { path, url, token }))
+    let token_file = place.token_file.clone();
+    let at = Whereabouts::Directory {
+        path,
+        url,
+        token_file,
+    };
+    Ok((config, at))
+}
+
+/// The token in a file, if one is named.
+pub fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    file.map(read_token).transpose()
 }
 
 /// Whether the command asks the installed server: there is one, no option names another place, and no `takt up` or

@@ -1,6 +1,7 @@
 //! The data of a command: the server that holds the data directory, or the files.
 
 use crate::client::Server;
+use crate::place;
 use anyhow::Context;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,8 @@ pub enum Whereabouts {
         path: PathBuf,
         /// URL of the configured server, for users who may not read the directory.
         url: Option<String>,
-        /// Token for changes.
-        token: Option<String>,
+        /// File with the token for changes at that server.
+        token_file: Option<PathBuf>,
     },
     /// At this server.
     Server {
@@ -109,13 +110,17 @@ impl Source<Database> {
 
 /// The running server, for what only a running server knows.
 pub fn server(at: Whereabouts) -> Result<Server, Failure> {
-    let (path, url, token) = match at {
+    let (path, url, token_file) = match at {
         Whereabouts::Server { url, token } => return Ok(Server::new(url, token)?),
-        Whereabouts::Directory { path, url, token } => (path, url, token),
+        Whereabouts::Directory {
+            path,
+            url,
+            token_file,
+        } => (path, url, token_file),
     };
     match holding(&path)? {
         Some(server) => Ok(server),
-        None if DataDir::is_private(&path) => Ok(configured(&path, url, token)?),
+        None if DataDir::is_private(&path) => configured(&path, url, token_file),
         None => Err(anyhow::anyhow!(
             "no server runs on {}; start one with `takt serve` or `takt up`",
             path.display()
@@ -133,9 +138,13 @@ enum Reached {
 }
 
 fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
-    let (path, url, token) = match at {
+    let (path, url, token_file) = match at {
         Whereabouts::Server { url, token } => return Ok(Reached::Held(Server::new(url, token)?)),
-        Whereabouts::Directory { path, url, token } => (path, url, token),
+        Whereabouts::Directory {
+            path,
+            url,
+            token_file,
+        } => (path, url, token_file),
     };
     let dir = path.as_path();
     let began = Instant::now();
@@ -144,7 +153,7 @@ fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
             return Ok(Reached::Held(server));
         }
         if DataDir::is_private(dir) {
-            return Ok(Reached::Held(configured(dir, url, token)?));
+            return Ok(Reached::Held(configured(dir, url, token_file)?));
         }
         let is_missing = DataDir::holder(dir).is_none() && !DataDir::has_store(dir);
         if is_missing && missing == Missing::Refuse {
@@ -175,14 +184,19 @@ fn no_data(dir: &Path) -> anyhow::Error {
 }
 
 /// The configured server of a directory that this user may not read.
-fn configured(dir: &Path, url: Option<String>, token: Option<String>) -> anyhow::Result<Server> {
+fn configured(
+    dir: &Path,
+    url: Option<String>,
+    token_file: Option<PathBuf>,
+) -> Result<Server, Failure> {
     let url = url.with_context(|| {
         format!(
             "{} belongs to another user; ask its server with --server http://127.0.0.1:9856",
             dir.display()
         )
     })?;
-    Server::new(url, token)
+    let token = place::token(token_file.as_deref()).usage()?;
+    Ok(Server::new(url, token)?)
 }
 
 /// The server that holds `dir`, if one does.
