@@ -1,12 +1,12 @@
-//! The last minutes of every series, in memory.
+//! The head: the samples of the last minutes, in memory.
 //!
-//! Series that are scraped together are a group: each scrape is one row with one timestamp and a column for every
-//! series. The newest rows are as they came, older ones packed by series ([`super::chunk`]); the oldest are dropped a
-//! chunk at a time.
+//! The series of one scrape target form a group. Each scrape is one row: a timestamp and one column
+//! per series. New rows go into an open chunk; older rows are packed by series ([`super::chunk`]).
+//! The oldest chunk is dropped as a whole.
 //!
-//! Samples that carry a timestamp of their own are kept beside the rows.
+//! Samples with timestamps of their own are stored beside the rows.
 
-use super::chunk::{Changes, Open, Sealed};
+use super::chunk::{OpenChunk, RowChanges, SealedChunk};
 use super::{Meter, Sample, SeriesId};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
@@ -15,94 +15,97 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use takt_model::Timestamp;
 
-/// A value that says "no longer there" (Prometheus' staleness marker). It exists in memory only; DuckDB has NULL.
+/// Marks the end of a series (Prometheus' staleness marker). It exists in memory only; the database
+/// stores NULL.
 pub const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
 
-/// Whether `value` is [`STALE`], which is a NaN and so equals nothing.
+/// Returns whether `value` is [`STALE`]. The marker is a NaN, so `==` cannot find it.
 pub fn is_stale(value: f64) -> bool {
     value.to_bits() == STALE.to_bits()
 }
 
-/// A window is cut into this many chunks. More would make each series cost more for itself in every chunk, fewer leave
-/// more rows open.
+/// Number of chunks in a window. More chunks cost more memory per series; fewer leave more rows
+/// unpacked.
 const CHUNKS_PER_WINDOW: u32 = 16;
 
-/// A chunk of rare rows is at most this part of a window, so the head holds up to so much more than it must.
+/// Longest time of a chunk, as a part of the window. The head holds up to this much more than its
+/// window.
 const LONGEST_CHUNK: u32 = 4;
 
-/// Groups end their chunks this many milliseconds from each other; prime, so that they stay apart.
+/// Milliseconds between the chunk ends of two groups. A prime number, so that the ends of many
+/// groups do not coincide.
 const PHASE_STEP_MS: u32 = 7919;
 
-/// All groups, and where each series is.
+/// All groups, and the location of each series.
 #[derive(Debug)]
 pub(crate) struct Head {
     window: Duration,
     began: Timestamp,
-    groups: RwLock<HashMap<u32, Arc<RwLock<Rows>>>>,
-    places: RwLock<Places>,
+    groups: RwLock<HashMap<u32, Arc<RwLock<GroupRows>>>>,
+    locations: RwLock<SeriesLocations>,
 }
 
 #[derive(Debug, Default)]
-struct Places {
-    by_series: Vec<Place>,
+struct SeriesLocations {
+    by_series: Vec<SeriesLocation>,
     next_group: u32,
 }
 
-/// Where the samples of a series are.
+/// Location of the newest samples of a series.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Place {
-    /// All that there are were stored before this process began.
+enum SeriesLocation {
+    /// Only in the database: all samples are older than this process.
     #[default]
     Stored,
-    /// The newest are in a column of a group.
+    /// In a column of a group.
     Column { group: u32, column: u32 },
-    /// They were in a column; there is none from this instant on.
+    /// In the database only: the series had a column, and has no samples from this time on.
     Ended(Timestamp),
 }
 
-/// The column of a series in its group.
+/// Column of a series in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Column(pub(crate) u32);
 
 impl Column {
-    /// The column at a place in a row.
+    /// Returns the column with this index in a row.
     pub const fn at(index: u32) -> Self {
         Self(index)
     }
 
-    /// Its place in a row.
+    /// Index in a row.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What the head knows of one series.
+/// Samples of one series in the head.
 #[derive(Debug)]
-pub(crate) struct Recent {
-    /// From here on the head has every sample there is.
+pub(crate) struct RecentSamples {
+    /// The head has every sample from this time on.
     pub complete_from: Timestamp,
     pub samples: Vec<Sample>,
 }
 
 impl Head {
-    /// `began` is the instant from which on samples can only come through this head.
+    /// Returns an empty head. From `began` on, all samples arrive through this head.
     pub fn new(window: Duration, began: Timestamp) -> Self {
         Self {
             window,
             began,
             groups: RwLock::default(),
-            places: RwLock::default(),
+            locations: RwLock::default(),
         }
     }
 
-    /// A new group without series; `from` is the instant before which it cannot know anything.
-    pub fn open_group(&self, from: Timestamp) -> (u32, Arc<RwLock<Rows>>) {
+    /// Adds a group without series. The group has no samples before `from`.
+    pub fn open_group(&self, from: Timestamp) -> (u32, Arc<RwLock<GroupRows>>) {
         let id = {
-            let mut places = write(&self.places);
-            places.next_group += 1;
-            places.next_group
+            let mut locations = write(&self.locations);
+            locations.next_group += 1;
+            locations.next_group
         };
-        let rows = Arc::new(RwLock::new(Rows::new(
+        let rows = Arc::new(RwLock::new(GroupRows::new(
             from,
             self.window,
             id.wrapping_mul(PHASE_STEP_MS),
@@ -111,99 +114,104 @@ impl Head {
         (id, rows)
     }
 
-    /// Forgets a group. What it had is found in the database.
+    /// Removes a group. Its samples remain in the database.
     pub fn close_group(&self, id: u32) {
         let Some(rows) = write(&self.groups).remove(&id) else {
             return;
         };
-        // The places first, as everywhere.
-        let mut places = write(&self.places);
+        // Lock order: locations before rows, as in all methods.
+        let mut locations = write(&self.locations);
         let rows = read(&rows);
-        for place in &mut places.by_series {
-            if let Place::Column { group, column } = *place
+        for location in &mut locations.by_series {
+            if let SeriesLocation::Column { group, column } = *location
                 && group == id
             {
-                *place = Place::Ended(rows.after_last(column));
+                *location = SeriesLocation::Ended(rows.after_last(column));
             }
         }
     }
 
-    /// Gives a series a column in a group; `None` if another group has it.
-    pub fn column(&self, id: u32, rows: &RwLock<Rows>, series: SeriesId) -> Option<Column> {
-        let mut places = write(&self.places);
+    /// Returns the column of a series in a group, a new one if needed. `None` if another group
+    /// writes the series.
+    pub fn column(&self, id: u32, rows: &RwLock<GroupRows>, series: SeriesId) -> Option<Column> {
+        let mut locations = write(&self.locations);
         let index = series.0 as usize;
-        if places.by_series.len() <= index {
-            places.by_series.resize(index + 1, Place::Stored);
+        if locations.by_series.len() <= index {
+            locations
+                .by_series
+                .resize(index + 1, SeriesLocation::Stored);
         }
-        match places.by_series[index] {
-            Place::Column { group, column } => (group == id).then_some(Column(column)),
-            Place::Stored => self.give(&mut places, (id, rows), series, self.began),
-            Place::Ended(from) => self.give(&mut places, (id, rows), series, from),
+        match locations.by_series[index] {
+            SeriesLocation::Column { group, column } => (group == id).then_some(Column(column)),
+            SeriesLocation::Stored => self.give(&mut locations, (id, rows), series, self.began),
+            SeriesLocation::Ended(from) => self.give(&mut locations, (id, rows), series, from),
         }
     }
 
-    /// A column for a series that has samples elsewhere before `from`.
+    /// Adds a column for a series whose samples before `from` are in the database.
     fn give(
         &self,
-        places: &mut Places,
-        (group, rows): (u32, &RwLock<Rows>),
+        locations: &mut SeriesLocations,
+        (group, rows): (u32, &RwLock<GroupRows>),
         series: SeriesId,
         from: Timestamp,
     ) -> Option<Column> {
         let column = write(rows).add_column(series, from);
-        places.by_series[series.0 as usize] = Place::Column { group, column };
+        locations.by_series[series.0 as usize] = SeriesLocation::Column { group, column };
         Some(Column(column))
     }
 
-    /// Notes that series have lost their columns.
-    pub fn forget(&self, dropped: &[Dropped]) {
+    /// Records that series lost their columns.
+    pub fn forget(&self, dropped: &[DroppedSeries]) {
         if !dropped.is_empty() {
-            let mut places = write(&self.places);
+            let mut locations = write(&self.locations);
             for gone in dropped {
-                places.by_series[gone.series.0 as usize] = Place::Ended(gone.from);
+                locations.by_series[gone.series.0 as usize] = SeriesLocation::Ended(gone.from);
             }
         }
     }
 
-    /// The instant from which on samples came through this head.
+    /// Time from which on all samples arrived through this head.
     pub fn began(&self) -> Timestamp {
         self.began
     }
 
-    /// The series that may have had samples since `from`, of those that came through this head.
+    /// Returns the series that may have samples since `from` in this head.
     pub fn since(&self, from: Timestamp) -> RoaringBitmap {
-        let places = read(&self.places);
-        let is_active = |place: &Place| match place {
-            Place::Stored => false,
-            Place::Column { .. } => true,
-            Place::Ended(end) => *end > from,
+        let locations = read(&self.locations);
+        let is_active = |location: &SeriesLocation| match location {
+            SeriesLocation::Stored => false,
+            SeriesLocation::Column { .. } => true,
+            SeriesLocation::Ended(end) => *end > from,
         };
         (0_u32..)
-            .zip(&places.by_series)
-            .filter(|(_, place)| is_active(place))
+            .zip(&locations.by_series)
+            .filter(|(_, location)| is_active(location))
             .map(|(id, _)| id)
             .collect()
     }
 
-    /// The samples of each series in `[from, to]`, in order of time; `None` where the meter gave it up.
+    /// Returns the samples of each series in `[from, to]`, in order of time. `None` if the meter
+    /// stopped the read.
     pub fn range(
         &self,
         ids: &[SeriesId],
         from: Timestamp,
         to: Timestamp,
         meter: Meter<'_>,
-    ) -> Option<Vec<Recent>> {
+    ) -> Option<Vec<RecentSamples>> {
         self.each(ids, meter, |rows, column| rows.range(column, from, to))
     }
 
-    /// The last sample of each series in `[from, to]`, which may be [`STALE`]; `None` where the meter gave it up.
+    /// Returns the last sample of each series in `[from, to]`, which may be [`STALE`]. `None` if
+    /// the meter stopped the read.
     pub fn last(
         &self,
         ids: &[SeriesId],
         from: Timestamp,
         to: Timestamp,
         meter: Meter<'_>,
-    ) -> Option<Vec<Recent>> {
+    ) -> Option<Vec<RecentSamples>> {
         self.each(ids, meter, |rows, column| rows.last(column, from, to))
     }
 
@@ -211,13 +219,13 @@ impl Head {
         &self,
         ids: &[SeriesId],
         meter: Meter<'_>,
-        read_one: impl Fn(&Rows, u32) -> Vec<Sample>,
-    ) -> Option<Vec<Recent>> {
-        let places: Vec<Place> = {
-            let places = read(&self.places);
+        read_one: impl Fn(&GroupRows, u32) -> Vec<Sample>,
+    ) -> Option<Vec<RecentSamples>> {
+        let locations: Vec<SeriesLocation> = {
+            let locations = read(&self.locations);
             ids.iter()
                 .map(|id| {
-                    places
+                    locations
                         .by_series
                         .get(id.0 as usize)
                         .copied()
@@ -226,36 +234,40 @@ impl Head {
                 .collect()
         };
         let groups = read(&self.groups);
-        let recent = |(&series, &place): (&SeriesId, &Place)| {
-            let (group, column) = match place {
-                Place::Stored => {
-                    return Recent {
+        let recent = |(&series, &location): (&SeriesId, &SeriesLocation)| {
+            let (group, column) = match location {
+                SeriesLocation::Stored => {
+                    return RecentSamples {
                         complete_from: self.began,
                         samples: Vec::new(),
                     };
                 }
-                Place::Ended(from) => {
-                    return Recent {
+                SeriesLocation::Ended(from) => {
+                    return RecentSamples {
                         complete_from: from,
                         samples: Vec::new(),
                     };
                 }
-                Place::Column { group, column } => (group, column),
+                SeriesLocation::Column { group, column } => (group, column),
             };
             match groups.get(&group).map(|rows| read(rows)) {
-                Some(rows) if rows.series(Column(column)) == Some(series) => Recent {
+                Some(rows) if rows.series(Column(column)) == Some(series) => RecentSamples {
                     complete_from: rows.complete_from(column),
                     samples: read_one(&rows, column),
                 },
-                // The group or the column went since the place was looked up.
-                _ => Recent {
+                // The group or column was removed after the location was read.
+                _ => RecentSamples {
                     complete_from: Timestamp(i64::MAX),
                     samples: Vec::new(),
                 },
             }
         };
-        let metered = |recent: Recent| meter(recent.samples.len()).then_some(recent);
-        ids.iter().zip(&places).map(recent).map(metered).collect()
+        let metered = |recent: RecentSamples| meter(recent.samples.len()).then_some(recent);
+        ids.iter()
+            .zip(&locations)
+            .map(recent)
+            .map(metered)
+            .collect()
     }
 }
 
@@ -267,48 +279,49 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The rows of one group.
+/// Rows of one group.
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub(crate) struct GroupRows {
     window: Duration,
     complete_from: Timestamp,
-    /// Columns whose series had samples elsewhere after that: from here on they are all here.
+    /// For columns whose series had samples elsewhere: the time from which on this column is
+    /// complete.
     since: HashMap<u32, Timestamp>,
     columns: Vec<Option<SeriesId>>,
-    /// Columns without a series, for the next ones that come.
+    /// Columns without a series, to be reused.
     free: Vec<u32>,
-    /// The values of the newest row; [`STALE`] where a series is not in it.
+    /// Values of the newest row; [`STALE`] for absent series.
     latest: Vec<f64>,
-    /// When a column that is [`STALE`] in the newest row was last heard of.
+    /// For columns that are [`STALE`] in the newest row: the time of the last value.
     ended: HashMap<u32, Timestamp>,
-    /// Where the group's chunks end, see [`Open::is_full`].
+    /// Offset of the group's chunk ends, see [`OpenChunk::is_full`].
     phase: u32,
-    sealed: VecDeque<Sealed>,
-    open: Option<Open>,
-    changes: Changes,
-    /// Samples with timestamps of their own, in order of time.
+    sealed: VecDeque<SealedChunk>,
+    open: Option<OpenChunk>,
+    changes: RowChanges,
+    /// Samples with timestamps of their own, by column, in order of time.
     own_time: HashMap<u32, Vec<Sample>>,
 }
 
-/// What a row did.
+/// Result of adding a row.
 #[derive(Debug, Default)]
 pub(crate) struct RowOutcome {
-    /// Series that the row before did not have.
+    /// Number of series that the row before did not have.
     pub added: usize,
-    /// Series that ended long ago and lost their column.
-    pub dropped: Vec<Dropped>,
+    /// Series that ended before the oldest chunk and lost their column.
+    pub dropped: Vec<DroppedSeries>,
 }
 
 /// A series that lost its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Dropped {
+pub(crate) struct DroppedSeries {
     pub series: SeriesId,
     pub column: Column,
-    /// It has no sample from here on.
+    /// The series has no samples from this time on.
     pub from: Timestamp,
 }
 
-impl Rows {
+impl GroupRows {
     fn new(complete_from: Timestamp, window: Duration, phase: u32) -> Self {
         Self {
             window,
@@ -321,12 +334,12 @@ impl Rows {
             phase,
             sealed: VecDeque::new(),
             open: None,
-            changes: Changes::default(),
+            changes: RowChanges::default(),
             own_time: HashMap::new(),
         }
     }
 
-    /// A column for a series that has samples elsewhere before `from`.
+    /// Adds a column for a series whose samples before `from` are elsewhere.
     fn add_column(&mut self, series: SeriesId, from: Timestamp) -> u32 {
         let column = self.free.pop().unwrap_or_else(|| {
             self.columns.push(None);
@@ -337,36 +350,37 @@ impl Rows {
         if from > self.complete_from {
             self.since.insert(column, from);
         }
-        // Should no value ever come, the column goes the way of one that ended.
+        // A column that never gets a value is dropped like one that ended.
         self.ended
             .insert(column, self.newest().unwrap_or(self.complete_from));
         column
     }
 
-    /// From here on a column has every sample there is.
+    /// Time from which on a column has every sample.
     fn complete_from(&self, column: u32) -> Timestamp {
         self.since
             .get(&column)
             .map_or(self.complete_from, |&since| since.max(self.complete_from))
     }
 
-    /// When the newest row was taken.
+    /// Timestamp of the newest row.
     pub fn newest(&self) -> Option<Timestamp> {
-        self.open.as_ref().map(Open::newest)
+        self.open.as_ref().map(OpenChunk::newest)
     }
 
-    /// How many columns there are.
+    /// Number of columns, including free ones.
     pub fn width(&self) -> usize {
         self.columns.len()
     }
 
-    /// How many columns have a series.
+    /// Number of columns that have a series.
     pub fn series_count(&self) -> usize {
         self.columns.len() - self.free.len()
     }
 
-    /// Adds a row, one value a column, [`STALE`] where a series is not in it; columns beyond its end are not in it.
-    /// `written` is told what the database must get: every value, and [`STALE`] once for a series that ended.
+    /// Adds a row with one value per column: [`STALE`] for absent series, also for columns beyond
+    /// the end of `row`. Calls `written` with everything that the database must store: each value,
+    /// and [`STALE`] once when a series ends.
     pub fn push(
         &mut self,
         at: Timestamp,
@@ -374,7 +388,8 @@ impl Rows {
         mut written: impl FnMut(SeriesId, f64),
     ) -> RowOutcome {
         let mut outcome = RowOutcome::default();
-        let (length, longest) = (self.window / CHUNKS_PER_WINDOW, self.window / LONGEST_CHUNK);
+        let length = self.window / CHUNKS_PER_WINDOW;
+        let longest = self.window / LONGEST_CHUNK;
         let is_full = self
             .open
             .as_ref()
@@ -382,7 +397,8 @@ impl Rows {
         self.changes.clear();
         for (column, latest) in self.latest.iter_mut().enumerate() {
             let value = row.get(column).copied().unwrap_or(STALE);
-            let (is, was) = (!is_stale(value), !is_stale(*latest));
+            let is = !is_stale(value);
+            let was = !is_stale(*latest);
             if (is || was)
                 && let Some(series) = self.columns[column]
             {
@@ -414,7 +430,8 @@ impl Rows {
         outcome
     }
 
-    /// Adds a sample with a timestamp of its own. `false` where the series has that instant or a later one.
+    /// Adds a sample with a timestamp of its own. Returns `false` if the series has a sample at
+    /// that time or later.
     pub fn push_own_time(&mut self, column: Column, now: Timestamp, sample: Sample) -> bool {
         if is_stale(self.latest[column.0 as usize]) {
             self.ended.insert(column.0, now);
@@ -427,14 +444,14 @@ impl Rows {
         true
     }
 
-    /// The series of a column.
+    /// Series of a column.
     pub fn series(&self, column: Column) -> Option<SeriesId> {
         self.columns.get(column.0 as usize).copied().flatten()
     }
 
     fn begin_chunk(&mut self, at: Timestamp) {
         let begin = at.minus(self.window);
-        let full = self.open.replace(Open::new(at, self.latest.clone()));
+        let full = self.open.replace(OpenChunk::new(at, self.latest.clone()));
         self.sealed.extend(full.map(|full| full.seal(&self.latest)));
         let held = self.sealed.len();
         while self
@@ -445,20 +462,21 @@ impl Rows {
             self.sealed.pop_front();
         }
         if self.sealed.len() < held {
-            // Of the oldest row it is no longer known which series ended with it; the database has their markers.
-            let oldest = self.sealed.front().map_or(at, Sealed::oldest);
+            // Staleness markers from before the oldest remaining row are in the database only, so
+            // this row is no longer complete.
+            let oldest = self.sealed.front().map_or(at, SealedChunk::oldest);
             self.complete_from = self
                 .complete_from
                 .max(oldest.plus(Duration::from_millis(1)));
         }
     }
 
-    /// Drops what no chunk has a value of any more.
-    fn drop_ended(&mut self) -> Vec<Dropped> {
+    /// Drops columns whose last value is older than the oldest chunk.
+    fn drop_ended(&mut self) -> Vec<DroppedSeries> {
         let begin = self.complete_from;
         self.since.retain(|_, since| *since > begin);
         for samples in self.own_time.values_mut() {
-            // The last one stays: it tells a repetition from news.
+            // The newest sample stays, so that a repeated sample is recognized.
             let old = samples
                 .partition_point(|sample| sample.at < begin)
                 .min(samples.len() - 1);
@@ -481,19 +499,19 @@ impl Rows {
             self.free.push(column);
             self.since.remove(&column);
             let series = self.columns[column as usize].take();
-            dropped.extend(series.map(|series| Dropped {
+            dropped.extend(series.map(|series| DroppedSeries {
                 series,
                 column: Column(column),
                 from,
             }));
         }
-        // Every series has been in it before its first value.
+        // Each new series was in these maps until its first value; give that memory back.
         self.ended.shrink_to_fit();
         self.since.shrink_to_fit();
         dropped
     }
 
-    /// The first instant after every sample of a column.
+    /// First time after the last sample of a column.
     fn after_last(&self, column: u32) -> Timestamp {
         let own = self
             .own_time
@@ -507,7 +525,7 @@ impl Rows {
     }
 
     fn range(&self, column: u32, from: Timestamp, to: Timestamp) -> Vec<Sample> {
-        // Backwards, as a sealed chunk may have to be told what comes after it.
+        // Backwards: a sealed chunk needs the first value of the next chunk.
         let mut next = self.open.as_ref().map_or(STALE, |open| open.first(column));
         let mut older = Vec::new();
         for chunk in self
@@ -555,7 +573,8 @@ impl Rows {
                 value: self.latest[column as usize],
             }];
         }
-        // Mostly it is in the last part of the range; only what has ended before makes us look further back.
+        // The last sample is nearly always in the last part of the range. Only ended series need a
+        // longer search.
         let near = from.max(to.minus(self.window / CHUNKS_PER_WINDOW));
         let mut samples = self.range(column, near, to);
         if samples.last().is_none_or(|last| is_stale(last.value)) {
@@ -565,7 +584,8 @@ impl Rows {
     }
 }
 
-/// Two lists in order of time as one; of two samples of one instant the first list's stays.
+/// Merges two lists in order of time. If both have a sample at the same time, the one of `first`
+/// stays.
 pub(crate) fn merge(first: Vec<Sample>, second: Vec<Sample>) -> Vec<Sample> {
     if second.is_empty() {
         return first;
@@ -588,7 +608,7 @@ mod tests {
         Timestamp::from_seconds(1_000_000 + seconds)
     }
 
-    fn group(head: &Head, series: u32) -> (u32, Arc<RwLock<Rows>>) {
+    fn group(head: &Head, series: u32) -> (u32, Arc<RwLock<GroupRows>>) {
         let (id, rows) = head.open_group(at(0));
         for number in 0..series {
             assert_eq!(
@@ -674,7 +694,7 @@ mod tests {
             panic!("{dropped:?}")
         };
         assert_eq!((gone.series, gone.column), (SeriesId(0), Column(0)));
-        // The marker of its end is the last that the database has.
+        // The staleness marker is the last sample in the database.
         assert!(gone.from > at(3) && gone.from < at(13), "{gone:?}");
         head.forget(&dropped);
         assert_eq!(
@@ -732,10 +752,10 @@ mod tests {
         );
     }
 
-    /// Values of each kind: those that end, stay, move on, jump, and are no numbers.
+    /// Values of each kind: ending, constant, rising, random, and not a number.
     fn value(second: i64, cell: u8) -> f64 {
         match cell {
-            // Every fifth row is full, or columns would be given back.
+            // Every fifth row is full, so that no column is dropped.
             0 if second % 5 != 0 => STALE,
             0 | 1 => 1.0,
             2 => second as f64 / 10.0,
@@ -748,11 +768,11 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The head against the plainest thing that could work: every row in full.
+        /// Compares the head with a plain table that stores every row in full.
         #[test]
         fn a_head_answers_like_a_table(
             table in proptest::collection::vec(proptest::collection::vec(0_u8..7, 70), 1..130),
-            // How many seconds in a row a column keeps its kind of value.
+            // Number of seconds for which a column keeps its kind of value.
             pace in prop::sample::select(vec![1_usize, 3, 40]),
             window in prop::sample::select(vec![8_i64, 64]),
             column in 0_usize..70,
@@ -763,7 +783,7 @@ mod tests {
             let (_, rows) = group(&head, 70);
             let cell = |second: i64, column: usize| {
                 let row = &table[second as usize / pace];
-                // The last columns come later, as those of a job that starts.
+                // The last columns appear later, like the series of a new job.
                 if second < 5 && column >= 50 { STALE } else { value(second, row[column]) }
             };
             let seconds = table.len() as i64;
@@ -794,7 +814,8 @@ mod tests {
             } else {
                 prop_assert!(last.iter().all(|sample| is_stale(sample.value)));
             }
-            // Chunks before `from` are not read, so the range may begin with a marker more or less.
+            // Chunks before `from` are not read, so the two results may differ in a marker at the
+            // start.
             for samples in [&mut expected, &mut found] {
                 if samples.first().is_some_and(|first| is_stale(first.value)) {
                     samples.remove(0);

@@ -1,4 +1,4 @@
-//! Typed questions on the job records, and their import.
+//! Queries on the job records.
 
 mod credits;
 mod efficiency;
@@ -30,71 +30,70 @@ pub struct Records<'d> {
     database: &'d Database,
 }
 
-/// What takt knows of a cluster.
+/// A cluster in the records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownCluster {
-    /// Its name.
+    /// Name of the cluster.
     pub cluster: String,
-    /// The IANA name of the time zone that its records are written in and its months are cut by; `None` where nobody
-    /// has said it.
+    /// IANA name of the time zone of its records and of its months; `None` if unknown.
     pub timezone: Option<String>,
 }
 
-/// Who is in the records of a cluster.
+/// Users and accounts in the records of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Users.
+    /// User names.
     pub users: Vec<String>,
-    /// Accounts; the empty one is of runs that name none.
+    /// Account names; the empty name belongs to runs without an account.
     pub accounts: Vec<String>,
 }
 
-/// Which runs to list. What is `None` or empty does not restrict.
+/// Selects runs. `None` and empty fields do not restrict the selection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobFilter {
-    /// The cluster's name.
+    /// Name of the cluster.
     pub cluster: Option<String>,
-    /// A job's id, with which its array tasks and components come too: `123` finds `123_4` and `123+1`. Slurm's own number of
-    /// one of them finds it too.
+    /// Job id, including its array tasks and components: `123` also selects `123_4` and `123+1`.
+    /// Slurm's own number of a task selects it, too.
     pub job_id: Option<String>,
-    /// The user's name.
+    /// User name.
     pub user: Option<String>,
-    /// The account's name.
+    /// Account name.
     pub account: Option<String>,
-    /// The partition's name.
+    /// Name of the partition.
     pub partition: Option<String>,
-    /// Any of these states, in Slurm's words.
+    /// Any of these states, as Slurm writes them.
     pub states: Vec<String>,
-    /// The name of a node that the run held.
+    /// Name of a node that the run held.
     pub node: Option<String>,
-    /// Only runs that were queued or ran after this instant (UTC seconds).
+    /// Only runs that were queued or ran after this time (UTC seconds).
     pub from: Option<i64>,
-    /// Only runs submitted before this instant (UTC seconds).
+    /// Only runs submitted before this time (UTC seconds).
     pub to: Option<i64>,
-    /// At most so many, the last submitted first.
+    /// Maximum number of runs, the last submitted first.
     pub limit: Option<usize>,
 }
 
-/// A run that had not ended when it was last heard of.
+/// A run that has not ended, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OpenRun {
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// Its submission, UTC seconds.
+    /// Time of submission, in UTC seconds.
     pub submit: i64,
 }
 
 impl<'d> Records<'d> {
-    /// The records of this database.
+    /// Returns the records of a database.
     pub fn of(database: &'d Database) -> Self {
         Self { database }
     }
 
-    /// The clusters there are records of, by name.
+    /// Returns the recorded clusters, by name.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn clusters(&self) -> Result<Vec<KnownCluster>, StoreError> {
         self.list(
             "list the clusters",
@@ -112,10 +111,10 @@ impl<'d> Records<'d> {
         )
     }
 
-    /// Everybody and every account that a cluster has records of, by name.
+    /// Returns all users and accounts in a cluster's records, by name.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn names(&self, cluster: &str) -> Result<Names, StoreError> {
         let list = |column: &str| {
             self.list(
@@ -133,10 +132,11 @@ impl<'d> Records<'d> {
         })
     }
 
-    /// From when to when runs of a cluster are recorded: the first submission and the last instant told of, UTC seconds.
+    /// Returns the recorded period of a cluster: the first submission and the last recorded time,
+    /// in UTC seconds.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn extent(&self, cluster: &str) -> Result<Option<(i64, i64)>, StoreError> {
         let sql = "SELECT epoch_ms(min(submit_time)) // 1000, epoch_ms(max(greatest(submit_time, start_time, end_time))) // 1000
                    FROM records.jobs WHERE cluster = ? HAVING count(*) > 0";
@@ -149,10 +149,10 @@ impl<'d> Records<'d> {
         Ok(found.into_iter().next())
     }
 
-    /// The time zone that was remembered for a cluster.
+    /// Returns the recorded time zone of a cluster.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn timezone(&self, cluster: &str) -> Result<Option<String>, StoreError> {
         let zones = self.list(
             "look up the cluster's time zone",
@@ -163,13 +163,13 @@ impl<'d> Records<'d> {
         Ok(zones.into_iter().next())
     }
 
-    /// Runs as they were recorded, the last submitted first.
+    /// Returns the selected runs, the last submitted first.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRun>, StoreError> {
         let (condition, values) = filter.condition();
-        // Which nodes a list names is not SQL's to say, so with a node the limit has to wait.
+        // SQL cannot expand a list of nodes. With a node, the limit is applied afterwards.
         let sql_limit = filter.limit.filter(|_| filter.node.is_none());
         let sql_limit = sql_limit
             .map(|limit| format!("LIMIT {}", limit.min(i64::MAX as usize)))
@@ -187,11 +187,11 @@ impl<'d> Records<'d> {
         Ok(runs)
     }
 
-    /// Shows what accounting needs of every run of the cluster that was queued, ran or ended in `[from, to)`, in no
-    /// particular order. Instants are UTC seconds.
+    /// Passes every run of the cluster that was queued, ran or ended in `[from, to)` to `each`, in
+    /// no particular order, with the fields that accounting needs. Times are UTC seconds.
     ///
     /// # Errors
-    /// When DuckDB cannot answer; some runs may have been shown by then.
+    /// If DuckDB fails. Some runs may have been passed before.
     pub fn held_runs(
         &self,
         cluster: &str,
@@ -208,7 +208,7 @@ impl<'d> Records<'d> {
                  WHERE cluster = ? AND submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S
                    AND (end_time IS NULL OR end_time >= make_timestamp(?::BIGINT)::TIMESTAMP_S)",
             )?;
-            // Executed here and fetched below: the crate's own iterator panics where fetching fails.
+            // Executed here and fetched below: the crate's own iterator panics if fetching fails.
             drop(statement.stream_arrow(params![cluster, micros(to), micros(from)])?);
             while let Some(batch) = statement.step()? {
                 let runs = HeldRuns::of(&batch);
@@ -219,10 +219,11 @@ impl<'d> Records<'d> {
         .map_err(StoreError::sql("read the job records"))
     }
 
-    /// What the capacity of a period is computed from: every run of the cluster that waited or ran in `[from, to)`.
+    /// Returns every run of the cluster that waited or ran in `[from, to)`, for the capacity
+    /// report.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn capacity_runs(
         &self,
         cluster: &str,
@@ -245,10 +246,11 @@ impl<'d> Records<'d> {
         )
     }
 
-    /// Whether anybody but our own sight of processes told of a cluster's runs.
+    /// Returns whether any runs of a cluster come from a scheduler, not only from observed
+    /// processes.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn has_scheduler(&self, cluster: &str) -> Result<bool, StoreError> {
         let found = self.list(
             "look for a scheduler",
@@ -259,10 +261,10 @@ impl<'d> Records<'d> {
         Ok(!found.is_empty())
     }
 
-    /// The runs of a cluster that had not ended when its scheduler was last heard of.
+    /// Returns the runs of a cluster that have not ended, as far as known.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn open_runs(&self, cluster: &str) -> Result<Vec<OpenRun>, StoreError> {
         self.list(
             "list the open jobs",
@@ -278,10 +280,11 @@ impl<'d> Records<'d> {
         )
     }
 
-    /// When `source` last told everything up to an instant at or before `instant` (UTC seconds).
+    /// Returns the latest time, at or before `instant` (UTC seconds), up to which `source` was
+    /// imported completely.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn told_until(
         &self,
         cluster: &str,
@@ -316,7 +319,7 @@ impl<'d> Records<'d> {
 }
 
 impl JobFilter {
-    /// The SQL condition and its parameters.
+    /// Returns the SQL condition and its parameters.
     fn condition(&self) -> (String, Vec<Value>) {
         let mut conditions = vec!["true".to_owned()];
         let mut values = Vec::new();
@@ -359,7 +362,7 @@ impl JobFilter {
     }
 }
 
-/// DuckDB makes timestamps of microseconds.
+/// Converts seconds to microseconds, which DuckDB makes timestamps from.
 fn micros(seconds: i64) -> i64 {
     seconds.saturating_mul(1_000_000)
 }
@@ -368,7 +371,7 @@ fn names(list: &str, node: &str) -> bool {
     list == node || nodelist::expand(list).is_ok_and(|nodes| nodes.iter().any(|name| name == node))
 }
 
-/// What a [`JobRun`] is made of, in the order in which [`job_run`] reads it.
+/// Columns of a [`JobRun`], in the order in which [`job_run`] reads them.
 const RUN_COLUMNS: &str = "cluster, job_id, epoch_ms(submit_time) // 1000, epoch_ms(eligible_time) // 1000, \
      epoch_ms(start_time) // 1000, epoch_ms(end_time) // 1000, state, \"user\", account, \"partition\", qos, job_name, \
      nodes, cpus, gpus, gpu_model, mem_bytes, billing, alloc_tres, req_tres, node_list, elapsed_seconds, \
@@ -406,7 +409,7 @@ fn job_run(row: &Row<'_>) -> duckdb::Result<JobRun> {
     })
 }
 
-/// The columns of one batch of [`Records::held_runs`].
+/// Columns of one batch of [`Records::held_runs`].
 struct HeldRuns<'a> {
     times: [&'a TimestampSecondArray; 3],
     amounts: [&'a Int64Array; 5],
@@ -475,7 +478,7 @@ mod tests {
     use std::convert::Infallible;
     use takt_slurm::{Entry, Reject};
 
-    /// A database in a directory of its own.
+    /// A database in a temporary directory.
     struct Store {
         database: Database,
         _dir: DataDir,
@@ -666,7 +669,8 @@ mod tests {
     #[test]
     fn of_two_rows_of_one_run_the_one_that_is_further_on_counts_then_the_last() {
         let store = Store::new();
-        let (ended, last) = (run("7", 1000, Some(2000)), run("7", 1000, Some(2500)));
+        let ended = run("7", 1000, Some(2000));
+        let last = run("7", 1000, Some(2500));
         assert_eq!(
             counts(&store.import(&[ended, last.clone(), run("7", 1000, None)])),
             [1, 0, 0, 2]
@@ -765,7 +769,7 @@ mod tests {
             store.records().told_until("lab", "sacct", 100).unwrap(),
             None
         );
-        // And the next one works.
+        // The next import works.
         assert_eq!(
             counts(&store.import(&[run("7", 1000, Some(9))])),
             [0, 1, 0, 0]
@@ -975,7 +979,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
-        /// Whatever is imported, importing it again changes nothing, and no identity is there twice.
+        /// Importing runs a second time changes nothing, and every identity exists once.
         #[test]
         fn importing_twice_changes_nothing(
             runs in proptest::collection::vec((0..4_u8, 0..3_i64, proptest::option::of(20..30_i64), any::<bool>()), 0..40)
