@@ -117,8 +117,23 @@ pub enum Alerts {
     Silence(AlertsSilence),
     /// Silence matching active alerts
     Ack(AlertsAck),
+    /// Close active alerts by hand, with a reason for the history (needs a running server)
+    Close(AlertsClose),
     /// Send a test message through every channel and report the results
     TestSend(AlertsTestSend),
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsClose {
+    /// Conditions that the alerts to close meet: alertname=GpuFellOffBus node=g01
+    #[arg(required = true, value_name = "MATCHER")]
+    pub matchers: Vec<String>,
+    /// Why they are closed
+    #[arg(long, value_name = "TEXT")]
+    pub comment: String,
+    /// Who closes them [default: the user who runs the command]
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -126,6 +141,9 @@ pub struct AlertsList {
     /// Only alerts that match all of these: node=g01 'alertname=~"Gpu.*"'
     #[arg(value_name = "MATCHER")]
     pub matchers: Vec<String>,
+    /// Include alerts of severity "none", which report no fault: Watchdog
+    #[arg(long)]
+    pub all: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
@@ -139,6 +157,9 @@ pub struct AlertsHistory {
     /// Only this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
+    /// Include alerts that became pending and never fired
+    #[arg(long, conflicts_with = "messages")]
+    pub pending: bool,
     /// Show sent messages and their results instead of alerts
     #[arg(long, conflicts_with_all = ["alert", "node"])]
     pub messages: bool,

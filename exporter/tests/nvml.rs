@@ -83,7 +83,7 @@ fn an_rtx_5090_in_base_units() {
     };
     assert_eq!(value("up", ""), Some(1.0));
     assert_eq!(value("info", r#"minor="3""#), Some(1.0));
-    assert_eq!(value("info", r#"pci_bus_id="00000000:41:00.0""#), Some(1.0));
+    assert_eq!(value("info", r#"pci_bus_id="0000:41:00.0""#), Some(1.0));
     assert_eq!(
         value("info", r#"model="NVIDIA GeForce RTX 5090""#),
         Some(1.0)

@@ -4,12 +4,12 @@
 //! A driver in trouble may hang just when events come, so a thread of its own reads the files, and
 //! others wait for it only briefly.
 
-use super::recognise::pci_bus_id;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
+use takt_model::pci;
 
 /// Most GPUs of a node.
 const MAX_GPUS: usize = 256;
@@ -84,7 +84,7 @@ impl Gpus {
 /// Adds a GPU. The driver writes question marks for the UUID of a GPU that was lost early; those
 /// are left out.
 fn learn(uuids: &mut BTreeMap<String, String>, bus_id: &str, uuid: String) {
-    let Some(bus_id) = pci_bus_id(bus_id) else {
+    let Some(bus_id) = pci::bus_id(bus_id) else {
         return;
     };
     let has_room = uuids.len() < MAX_GPUS || uuids.contains_key(&bus_id);

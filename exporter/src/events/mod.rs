@@ -29,7 +29,7 @@ use self::gpus::Gpus;
 use self::history::{Found, History};
 use self::judge::Judge;
 use self::listeners::Listeners;
-use self::recognise::{Recognised, pci_bus_id};
+use self::recognise::Recognised;
 use self::shown::Shown;
 use self::writer::{First, Writer};
 use std::fs::File;
@@ -38,7 +38,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
-use takt_model::{Event, EventKind, Labels, Timestamp};
+use takt_model::{Event, EventKind, Labels, Timestamp, pci};
 use tokio::sync::watch;
 
 /// How long an event of NVML's waits for the kernel's line about it, which also names the process
@@ -146,7 +146,7 @@ impl Events {
     fn by_nvml(&self, kind: EventKind, labels: &[(&str, &str)], message: String) {
         let at = Timestamp::from(SystemTime::now());
         let mut labels: Labels = labels.iter().copied().collect();
-        if let Some(bus_id) = labels.get("pci_bus_id").and_then(pci_bus_id) {
+        if let Some(bus_id) = labels.get("pci_bus_id").and_then(pci::bus_id) {
             labels.set("pci_bus_id", &bus_id);
         }
         if self.shown().log.is_followed {

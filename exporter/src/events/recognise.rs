@@ -6,7 +6,7 @@
 //! lines until the last one comes.
 
 use regex_lite::Regex;
-use takt_model::{EventKind, Labels};
+use takt_model::{EventKind, Labels, pci};
 
 /// An event found in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -196,7 +196,7 @@ impl Recogniser {
     /// system has`, `NVRM: fallen off the bus and is not responding to commands.`
     fn gpu_lost(&mut self, line: &str) -> Option<Recognised> {
         if let Some((_, id)) = line.split_once("NVRM: The NVIDIA GPU ") {
-            self.gpu = id.split(' ').next().and_then(pci_bus_id).map(|id| (id, 1));
+            self.gpu = id.split(' ').next().and_then(pci::bus_id).map(|id| (id, 1));
             return None;
         }
         let (gpu, lines) = self.gpu.take()?;
@@ -218,7 +218,7 @@ impl Recogniser {
 
 /// Brings labels into the form that the rest of Takt uses.
 fn tidy(kind: EventKind, line: &str, labels: &mut Labels) {
-    if let Some(id) = labels.get("pci_bus_id").and_then(pci_bus_id) {
+    if let Some(id) = labels.get("pci_bus_id").and_then(pci::bus_id) {
         labels.set("pci_bus_id", &id);
     }
     if kind == Xid && labels.get("xid") == Some("154") {
@@ -239,26 +239,6 @@ fn job_of(cgroup: &str) -> Option<&str> {
         .bytes()
         .all(|byte| byte.is_ascii_digit())
         .then_some(digits)
-}
-
-/// `0000:06:00.0`, as `/sys` has it, from whatever form the driver or NVML uses: `PCI:0000:06:00`,
-/// `00000000:06:00.0`.
-pub(crate) fn pci_bus_id(text: &str) -> Option<String> {
-    let text = text
-        .trim()
-        .trim_start_matches("PCI:")
-        .trim_end_matches([':', '.']);
-    let (address, function) = text.split_once('.').unwrap_or((text, "0"));
-    let mut parts = address
-        .rsplit(':')
-        .map(|part| u32::from_str_radix(part, 16).ok());
-    let (device, bus) = (parts.next()??, parts.next()??);
-    let domain = parts.next().unwrap_or(Some(0))?;
-    let function = u32::from_str_radix(function, 16).ok()?;
-    parts
-        .next()
-        .is_none()
-        .then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
 }
 
 #[cfg(test)]
@@ -529,27 +509,6 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
             let is_told = [OomKill, EventKind::HardwareLog].contains(kind)
                 || PATTERNS.iter().any(|pattern| pattern.kind == *kind);
             assert!(is_told, "{}", kind.name());
-        }
-    }
-
-    #[test]
-    fn bus_ids_have_one_form() {
-        for text in [
-            "PCI:0000:06:00",
-            "0000:06:00",
-            "00000000:06:00.0",
-            "0000:06:00.0",
-            "06:00.0",
-            "PCI:0000:06:00.",
-        ] {
-            assert_eq!(pci_bus_id(text).as_deref(), Some("0000:06:00.0"), "{text}");
-        }
-        assert_eq!(
-            pci_bus_id("PCI:0001:C1:1F.7").as_deref(),
-            Some("0001:c1:1f.7")
-        );
-        for text in ["", ":", "xyz", "1:2:3:4", "06", "0000:06:00.x"] {
-            assert_eq!(pci_bus_id(text), None, "{text}");
         }
     }
 

@@ -350,9 +350,10 @@ impl Identity {
         );
         let index = index.to_string();
         let minor = minor.map_or_else(String::new, |minor| minor.to_string());
+        let pci_bus_id = takt_model::pci::bus_id(pci_bus_id).unwrap_or_default();
         out.push(
             &INFO,
-            &[uuid, &index, &minor, pci_bus_id, model, driver],
+            &[uuid, &index, &minor, &pci_bus_id, model, driver],
             1.0,
         );
     }

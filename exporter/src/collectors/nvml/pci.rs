@@ -7,6 +7,7 @@ use super::{Gpu, Identity};
 use std::fs::{read_dir, read_link, read_to_string};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use takt_model::pci;
 
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
@@ -44,7 +45,9 @@ impl Slots {
             .iter()
             .map(|gpu| &gpu.identity)
             .chain(history.identities());
-        let told: Vec<_> = told.map(|identity| kernels(&identity.pci_bus_id)).collect();
+        let told: Vec<_> = told
+            .filter_map(|identity| pci::bus_id(&identity.pci_bus_id))
+            .collect();
         // One that cannot say where it is may be any.
         if gpus.iter().any(|gpu| gpu.identity.pci_bus_id.is_empty()) {
             return Vec::new();
@@ -82,23 +85,9 @@ impl Slots {
     }
 }
 
-/// NVML's way to write an address, `00000000:41:00.0`, in the kernel's.
-fn kernels(bus_id: &str) -> String {
-    let (domain, rest) = bus_id.split_once(':').unwrap_or(("", bus_id));
-    let domain = u32::from_str_radix(domain, 16).unwrap_or_default();
-    format!("{domain:04x}:{}", rest.to_ascii_lowercase())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses() {
-        assert_eq!(kernels("00000000:C1:00.0"), "0000:c1:00.0");
-        assert_eq!(kernels("00010000:01:00.0"), "10000:01:00.0");
-        assert_eq!(kernels(""), "0000:");
-    }
 
     #[test]
     fn cards_without_a_driver_are_seen_and_those_of_others_are_not() {

@@ -79,7 +79,7 @@ fn what_a_gpu_does_not_support_is_left_out() {
         lines,
         [
             r#"takt_gpu_up{uuid="GPU-a",reason=""} 1"#,
-            r#"takt_gpu_info{uuid="GPU-a",index="0",minor="1",pci_bus_id="00000000:a:00.0",model="NVIDIA GeForce RTX 5090",driver="580.95.05"} 1"#,
+            r#"takt_gpu_info{uuid="GPU-a",index="0",minor="1",pci_bus_id="0000:0a:00.0",model="NVIDIA GeForce RTX 5090",driver="580.95.05"} 1"#,
             r#"takt_gpu_utilization_ratio{uuid="GPU-a"} 0"#,
             r#"takt_gpu_fan_ratio{uuid="GPU-a",fan="1"} 0.31"#,
         ]
