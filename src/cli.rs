@@ -25,7 +25,7 @@ pub struct Place {
         help_heading = "Where"
     )]
     pub data_dir: Option<PathBuf>,
-    /// Configuration file (TOML)
+    /// Configuration file (TOML). Default without options: /etc/takt/takt.toml, if it exists
     #[arg(
         long,
         global = true,
@@ -273,13 +273,13 @@ pub struct ImportSacct {
 pub struct ImportFrom {
     /// File to read, gzip or plain; - for standard input
     pub file: PathBuf,
-    /// Time zone of the file's timestamps, such as Europe/Oslo; remembered for the cluster
+    /// Time zone of the file's timestamps, such as Europe/Oslo [default: the configured one, else the cluster's]
     #[arg(long, value_name = "ZONE")]
     pub timezone: Option<String>,
     /// Cluster name for records that have none
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// How to treat runs that already exist with times shifted by a time zone
+    /// What to do if runs are stored already, but at times of another time zone
     #[arg(long, value_enum, default_value_t)]
     pub shifted: OnShift,
     /// Output format of the summary
@@ -366,8 +366,11 @@ pub enum Credit {
 
 #[derive(Debug, Args)]
 pub struct CreditJob {
-    /// Job id; its last finished run is credited
+    /// Job id; of a requeued job, the run that a fault ended is credited
     pub id: String,
+    /// Submit time of the run (2026-10-02T08:00:00Z), if the job has several lost runs
+    #[arg(long, value_name = "TIME")]
+    pub submit: Option<jiff::Timestamp>,
     /// Reason for the credit
     #[arg(long)]
     pub reason: String,

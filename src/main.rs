@@ -1,6 +1,7 @@
 //! Takt's commands: configuration, wiring and printing. What a library could hold is in a library.
 
 mod cli;
+mod client;
 mod commands;
 #[cfg(test)]
 mod documentation;

@@ -19,7 +19,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     // Files that the configuration names may hold mistakes of their own.
     alerting::load(&config).usage()?;
     let text = toml::to_string(&config)?;
-    match &place.config {
+    match place::config_file(place) {
         Some(path) => writeln!(out, "# {} is good. In force:\n", path.display())?,
         None => writeln!(
             out,

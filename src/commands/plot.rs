@@ -1,7 +1,7 @@
 //! Series as a picture on a terminal: curves where there are few, one line each where there are many.
 
 use serde_json::Value;
-use takt_server::api::QueryData;
+use takt_server::http::QueryData;
 use takt_server::sparkline::{bars, number};
 
 /// So many series get a curve of their own; more of them get a line each.

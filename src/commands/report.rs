@@ -1,10 +1,9 @@
 //! `takt report`.
 
-use super::{report_send, source};
+use super::{ask, report_send};
 use crate::cli::{Place, Report, ReportSheet, ReportUsage};
-use crate::place;
 use std::io::{BufWriter, Write};
-use takt_server::api::{SheetQuestion, UsageQuestion};
+use takt_server::answers::{SheetQuestion, UsageQuestion};
 use takt_server::reports::{self, View};
 use takt_server::{Failure, OrUsage};
 
@@ -31,7 +30,7 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
         cluster: asked.cluster.clone(),
         timezone: None,
     };
-    let report = source(place)?.usage(&question)?;
+    let report = ask(place, &question)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     reports::write_usage(&report, &asked.by, asked.format.into(), &mut out)?;
     Ok(out.flush()?)
@@ -60,8 +59,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
         cluster: asked.cluster.clone(),
         ..SheetQuestion::default()
     };
-    let config = place::load(place).usage()?;
-    let sheets = source(place)?.sheets(&question, &config.accounting())?;
+    let sheets = ask(place, &question)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     for sheet in &sheets {
         reports::write_sheet(sheet, view, asked.format.into(), &mut out)?;
@@ -69,7 +67,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
     Ok(out.flush()?)
 }
 
-/// The name of whoever runs this.
+/// The name of the user who runs the command.
 pub fn user_name() -> String {
     let id = rustix::process::getuid().as_raw();
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -79,7 +77,7 @@ pub fn user_name() -> String {
         (fields.nth(1)? == id.to_string()).then(|| name.to_owned())
     };
     let known = passwd.lines().find_map(of_id);
-    // Users of a directory service are in no file.
+    // Users of a directory service are not in /etc/passwd.
     known
         .or_else(|| std::env::var("USER").ok())
         .unwrap_or_else(|| id.to_string())

@@ -8,6 +8,7 @@ use jiff::{Timestamp, ToSpan};
 use std::fs;
 use std::io::Write;
 use takt_mail::{EmailConfig, Mailer};
+use takt_server::answers::{NoteSentReport, SentQuestion};
 use takt_server::reports;
 use takt_server::reports::due;
 use takt_server::{Failure, OrUsage};
@@ -35,11 +36,11 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         None => last_month()?,
     };
     let source = source(place)?;
-    let sheets = source.sheets(
-        &reports::everybody(&month, asked.cluster.clone()),
-        &config.accounting(),
-    )?;
-    let sent = source.sent_reports(&month, asked.cluster.as_deref())?;
+    let sheets = source.ask(&reports::everybody(&month, asked.cluster.clone()))?;
+    let sent = source.ask(&SentQuestion {
+        month: month.clone(),
+        cluster: asked.cluster.clone(),
+    })?;
     let letters = due(
         &sheets,
         &sent,
@@ -76,7 +77,8 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
             (None, true) => out.write_all(&mailer.eml(&mail)?)?,
             (_, false) => {
                 runtime.block_on(mailer.send(&mail))?;
-                source.note_sent_report(&letter.sent(Timestamp::now().as_second()))?;
+                let sent = letter.sent(Timestamp::now().as_second());
+                source.ask(&NoteSentReport(sent))?;
                 writeln!(out, "sent to {}: {}", letter.to, mail.subject)?;
             }
         }

@@ -29,7 +29,7 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
 }
 
 fn configuration(place: &Place, asked: &Serve) -> anyhow::Result<Config> {
-    let mut config = place::load(place)?;
+    let mut config = place::load_named(place)?;
     if let Some(address) = &asked.listen_address {
         config.server.listen_address.clone_from(address);
     }

@@ -30,7 +30,7 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .context("--web.listen-address: expected HOST:PORT")
         .usage()?;
     refuse_server(place, "up")?;
-    let dir = place::data_dir(&place::load(place).usage()?, place);
+    let dir = place::data_dir(&place::load_named(place).usage()?, place);
     let listener = TcpListener::bind(address)
         .with_context(|| format!("cannot listen on {address} for the exporter"))?;
     let exporter_address = listener.local_addr()?;
@@ -60,7 +60,7 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
 
 /// What the file says, and this machine's exporter as a target.
 fn configuration(place: &Place, asked: &Up, exporter_address: &str) -> anyhow::Result<Config> {
-    let mut config = place::load(place)?;
+    let mut config = place::load_named(place)?;
     config
         .server
         .listen_address

@@ -1,8 +1,8 @@
-//! Runs are assessed once they have ended: their nodes' samples are read, accounting judges, the store keeps the verdict.
+//! Efficiency of finished runs: reads the samples of their nodes, and stores what accounting computes from them.
 //!
-//! A pass takes what is due and may be repeated at any time; nothing depends on when it runs but how soon a verdict is
-//! there. It goes through time once, some nodes at a time, and shows each sample to all runs that were on its node then. So
-//! a month on many nodes needs no more memory than its runs that were under way together, and a bounded number of samples.
+//! A pass assesses the runs that are due. It can be repeated at any time with the same result. It reads the samples in order
+//! of time, some nodes at a time, and passes each sample to all runs on its node at that time. Memory is bounded by the
+//! number of concurrent runs and by a maximum number of samples.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,43 +18,43 @@ use takt_slurm::{JobRun, nodelist};
 use takt_store::{Due, Reading, Records, SeriesData, Store, StoreError, is_stale};
 use tokio_util::sync::CancellationToken;
 
-/// A run is assessed this long after its end: its last samples, and the records of what else ran, are there by then.
+/// Time between the end of a run and its assessment, in seconds: its last samples and the records of other runs arrive late.
 pub const SETTLE_SECONDS: i64 = 120;
 
 /// Time between two passes.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// So much time is read at once: a block's, where nothing forbids it.
+/// Longest time span of one reading: that of a block.
 const LONGEST_CHUNK: Duration = Duration::from_secs(24 * 3600);
 
-/// And so much, however many samples that are.
+/// Shortest time span of one reading, regardless of the number of samples.
 const SHORTEST_CHUNK: Duration = Duration::from_secs(60);
 
-/// Samples that may be read at once (64 MiB); where there are more, less time is read.
+/// Maximum number of samples of one reading (64 MiB). A span with more is divided.
 const MOST_SAMPLES: usize = 4 << 20;
 
-/// Nodes that are read at once: what is read of a block for one of them would do for several.
+/// Number of nodes in one reading: their samples share blocks.
 const NODES_AT_ONCE: usize = 16;
 
-/// Runs that are read together, and whose verdicts are kept in one transaction.
+/// Number of runs that are assessed together and stored in one transaction.
 const BATCH: usize = 2000;
 
-/// What a pass did.
+/// Result of a pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assessed {
-    /// Runs assessed.
+    /// Number of assessed runs.
     pub runs: u64,
-    /// Those of them that were measured well enough for a verdict.
+    /// Number of them with enough samples for a verdict.
     pub measured: u64,
 }
 
-/// Why a pass ended early. What it had kept by then is kept.
+/// Error that ended a pass. Results stored before it remain.
 #[derive(Debug, thiserror::Error)]
 pub enum AssessError {
-    /// The store did not answer.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Cannot happen while the names of metrics are plain words.
+    /// A metric name is no valid pattern; does not occur with the names in use.
     #[error(transparent)]
     Matcher(#[from] MatcherError),
 }
@@ -144,7 +144,7 @@ pub fn pass(
     }
 }
 
-/// Reads what nodes measured: each time of each node once, for all runs that were on it.
+/// Reads the samples of nodes, each span of each node once for all runs on it.
 struct Reader<'s> {
     store: &'s Store,
     cluster: &'s str,
@@ -152,8 +152,7 @@ struct Reader<'s> {
     rules: &'s EfficiencyConfig,
 }
 
-/// A run on one of its nodes. Times are those of the samples that it is measured by: its own, and those just outside by
-/// which its counters are cut.
+/// A run on one of its nodes. The times include the samples just before and after the run, at which counters are cut.
 struct Part<'r> {
     run: usize,
     of: &'r JobRun,
@@ -163,11 +162,11 @@ struct Part<'r> {
     held: Option<u64>,
 }
 
-/// A node and the runs that are on it, each with what was measured of it so far.
+/// A node and the runs on it, each with its measurements so far.
 type Open<'r> = (String, Vec<(Part<'r>, NodeMeter)>);
 
 impl Reader<'_> {
-    /// What the nodes of each run measured, in the order of the runs; `None` if it was to stop.
+    /// Measurements of each run by node, in the order of the runs; `None` if the pass was stopped.
     fn measure(
         &self,
         runs: &[JobRun],
@@ -207,7 +206,7 @@ impl Reader<'_> {
                     open.insert(node, going);
                 }
             }
-            // Time in which nothing ran is not read.
+            // Spans without runs are not read.
             let after = to.plus(Duration::from_millis(1));
             next = if open.is_empty() {
                 to_come.last().map(|part| part.from.max(after))
@@ -226,7 +225,7 @@ impl Reader<'_> {
         number: usize,
         run: &'r JobRun,
     ) -> impl Iterator<Item = Part<'r>> + use<'r> {
-        // A list that cannot be expanded names no node that anybody scraped.
+        // A list that cannot be expanded names no scraped node.
         let names = run
             .node_list
             .as_deref()
@@ -256,7 +255,7 @@ impl Reader<'_> {
         )
     }
 
-    /// Shows the runs on some nodes what these measured. `chunk` becomes shorter where so much time has too many samples.
+    /// Reads a span of some nodes and passes the samples to their runs. Shortens `chunk` if the span has too many samples.
     fn read(
         &self,
         nodes: &mut [Open<'_>],
@@ -313,7 +312,7 @@ impl Reader<'_> {
     }
 }
 
-/// Shows the runs on a series' node those of its samples that lie in their time.
+/// Passes the samples of a series to the runs on its node at that time.
 fn show(nodes: &mut [Open<'_>], series: &SeriesData) {
     let node = series.labels.get("node").unwrap_or_default();
     let Ok(at) = nodes.binary_search_by(|(name, _)| name.as_str().cmp(node)) else {
@@ -340,7 +339,7 @@ fn end_of_chunk(at: Timestamp, chunk: Duration) -> Timestamp {
     Timestamp((at.0.div_euclid(chunk) + 1).saturating_mul(chunk) - 1)
 }
 
-/// GPUs that the run held on each of its nodes, where that can be known.
+/// Number of GPUs that the run held on each node, if it is the same on all.
 fn gpus_a_node(run: &JobRun, nodes: usize) -> Option<u64> {
     let (gpus, nodes) = (run.gpus?, nodes as u64);
     (nodes > 0 && gpus % nodes == 0).then(|| gpus / nodes)
@@ -367,7 +366,7 @@ mod tests {
         shifted: takt_store::Shifted::Refuse,
     };
 
-    /// A name that a regular expression reads otherwise.
+    /// A name with a character that has a meaning in regular expressions.
     const NODE: &str = "gpu-1.lab";
 
     fn run(job_id: &str, start: i64, end: i64) -> JobRun {

@@ -2,7 +2,7 @@
 
 use crate::QueryConfig;
 use crate::SqlConfig;
-use crate::api::AccountingConfig;
+use crate::answers::AccountingConfig;
 use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
 use jiff::tz::TimeZone;
@@ -27,8 +27,8 @@ pub struct Config {
     pub cluster: Option<String>,
     /// Data directory, on a local disk, relative to this file. Default: `./takt-data`.
     pub data_dir: Option<PathBuf>,
-    /// Time zone of the cluster: of its job records and of the days and months in reports. Default:
-    /// the system's.
+    /// Time zone of the cluster: of the days and months in reports, and of imported files without
+    /// `--timezone`. Default: the system's.
     pub timezone: Option<String>,
     /// The web page and the API.
     pub server: ServerConfig,
@@ -194,6 +194,8 @@ impl Config {
             rates: self.rates.clone(),
             budgets: self.budgets.clone(),
             policy_windows: self.policy_windows.clone(),
+            cluster: self.cluster.clone(),
+            timezone: self.timezone.clone(),
             pseudonyms: self.reports.pseudonyms,
         }
     }

@@ -1,16 +1,18 @@
-//! Why a command or the server ended without success.
+//! Failures of commands and of the server.
+
+use crate::answers::AnswerError;
 
 /// A failed command.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was asked makes no sense: flags, configuration, a period. Exit code 2.
+    /// Wrong usage: flags, configuration, a period. Exit code 2.
     Usage(anyhow::Error),
-    /// It was tried and did not work. Exit code 1.
+    /// The command failed. Exit code 1.
     Failed(anyhow::Error),
 }
 
 impl Failure {
-    /// Whether the reader of our output went away, as `head` does: no error of ours.
+    /// Whether the reader of the output closed it, as `head` does. That is no error.
     pub fn is_broken_pipe(&self) -> bool {
         let (Self::Usage(error) | Self::Failed(error)) = self;
         error.chain().any(|cause| {
@@ -24,16 +26,16 @@ impl Failure {
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();
-        match error.downcast_ref::<crate::api::Problem>() {
-            Some(problem) if problem.is_usage() => Self::Usage(error),
+        match error.downcast_ref::<AnswerError>() {
+            Some(answer) if answer.is_usage() => Self::Usage(error),
             _ => Self::Failed(error),
         }
     }
 }
 
-/// `result.usage()?`: an error that the user's words caused.
+/// `result.usage()?`: marks an error as wrong usage.
 pub trait OrUsage<T> {
-    /// Marks an error as one of usage or configuration.
+    /// Marks an error as wrong usage or configuration.
     fn usage(self) -> Result<T, Failure>;
 }
 

@@ -4,11 +4,12 @@
 //! Nothing here parses a command line or draws a page.
 
 pub mod alerting;
-pub mod api;
+pub mod answers;
 pub mod assess;
 pub mod config;
 mod config_reference;
 mod failure;
+pub mod http;
 pub mod listing;
 mod own_series;
 mod postgres;

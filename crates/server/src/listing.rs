@@ -1,14 +1,14 @@
-//! Printing listings: one table of text, four ways to write it.
+//! Listings: a table of text that is printed as table, CSV or Markdown.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table as Grid, presets};
 use std::io::{self, Write};
 
-/// A column's heading and how its cells stand.
+/// Heading of a column and the alignment of its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     /// Names, states, times.
     Text(&'static str),
-    /// Right-aligned; its cells are numbers that we made ourselves.
+    /// Right-aligned numbers, formatted by Takt.
     Number(&'static str),
 }
 
@@ -43,7 +43,7 @@ impl Listing {
         }
     }
 
-    /// A listing whose headings are known at run time only; cells that read as numbers stand right.
+    /// A listing with headings from run time. Columns of numbers are right-aligned.
     pub fn of(columns: &[String], rows: Vec<Vec<String>>) -> Self {
         let is_number = |at: usize| {
             let mut cells = rows
@@ -61,7 +61,7 @@ impl Listing {
         Self { headings, rows }
     }
 
-    /// Adds a row; one cell a column.
+    /// Adds a row with one cell per column.
     pub fn push(&mut self, row: Vec<String>) {
         debug_assert_eq!(row.len(), self.headings.len());
         self.rows.push(row);
@@ -87,7 +87,7 @@ impl Listing {
         Ok(())
     }
 
-    /// RFC 4180, with a heading. A cell that a spreadsheet would run as a formula gets a `'` in front.
+    /// Writes CSV (RFC 4180) with a heading. A cell that a spreadsheet would run as a formula gets a `'` in front.
     pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut csv = csv::Writer::from_writer(out);
         csv.write_record(self.headings.iter().map(|(name, _)| name))?;
@@ -125,7 +125,7 @@ impl Listing {
     }
 }
 
-/// Control characters in a name must not reach the terminal.
+/// Text without control characters, which must not reach the terminal.
 pub fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
@@ -133,14 +133,15 @@ pub fn printable(text: &str) -> String {
 }
 
 fn without_formula(cell: &str) -> String {
-    // A dash alone is nobody, and no formula.
-    match cell != "-" && cell.starts_with(['=', '+', '-', '@', '\t', '\r']) {
-        true => format!("'{cell}"),
-        false => cell.to_owned(),
+    // A single dash is an empty value, and no formula.
+    if cell != "-" && cell.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        format!("'{cell}")
+    } else {
+        cell.to_owned()
     }
 }
 
-/// Text in which no character has a meaning to Markdown, on one line.
+/// Text with Markdown's special characters escaped, on one line.
 pub fn escape_markdown(cell: &str) -> String {
     let mut out = String::with_capacity(cell.len());
     for c in cell.chars() {

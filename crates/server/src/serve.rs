@@ -2,10 +2,11 @@
 
 use crate::SqlServer;
 use crate::alerting::{self, Alerts};
-use crate::api::{self, Access, App, Problem, ProblemKind};
+use crate::answers::{self, AnswerConfig, AnswerError};
 use crate::assess;
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
+use crate::http::{self, Access, App};
 use crate::own_series::OwnSeries;
 use crate::process_usage;
 use crate::reports;
@@ -27,6 +28,7 @@ use takt_alerts::run::Handle;
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
 use takt_collector::scrape::ScrapeManager;
+use takt_model::error_chain;
 use takt_store::CONFIGURED;
 use takt_store::{DataDir, Health, Holder, Records, Store, StoreError};
 use tokio::net::TcpListener;
@@ -184,7 +186,7 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
     }
     let mut known = Records::of(store.database()).clusters()?;
     let only = if known.len() == 1 { known.pop() } else { None };
-    Ok(only.map_or_else(|| api::LOCAL_CLUSTER.to_owned(), |only| only.cluster))
+    Ok(only.map_or_else(|| answers::LOCAL_CLUSTER.to_owned(), |only| only.cluster))
 }
 
 /// One opening of the data directory.
@@ -440,19 +442,17 @@ impl Serving<'_> {
         });
         let app = App {
             store: Arc::clone(&store),
-            limits: self.config.sql.limits(),
-            query: self.config.query.clone(),
+            config: Arc::new(AnswerConfig::of(self.config)),
             registry,
-            scraping: Arc::clone(&scrape) as Arc<dyn api::Scraping>,
-            accounting: Arc::new(self.config.accounting()),
+            scraping: Arc::clone(&scrape) as Arc<dyn http::Scraping>,
             started: jiff::Timestamp::now(),
         };
         let routes = Router::new()
             .route("/-/reload", post(reload_now).with_state(reload))
-            .merge(api::router(app))
+            .merge(http::router(app))
             .merge(alerts.router())
             .merge((self.pages)(page))
-            .layer(middleware::from_fn_with_state(self.access, api::check))
+            .layer(middleware::from_fn_with_state(self.access, http::check))
             .into_make_service_with_connect_info::<SocketAddr>();
 
         Self::http(&mut tasks, self.listener, routes)?;
@@ -551,11 +551,7 @@ async fn reload_now(State(reload): State<Reload>) -> Response {
         Ok(()) => "reloaded\n".into_response(),
         Err(error) => {
             let error = format!("{error:#}; the old configuration stays");
-            Problem {
-                kind: ProblemKind::Failed,
-                error,
-            }
-            .into_response()
+            AnswerError::failed(error).into_response()
         }
     }
 }
@@ -574,11 +570,14 @@ async fn note_fairshare(store: Arc<Store>, cluster: String) {
     loop {
         tokio::time::sleep(SOON).await;
         let (store, cluster) = (Arc::clone(&store), cluster.clone());
-        let note =
-            move || api::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed());
+        let note = move || {
+            answers::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed())
+        };
         match tokio::task::spawn_blocking(note).await {
             Ok(Ok(())) => {}
-            Ok(Err(problem)) => tracing::warn!(error = %problem, "cannot note the fair share"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error_chain(&error), "cannot note the fair share")
+            }
             Err(_) => return,
         }
     }

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 const LOCK_FILE: &str = "takt.lock";
 
+/// The database that every store has.
+const RECORDS_FILE: &str = "records.duckdb";
+
 /// Magic numbers of network file systems, from Linux' `include/uapi/linux/magic.h` and the file systems' own sources.
 const NETWORK_FILESYSTEMS: &[(i64, &str)] = &[
     (0x6969, "NFS"),
@@ -115,6 +118,18 @@ impl DataDir {
     /// Absolute path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether `path` has the files of a store. A directory that cannot be looked into counts as one.
+    pub fn has_store(path: &Path) -> bool {
+        let found = std::fs::metadata(path.join(RECORDS_FILE));
+        !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether another user's permissions hide who holds `path`.
+    pub fn is_private(path: &Path) -> bool {
+        let opened = File::open(path.join(LOCK_FILE));
+        opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 
     /// The process that holds `path` now, if any.

@@ -64,9 +64,9 @@ SELECT cluster, "user", list_sort(list(DISTINCT account)) AS accounts, count(*) 
 FROM jobs
 GROUP BY cluster, "user";
 
--- The last value of each series in the last hours.
+-- The last value of each series in the last hours; NULL if the series has ended (arg_max would skip the NULL).
 CREATE VIEW latest AS
-SELECT metric, labels, max(ts) AS ts, arg_max(value, ts) AS value FROM recent GROUP BY metric, labels;
+SELECT metric, labels, max(ts) AS ts, arg_max_null(value, ts) AS value FROM recent GROUP BY metric, labels;
 
 CREATE VIEW nodes AS
 SELECT (u.labels ->> '$.cluster') AS cluster, (u.labels ->> '$.node') AS node, (u.labels ->> '$.instance') AS instance,

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use takt_accounting::UsageReport;
 use takt_collector::scrape::TargetStatus;
 use takt_model::Matcher;
-use takt_model::{Labels, Timestamp};
-use takt_server::api::{self, Problem, UsageQuestion};
+use takt_model::{Labels, Timestamp, error_chain};
+use takt_server::answers::{AnswerConfig, AnswerError, Asker, Question, UsageQuestion};
 use takt_slurm::JobRun;
 use takt_store::{FairsharePoint, Health, JobFilter, Records, SeriesData, Store, StoreError};
 
@@ -112,8 +112,9 @@ pub fn gather(store: &Store, around: &Surroundings) -> Result<Facts, StoreError>
     } else {
         Ok(None)
     };
-    let month = month.unwrap_or_else(|problem| {
-        health.push((false, format!("usage of the month: {problem}")));
+    let month = month.unwrap_or_else(|error| {
+        let error = error_chain(&error);
+        health.push((false, format!("usage of the month: {error}")));
         None
     });
     Ok(Facts {
@@ -129,13 +130,13 @@ pub fn gather(store: &Store, around: &Surroundings) -> Result<Facts, StoreError>
 }
 
 /// Usage of the current month of this cluster, by the days of its own zone.
-fn month(store: &Store, around: &Surroundings) -> Result<UsageReport, Problem> {
+fn month(store: &Store, around: &Surroundings) -> Result<UsageReport, AnswerError> {
     let question = UsageQuestion {
         cluster: Some(around.cluster.clone()),
         timezone: around.zone.iana_name().map(str::to_owned),
         ..UsageQuestion::default()
     };
-    api::usage(store.database(), &question)
+    question.answer(&Asker::Local, store.database(), &AnswerConfig::default())
 }
 
 /// The users of this cluster by fair share as it was last noted, the best first: a page must not read every run.

@@ -10,7 +10,7 @@ use axum::routing::get;
 use std::sync::Arc;
 use std::time::SystemTime;
 use takt_model::Timestamp;
-use takt_server::api::Problem;
+use takt_server::answers::AnswerError;
 use takt_server::serve::PageState;
 use takt_store::EndedAlert;
 
@@ -33,15 +33,15 @@ async fn show_overview(State(page): State<PageState>) -> Response {
             .and_then(|polls| scheduler(&polls.borrow())),
     };
     let rendered = tokio::task::spawn_blocking(move || {
-        let facts = gather(&page.store, &surroundings).map_err(Problem::failed)?;
-        render(&facts).map_err(Problem::failed)
+        let facts = gather(&page.store, &surroundings)?;
+        render(&facts).map_err(AnswerError::failed)
     })
     .await
-    .map_err(Problem::failed)
+    .map_err(AnswerError::failed)
     .flatten();
     match rendered {
         Ok(html) => ([(header::CACHE_CONTROL, "no-store")], Html(html)).into_response(),
-        Err(problem) => problem.into_response(),
+        Err(error) => error.into_response(),
     }
 }
 

@@ -5,16 +5,18 @@ mod files;
 mod send;
 mod silences;
 
-use super::{print, source};
+use super::{ask, print};
 use crate::cli::{Alerts, AlertsHistory, AlertsList, AlertsRouteTest, Place};
+use crate::client::Server;
 use crate::place;
-use crate::source as sources;
+use crate::source;
 use anyhow::anyhow;
 use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
 use takt_model::Labels;
 use takt_server::alerting;
+use takt_server::answers::SqlQuestion;
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
 
@@ -34,13 +36,13 @@ pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
 }
 
 /// The server of the place.
-fn server(place: &Place) -> Result<sources::Server, Failure> {
-    let config = place::load(place).usage()?;
-    sources::server(sources::Whereabouts::of(place, &config)?)
+fn server(place: &Place) -> Result<Server, Failure> {
+    let (_, at) = place::find(place)?;
+    source::server(at)
 }
 
 /// The alerts that fire and that all matchers choose.
-fn firing(server: &sources::Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
+fn firing(server: &Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
     let query: Vec<(&str, &str)> = matchers
         .iter()
         .map(|matcher| ("filter", matcher.as_str()))
@@ -145,7 +147,7 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
         wanted.join(" AND "),
         asked.limit
     );
-    let rows = source(place)?.sql(&statement)?;
+    let rows = ask(place, &SqlQuestion { statement })?;
     super::sql::show(asked.format, &rows)
 }
 

@@ -2,8 +2,8 @@
 
 use super::{firing, server, text};
 use crate::cli::{AlertsAck, AlertsSilence, Place};
+use crate::client::Server;
 use crate::commands::print;
-use crate::source::Server;
 use anyhow::anyhow;
 use reqwest::Method;
 use serde_json::{Value, json};

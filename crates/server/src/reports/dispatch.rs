@@ -1,7 +1,7 @@
 //! Sends the month's reports, weekly letters and budget warnings: by the server when they are due,
 //! or by hand with `takt report send`.
 
-use crate::api::{self, AccountingConfig, SentQuestion, SheetQuestion};
+use crate::answers::{self, AccountingConfig, SentQuestion, SheetQuestion};
 use crate::config::Config;
 use crate::reports::{
     Letter as ReportLetter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, due, in_short, warnings,
@@ -168,7 +168,7 @@ impl Dispatcher {
         let cluster = self.cluster.clone();
         let gathered = tokio::task::spawn_blocking(move || {
             let sent = Records::of(store.database()).sent_reports(&cluster, WEEKLY)?;
-            let sheets = api::sheets(store.database(), &question, &accounting)?;
+            let sheets = answers::sheets(store.database(), &question, &accounting)?;
             anyhow::Ok((sheets, sent))
         });
         let (sheets, sent) = gathered.await??;
@@ -200,7 +200,7 @@ impl Dispatcher {
             let records = Records::of(store.database());
             let mut sent = records.sent_reports(&cluster, &this_month)?;
             sent.extend(records.sent_reports(&cluster, &year)?);
-            let budgets = api::budgets_now(store.database(), &cluster, &accounting)?;
+            let budgets = answers::budgets_now(store.database(), &cluster, &accounting)?;
             anyhow::Ok((budgets, sent))
         })
         .await??;
@@ -300,8 +300,8 @@ async fn gather(
     let month = month.to_owned();
     let question = everybody(&month, Some(cluster.to_owned()));
     let asked = tokio::task::spawn_blocking(move || {
-        let sheets = api::sheets(store.database(), &question, &accounting)?;
-        let sent = api::sent_reports(
+        let sheets = answers::sheets(store.database(), &question, &accounting)?;
+        let sent = answers::sent_reports(
             store.database(),
             &SentQuestion {
                 month,

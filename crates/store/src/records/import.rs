@@ -26,7 +26,7 @@ pub struct Origin<'a> {
     pub source: &'a str,
     /// Name of the file or of another source, recorded with rejected rows.
     pub name: &'a str,
-    /// Remembered as the time zone of every cluster the text has runs of.
+    /// Time zone to record for every cluster in the text. `None`: the recorded one stays.
     pub timezone: Option<&'a str>,
     /// Cluster, and the time (UTC seconds) up to which the source has now been imported completely.
     /// The next import continues from it.
@@ -256,41 +256,43 @@ fn append(db: Connection, from: &Receiver<StagedEntry>) -> duckdb::Result<Connec
 /// Longest difference between two time zones, in seconds.
 const MAX_SHIFT_SECONDS: i64 = 26 * 3600;
 
-/// Looks for staged runs that are known at other times of the day, and does with them what the origin says.
+/// Looks for staged runs that are known at other times of the day, and does with them what the origin says. One such run is
+/// enough to doubt the time zone: a job id does not come round within a day.
 fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> {
     if origin.shifted == Shifted::Keep {
         return Ok(());
     }
-    // A job's runs differ in when they began and in how long they took; the same run in another zone differs in all its
-    // instants alike. Who tells an id twice by chance tells it with other lengths.
-    let same_elsewhere = format!(
-        "i.cluster = j.cluster AND i.job_id = j.job_id AND i.\"user\" = j.\"user\" AND i.submit_time <> j.submit_time
-         AND epoch(i.submit_time) - epoch(j.submit_time) = epoch(i.end_time) - epoch(j.end_time)
-         AND epoch(i.start_time) - epoch(j.start_time) = epoch(i.end_time) - epoch(j.end_time)
-         AND abs(epoch(i.submit_time) - epoch(j.submit_time)) <= {MAX_SHIFT_SECONDS}
-         AND epoch(i.submit_time)::BIGINT % 900 = epoch(j.submit_time)::BIGINT % 900"
+    // The same run in another zone differs in all its instants alike. A known run that the text has too, at the same time, is
+    // another run of a requeued job.
+    let shift = "(epoch(j.submit_time) - epoch(i.submit_time))::BIGINT";
+    let find = format!(
+        "CREATE TEMP TABLE elsewhere AS
+         SELECT j.cluster, j.job_id, j.submit_time, {shift} AS seconds,
+             coalesce(epoch(j.start_time) - epoch(i.start_time) = {shift}, false)
+             AND coalesce(epoch(j.end_time) - epoch(i.end_time) = {shift}, true) AS is_same
+         FROM incoming AS i
+         JOIN records.jobs AS j ON i.cluster = j.cluster AND i.job_id = j.job_id AND i.\"user\" = j.\"user\"
+         ANTI JOIN incoming AS k ON k.cluster = j.cluster AND k.job_id = j.job_id AND k.submit_time = j.submit_time
+         WHERE abs({shift}) <= {MAX_SHIFT_SECONDS} AND {shift} % 900 = 0"
     );
-    let found: duckdb::Result<(u64, Option<f64>, u64)> = db.query_row(
-        &format!(
-            "SELECT count(*), mode(epoch(j.submit_time) - epoch(i.submit_time)),
-                    (SELECT count(*) FROM incoming AS i ANTI JOIN records.jobs AS j
-                     ON i.cluster = j.cluster AND i.job_id = j.job_id AND i.submit_time = j.submit_time)
-             FROM incoming AS i JOIN records.jobs AS j ON {same_elsewhere}"
-        ),
-        [],
-        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-    );
-    let (runs, seconds, unknown) =
-        found.map_err(StoreError::sql("compare the runs with those known"))?;
-    // A job that comes back a day later to the second is a coincidence; a text full of them is none.
-    if runs == 0 || runs * 2 < unknown {
+    let found: duckdb::Result<(u64, Option<i64>)> = db.execute_batch(&find).and_then(|()| {
+        db.query_row(
+            "SELECT count(*), mode(seconds) FROM elsewhere WHERE is_same",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+    });
+    let (runs, seconds) = found.map_err(StoreError::sql("compare the runs with those known"))?;
+    let Some(seconds) = seconds else {
         return Ok(());
-    }
+    };
     if origin.shifted == Shifted::Replace {
-        let forget =
-            format!("DELETE FROM records.jobs AS j USING incoming AS i WHERE {same_elsewhere}");
+        // Runs recorded as pending or running have no end to compare. The shift of the others identifies them.
+        let forget = "DELETE FROM records.jobs AS j USING elsewhere AS e
+             WHERE j.cluster = e.cluster AND j.job_id = e.job_id AND j.submit_time = e.submit_time
+                 AND e.seconds IN (SELECT seconds FROM elsewhere WHERE is_same)";
         let forgotten = db
-            .execute(&forget, [])
+            .execute(forget, [])
             .map_err(StoreError::sql("forget the runs of the other time zone"))?;
         tracing::warn!(
             runs = forgotten,
@@ -298,11 +300,10 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
         );
         return Ok(());
     }
-    let seconds = seconds.unwrap_or_default();
-    let earlier = if seconds < 0.0 { "earlier" } else { "later" };
+    let earlier = if seconds < 0 { "earlier" } else { "later" };
     Err(ImportError::Shifted {
         runs,
-        hours: seconds.abs() / 3600.0,
+        hours: seconds.abs() as f64 / 3600.0,
         earlier,
     })
 }

@@ -5,7 +5,7 @@ use super::params::Params;
 use super::write::write_value;
 use super::{Api, QUERY, QUERY_RANGE, Reply};
 use crate::QueryConfig;
-use crate::api::Problem;
+use crate::answers::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -15,37 +15,37 @@ use std::time::{Duration, Instant};
 use takt_promql::{Error, Options, Value};
 use takt_store::Store;
 
-/// Points of a series in one answer; what a screen can show.
+/// Maximum number of points of a series in one answer.
 const MAX_POINTS: i64 = 11_000;
 
-/// Which values does a PromQL query have? Times and steps are texts as the API takes them.
+/// A PromQL query. Times and steps are texts in the API's formats.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct QueryQuestion {
     /// The query.
     pub query: String,
-    /// The instant; the present where nothing is given.
+    /// Time of an instant query. Default: now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// The first instant of a range.
+    /// First time of a range query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<String>,
-    /// The last instant of a range.
+    /// Last time of a range query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
-    /// The time between two instants of a range.
+    /// Step of a range query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
 }
 
-/// What the API answers, when it has an answer.
+/// A successful answer of the API.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct QueryAnswer {
     /// The values.
     pub data: QueryData,
-    /// The answer may be wrong.
+    /// Warnings: the answer may be wrong.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// The answer may not be what was meant.
+    /// Infos: the query may not mean what it should.
     #[serde(default)]
     pub infos: Vec<String>,
 }
@@ -61,15 +61,6 @@ pub struct QueryData {
 }
 
 impl QueryQuestion {
-    /// Where a server is asked it.
-    pub fn path(&self) -> &'static str {
-        if self.start.is_some() {
-            QUERY_RANGE
-        } else {
-            QUERY
-        }
-    }
-
     fn params(&self) -> Params {
         let QueryQuestion {
             query,
@@ -91,50 +82,68 @@ impl QueryQuestion {
     }
 }
 
-/// Answers a [`QueryQuestion`] from a store that this process holds. Blocks.
-///
-/// # Errors
-/// A question that makes no sense, or one that the data do not fit.
-pub fn query(store: &Store, question: &QueryQuestion) -> Result<QueryAnswer, Problem> {
-    let (params, config) = (question.params(), QueryConfig::default());
-    let evaluation = match question.start {
-        Some(_) => Evaluation::range(&params, &config),
-        None => Evaluation::instant(&params, &config),
-    };
-    let answer = evaluation
-        .and_then(|evaluation| evaluation.run(store))
-        .map_err(ApiError::into_problem)?;
-    serde_json::from_slice(&answer.into_body()).map_err(Problem::failed)
+/// A command asks this question like the others; a server answers it through the routes of Prometheus' API.
+impl Question for QueryQuestion {
+    const PATH: &'static str = QUERY;
+    const REQUEST: RequestForm = RequestForm::PostForm;
+    type Answer = QueryAnswer;
+    type Data = Store;
+
+    fn answer(
+        &self,
+        _asker: &Asker,
+        store: &Store,
+        config: &AnswerConfig,
+    ) -> Result<QueryAnswer, AnswerError> {
+        let params = self.params();
+        let evaluation = if self.start.is_some() {
+            Evaluation::range(&params, &config.query)
+        } else {
+            Evaluation::instant(&params, &config.query)
+        };
+        let answer = evaluation
+            .and_then(|evaluation| evaluation.run(store))
+            .map_err(ApiError::into_answer_error)?;
+        serde_json::from_slice(&answer.into_body()).map_err(AnswerError::failed)
+    }
+
+    fn path(&self) -> &'static str {
+        if self.start.is_some() {
+            QUERY_RANGE
+        } else {
+            QUERY
+        }
+    }
 }
 
 /// `query` at one instant.
 pub(super) async fn instant(State(api): State<Api>, params: Params) -> Reply {
-    evaluate(&api, Evaluation::instant(&params, &api.app.query)?).await
+    evaluate(&api, Evaluation::instant(&params, &api.app.config.query)?).await
 }
 
 /// `query_range`.
 pub(super) async fn range(State(api): State<Api>, params: Params) -> Reply {
-    evaluate(&api, Evaluation::range(&params, &api.app.query)?).await
+    evaluate(&api, Evaluation::range(&params, &api.app.config.query)?).await
 }
 
-/// Exemplars there are none; a wrong query is told all the same.
+/// `query_exemplars`: checks the query; the list is always empty.
 pub(super) async fn exemplars(params: Params) -> Reply {
     params.period()?;
     takt_promql::parse(params.text("query"))?;
     Answer::of::<[(); 0]>(&[])
 }
 
-/// The query, written nicely.
+/// `format_query`: the query, formatted.
 pub(super) async fn format(params: Params) -> Reply {
     Answer::of(&takt_promql::parse(params.text("query"))?.prettify())
 }
 
-/// The query as a tree.
+/// `parse_query`: the query's syntax tree.
 pub(super) async fn parse(params: Params) -> Reply {
     Answer::of(&takt_promql::parse(params.text("query"))?)
 }
 
-/// Tells an evaluation that nobody waits any more when the request that asked is dropped.
+/// Cancels an evaluation when its request is dropped.
 struct CancelWhenDropped(Arc<AtomicBool>);
 
 impl Drop for CancelWhenDropped {
@@ -151,31 +160,31 @@ async fn evaluate(api: &Api, evaluation: Evaluation) -> Reply {
         .map_err(|_| Error::Timeout)?
         .map_err(|error| ApiError::internal(&error))?;
     api.blocking(move |app| {
-        // An evaluation that was given up still works until it looks up; its turn ends only then.
+        // A cancelled evaluation works on until its next check; it keeps its permit until then.
         let _permit = permit;
         evaluation.run(&app.store)
     })
     .await
 }
 
-/// A query with all its parameters, checked in Prometheus' order.
+/// A query and its parameters, checked in Prometheus' order.
 struct Evaluation {
     query: String,
     when: When,
     options: Options,
     timeout: Duration,
-    /// Series in the answer.
+    /// Maximum number of series in the answer.
     limit: usize,
-    /// Whether the answer says what it has cost.
+    /// Detail of the cost statistics in the answer.
     stats: Option<Stats>,
     since: Instant,
 }
 
-/// How much an answer says of its cost.
+/// Detail of an answer's cost statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stats {
     Sums,
-    /// Also what each step has read.
+    /// Also the samples read by each step.
     All,
 }
 
@@ -344,7 +353,7 @@ fn truncate(value: &mut Value, limit: usize) -> bool {
     }
 }
 
-/// Keeps the first `limit`; whether there were more.
+/// Keeps the first `limit` elements; returns whether there were more.
 pub(super) fn cut<T>(all: &mut Vec<T>, limit: usize) -> bool {
     let more = all.len() > limit;
     all.truncate(limit);
@@ -354,12 +363,11 @@ pub(super) fn cut<T>(all: &mut Vec<T>, limit: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::App;
-    use crate::api::prometheus::Scraping;
+    use crate::http::App;
+    use crate::http::prometheus::Scraping;
     use prometheus_client::registry::Registry;
     use std::collections::BTreeMap;
     use takt_collector::scrape::{MetricMetadata, TargetStatus};
-    use takt_store::sql;
     use takt_store::{DataDir, StoreConfig};
     use tokio::sync::Semaphore;
 
@@ -390,11 +398,9 @@ mod tests {
         .unwrap();
         let app = App {
             store: Arc::new(store),
-            limits: sql::Limits::default(),
-            query: QueryConfig::default(),
+            config: Arc::default(),
             registry: Arc::new(registry),
             scraping: Arc::new(NoTargets),
-            accounting: Arc::default(),
             started: jiff::Timestamp::now(),
         };
         Api {
@@ -409,7 +415,11 @@ mod tests {
         // No evaluation has its turn, so this one would wait for two minutes.
         let api = api(root.path(), 0);
         let evaluation = || {
-            Evaluation::instant(&[("query", "up")].into_iter().collect(), &api.app.query).unwrap()
+            Evaluation::instant(
+                &[("query", "up")].into_iter().collect(),
+                &api.app.config.query,
+            )
+            .unwrap()
         };
         let asked = evaluation();
         let canceled = Arc::clone(&asked.options.limits.canceled);
@@ -430,9 +440,12 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let api = api(root.path(), 0);
         let params: Params = [("query", "1"), ("timeout", "10ms")].into_iter().collect();
-        let refused = evaluate(&api, Evaluation::instant(&params, &api.app.query).unwrap())
-            .await
-            .unwrap_err();
+        let refused = evaluate(
+            &api,
+            Evaluation::instant(&params, &api.app.config.query).unwrap(),
+        )
+        .await
+        .unwrap_err();
         assert_eq!(refused, ApiError::from(Error::Timeout));
     }
 
@@ -445,7 +458,7 @@ mod tests {
             let params: Params = [("query", question), ("limit", limit), ("time", "1")]
                 .into_iter()
                 .collect();
-            let body = Evaluation::instant(&params, &api.app.query)
+            let body = Evaluation::instant(&params, &api.app.config.query)
                 .unwrap()
                 .run(&api.app.store)
                 .unwrap()

@@ -1,4 +1,4 @@
-//! What is scraped, and what the metrics mean.
+//! Scrape targets, and metadata of metrics.
 
 use super::answer::{Answer, ApiError};
 use super::params::Params;
@@ -12,15 +12,15 @@ use takt_model::Matcher;
 use takt_model::{Labels, METRIC_NAME};
 use takt_store::Listed;
 
-/// What the scraping side knows.
+/// The scrape manager, as this API needs it.
 pub trait Scraping: Debug + Send + Sync {
-    /// Every target as it is now.
+    /// All targets with their current state.
     fn targets(&self) -> Vec<TargetStatus>;
 
-    /// What was found but is not scraped.
+    /// Labels of discovered targets that relabelling dropped.
     fn dropped(&self) -> Vec<Labels>;
 
-    /// What the targets say about their metrics.
+    /// Metadata of metrics, by name.
     fn metadata(&self) -> BTreeMap<String, MetricMetadata>;
 }
 
@@ -38,10 +38,10 @@ impl Scraping for ScrapeManager {
     }
 }
 
-/// Type, meaning and unit by metric.
+/// `metadata`: type, help and unit of each metric.
 pub(super) async fn metadata(State(api): State<Api>, params: Params) -> Reply {
     let limit = number(&params, "limit")?;
-    // We keep one description a metric.
+    // One description is kept per metric.
     let per_metric = if number(&params, "limit_per_metric")? == Some(0) {
         0
     } else {
@@ -58,7 +58,7 @@ pub(super) async fn metadata(State(api): State<Api>, params: Params) -> Reply {
     Answer::of(&described.collect::<BTreeMap<_, _>>())
 }
 
-/// What each target says of its metrics. One description is kept a metric; a target's are those of which it has series.
+/// `targets/metadata`: the metadata of the metrics that each target has series of.
 pub(super) async fn of_targets(State(api): State<Api>, params: Params) -> Reply {
     let limit = number(&params, "limit")?.unwrap_or(usize::MAX);
     let selector = params
@@ -79,7 +79,7 @@ pub(super) async fn of_targets(State(api): State<Api>, params: Params) -> Reply 
                 .all(|matcher| matcher.accepts_labels(&target.labels))
         };
         for target in app.scraping.targets().into_iter().filter(meant) {
-            // As in Prometheus, a target is told of whole.
+            // As in Prometheus, all metrics of a target are listed.
             if told.len() >= limit {
                 break;
             }
@@ -114,7 +114,7 @@ pub(super) async fn of_targets(State(api): State<Api>, params: Params) -> Reply 
     .await
 }
 
-/// What the names of a metric's series may add to its own.
+/// Suffixes of the series of a metric family.
 const PARTS: [&str; 6] = ["", "_total", "_bucket", "_count", "_sum", "_info"];
 
 fn described(about: &MetricMetadata) -> Value {
@@ -126,14 +126,14 @@ fn described(about: &MetricMetadata) -> Value {
     json!({"type": kind, "help": about.help, "unit": about.unit})
 }
 
-/// A number; below zero it means all.
+/// A limit; negative: no limit.
 fn number(params: &Params, name: &str) -> Result<Option<usize>, ApiError> {
     let number = params.get(name).map(str::parse::<i64>).transpose();
     let number = number.map_err(|_| ApiError::bad_data(format!("{name} must be a number")))?;
     Ok(number.and_then(|number| usize::try_from(number).ok()))
 }
 
-/// Every target and how its last scrape went.
+/// `targets`: all targets with the result of their last scrape.
 pub(super) async fn targets(State(api): State<Api>, params: Params) -> Reply {
     let state = params.text("state").to_lowercase();
     let active = if state == "dropped" {
@@ -158,14 +158,14 @@ pub(super) async fn targets(State(api): State<Api>, params: Params) -> Reply {
     }))
 }
 
-/// The jobs.
+/// `scrape_pools`: the names of the jobs.
 pub(super) async fn scrape_pools(State(api): State<Api>) -> Reply {
     let targets = api.app.scraping.targets();
     let pools: BTreeSet<&str> = targets.iter().map(|target| target.pool.as_str()).collect();
     Answer::of(&json!({ "scrapePools": pools }))
 }
 
-/// What Prometheus calls a scrape pool.
+/// The scrape pool of a target: its job.
 pub(super) fn job(target: &TargetStatus) -> &str {
     target.labels.get("job").unwrap_or_default()
 }
@@ -196,7 +196,7 @@ fn map(labels: &Labels) -> BTreeMap<&str, &str> {
     labels.iter().collect()
 }
 
-/// A duration as Prometheus writes it, in the greatest unit that divides it.
+/// A duration in Prometheus' format, in the largest unit that divides it.
 pub(super) fn seconds(seconds: f64) -> String {
     let ms = (seconds * 1e3).round() as u64;
     [

@@ -1,8 +1,10 @@
-//! Who may ask: every write, and every request that does not come in over loopback, needs the token, as a bearer token
-//! or as the password of basic authentication (any user name), which is what a browser can send.
+//! The access check: changes, and requests from other machines, need the token. It comes as a bearer token, or as the
+//! password of basic authentication (with any user name), which browsers can send.
 
-use super::{Problem, ProblemKind};
-use axum::extract::{ConnectInfo, Request, State};
+use super::{ErrorBody, ErrorKind};
+use crate::answers::Asker;
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -11,7 +13,7 @@ use base64::prelude::BASE64_STANDARD;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The rule for one server.
+/// The tokens of a server.
 #[derive(Debug, Clone)]
 pub struct Access {
     token: Arc<str>,
@@ -19,7 +21,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Writes and requests from elsewhere need `token`; `read_token` does for those that change nothing.
+    /// Changes and requests from other machines need `token`. For requests that change nothing, `read_token` suffices.
     pub fn new(token: &str, read_token: Option<&str>) -> Self {
         Self {
             token: token.into(),
@@ -27,7 +29,7 @@ impl Access {
         }
     }
 
-    /// Whether the headers have a token that is good for a request that only `reads`, or for any.
+    /// Whether the headers have a valid token. The read token is valid if the request only `reads`.
     fn lets_in(&self, headers: &HeaderMap, reads: bool) -> bool {
         let given = headers
             .get(header::AUTHORIZATION)
@@ -53,41 +55,53 @@ impl Access {
     }
 }
 
-/// Open to all: a load balancer has no token.
+/// Paths without a check: load balancers have no token.
 const OPEN: [&str; 2] = ["/-/healthy", "/-/ready"];
 
-/// The middleware.
+/// The middleware: refuses a request without the token it needs, and gives the others their [`Asker`].
 pub async fn check(
     State(access): State<Access>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let path = request.uri().path();
-    let only_asks = path == super::SQL_PATH || super::prometheus::only_asks(path);
-    let reads = only_asks || matches!(*request.method(), Method::GET | Method::HEAD);
+    let only_reads = super::questions::only_reads(path) || super::prometheus::only_reads(path);
+    let reads = only_reads || matches!(*request.method(), Method::GET | Method::HEAD);
     let local = peer.ip().to_canonical().is_loopback()
         && names_this_machine(request.headers().get(header::HOST));
     if (reads && local) || OPEN.contains(&path) || access.lets_in(request.headers(), reads) {
+        request.extensions_mut().insert(Asker::Local);
         return next.run(request).await;
     }
-    let error = match local {
-        true => "this changes something and needs a token: Authorization: Bearer TOKEN".to_owned(),
-        false => "a token is needed: Authorization: Bearer TOKEN (the server's token_file, or read_token_file to ask)"
-            .to_owned(),
+    let error = if local {
+        "this changes something and needs a token: Authorization: Bearer TOKEN"
+    } else {
+        "a token is needed: Authorization: Bearer TOKEN (the server's token_file, or read_token_file to ask)"
+    };
+    let body = ErrorBody {
+        kind: ErrorKind::Unauthorized,
+        error: error.to_owned(),
     };
     let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"takt\"")];
-    (
-        challenge,
-        Problem {
-            kind: ProblemKind::Unauthorized,
-            error,
-        },
-    )
-        .into_response()
+    (challenge, body).into_response()
 }
 
-/// A page of another site can make a browser on this machine ask us, but not under our own name.
+/// The asker that [`check`] has found. Fails on a route outside the check.
+impl<S: Send + Sync> FromRequestParts<S> for Asker {
+    type Rejection = ErrorBody;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ErrorBody> {
+        let asker = parts.extensions.get::<Self>().copied();
+        asker.ok_or_else(|| ErrorBody {
+            kind: ErrorKind::Failed,
+            error: "the route has no access check".to_owned(),
+        })
+    }
+}
+
+/// Whether the `Host` header names this machine. A page of another site can make a browser on this machine send
+/// requests, but not with such a header.
 fn names_this_machine(host: Option<&HeaderValue>) -> bool {
     let Some(host) = host.and_then(|host| host.to_str().ok()) else {
         return true;
@@ -103,7 +117,7 @@ fn names_this_machine(host: Option<&HeaderValue>) -> bool {
             .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// Takes the same time wherever the first difference is.
+/// Compares in constant time.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |seen, (x, y)| seen | (x ^ y)) == 0
 }
@@ -113,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_names_are_local() {
+    fn only_names_of_this_machine_are_local() {
         for (host, local) in [
             ("localhost:9856", true),
             ("127.0.0.1", true),

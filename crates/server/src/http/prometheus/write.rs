@@ -1,19 +1,19 @@
-//! Results in Prometheus' JSON: a value is a text, an instant is seconds with its milliseconds, if it has any.
+//! Results in Prometheus' JSON: values are strings, times are seconds with up to three decimals.
 //!
-//! Written by hand because a panel's answer is mostly numbers, and because `1.500` and `"+Inf"` are not serde's forms.
+//! Not written by serde, which is slower for many numbers and does not write `1.500` and `"+Inf"`.
 
 use std::io::Write;
 use takt_model::Labels;
 use takt_promql::{Point, Value, exponential};
 
-/// Writing into memory.
+/// Writing to memory cannot fail.
 const NO_FAILURE: &str = "a vector takes every byte, and text is JSON";
 
 /// `{"resultType":…,"result":…}`.
 pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
     write!(out, r#"{{"resultType":"{}","result":"#, value.kind()).expect(NO_FAILURE);
     match value {
-        // A number alone never gets an exponent; a sample does, as in Prometheus.
+        // As in Prometheus, samples have exponents and scalars do not.
         Value::Scalar(point) => write_point(out, point, plain),
         Value::String { at_ms, text } => {
             out.push(b'[');
@@ -76,7 +76,7 @@ fn plain(out: &mut Vec<u8>, value: f64) {
     write!(out, "{value}").expect(NO_FAILURE);
 }
 
-/// With an exponent below a millionth and from 10²¹ on, as JavaScript and Prometheus write it.
+/// A number in the format of JavaScript and Prometheus: with an exponent below 10⁻⁶ and from 10²¹.
 fn short(out: &mut Vec<u8>, value: f64) {
     match value.abs() {
         0.0 | 1e-6..1e21 => plain(out, value),

@@ -1,4 +1,4 @@
-//! `/federate`: the newest samples of some series as a page to be scraped, by another Prometheus for instance.
+//! `/federate`: the newest samples of selected series, as a page for other Prometheus servers to scrape.
 
 use super::Api;
 use super::answer::ApiError;
@@ -13,10 +13,10 @@ use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::format_g;
 use takt_store::SeriesData;
 
-/// The newest sample of every series that one of `match[]` selects, if it is no older than the look-back.
+/// The newest sample of every series that `match[]` selects, unless it is older than the look-back.
 pub(super) async fn federate(State(api): State<Api>, params: Params) -> Result<Response, ApiError> {
     let selectors = params.selectors()?;
-    let lookback = Duration::from_secs(api.app.query.lookback_seconds);
+    let lookback = Duration::from_secs(api.app.config.query.lookback_seconds);
     let page = api
         .blocking(move |app| {
             let now = Timestamp::from(SystemTime::now());
@@ -43,7 +43,7 @@ pub(super) async fn federate(State(api): State<Api>, params: Params) -> Result<R
         .into_response())
 }
 
-/// In order of the metrics' names; the types are not known here (`web/federate.go` says untyped as well).
+/// The page, sorted by metric name. All types are untyped, as in Prometheus (`web/federate.go`).
 fn page(series: impl Iterator<Item = SeriesData>) -> String {
     let mut by_metric = BTreeMap::<String, Vec<SeriesData>>::new();
     for one in series {
@@ -71,7 +71,7 @@ fn page(series: impl Iterator<Item = SeriesData>) -> String {
     out
 }
 
-/// A series without an instance says so: whoever scrapes this shall not put its own there.
+/// A series without an instance gets an empty one, so that the scraping server does not add its own.
 fn labels(labels: &Labels) -> String {
     let own = labels.iter().filter(|(name, _)| *name != METRIC_NAME);
     let mut pairs: Vec<(&str, &str)> = own.collect();

@@ -1,12 +1,12 @@
-//! What somebody may have meant who wrote a name that nobody has.
+//! Similar names, proposed when a name is unknown.
 
-/// Less alike than this is another name.
+/// Least Jaro-Winkler similarity of a proposed name.
 const ALIKE: f64 = 0.85;
 
-/// Most names that are offered.
+/// Maximum number of proposed names.
 const MOST: usize = 3;
 
-/// `; did you mean alice or alicia?`, or nothing where no name that is known is like it.
+/// `; did you mean alice or alicia?`, or nothing if no known name is similar.
 pub(super) fn did_you_mean<'k>(asked: &str, known: impl IntoIterator<Item = &'k str>) -> String {
     let asked = asked.to_lowercase();
     let likeness = |name: &'k str| (strsim::jaro_winkler(&asked, &name.to_lowercase()), name);
@@ -17,7 +17,7 @@ pub(super) fn did_you_mean<'k>(asked: &str, known: impl IntoIterator<Item = &'k 
         .collect();
     near.sort_by(|(a, a_name), (b, b_name)| b.total_cmp(a).then_with(|| a_name.cmp(b_name)));
     near.dedup_by_key(|(_, name)| *name);
-    // What differs in its capitals only is meant.
+    // A name that differs only in case is certainly meant.
     if near.first().is_some_and(|(alike, _)| *alike == 1.0) {
         near.retain(|(alike, _)| *alike == 1.0);
     }

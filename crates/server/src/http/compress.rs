@@ -1,5 +1,6 @@
-//! Gzip for who asks for it, as Prometheus does: an answer of numbers shrinks to a tenth.
+//! Compression of responses with gzip, if the client accepts it: numbers shrink to a tenth.
 
+use crate::answers::AnswerError;
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -9,12 +10,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-use super::Problem;
-
-/// Bytes from which on it is worth it: less fits into one packet anyway.
+/// Smallest compressed response, in bytes: a smaller one fits into one packet.
 const LEAST: u64 = 1400;
 
-/// The middleware. What is written bit by bit stays as it is.
+/// The middleware. Streamed responses are not compressed.
 pub async fn compress(request: Request, next: Next) -> Response {
     let is_wanted = accepts_gzip(request.headers());
     let response = next.run(request).await;
@@ -38,12 +37,14 @@ pub async fn compress(request: Request, next: Next) -> Response {
                 .append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
             Response::from_parts(parts, Body::from(body))
         }
-        Err(problem) => problem.into_response(),
+        Err(error) => error.into_response(),
     }
 }
 
-async fn gzipped(body: Body) -> Result<Vec<u8>, Problem> {
-    let plain = to_bytes(body, usize::MAX).await.map_err(Problem::failed)?;
+async fn gzipped(body: Body) -> Result<Vec<u8>, AnswerError> {
+    let plain = to_bytes(body, usize::MAX)
+        .await
+        .map_err(AnswerError::failed)?;
     let compress = move || {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(&plain)?;
@@ -51,11 +52,11 @@ async fn gzipped(body: Body) -> Result<Vec<u8>, Problem> {
     };
     tokio::task::spawn_blocking(compress)
         .await
-        .map_err(Problem::failed)?
-        .map_err(Problem::failed)
+        .map_err(AnswerError::failed)?
+        .map_err(AnswerError::failed)
 }
 
-/// Whether gzip is among what is accepted, and not only to say that it is not.
+/// Whether `Accept-Encoding` names gzip, with a weight other than 0.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let accepted = headers
         .get_all(header::ACCEPT_ENCODING)

@@ -1,4 +1,4 @@
-//! Parameters: from the address and from a form, and how Prometheus reads times and durations.
+//! Parameters from the query string and from a form, and Prometheus' formats of times and durations.
 
 use super::answer::ApiError;
 use axum::extract::{Form, FromRequest, Query, Request};
@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use takt_model::Matcher;
 use takt_model::Timestamp;
 
-/// What Prometheus calls the first and the last instant.
+/// Prometheus' minimum and maximum time.
 const MIN_TIME: (&str, i64) = ("-292273086-05-16T16:47:06Z", i64::MIN / 1000);
 const MAX_TIME: (&str, i64) = ("292277025-08-18T07:12:54.999999999Z", i64::MAX / 1000);
 
-/// Name and value, a form's before the address', as often as they were given.
+/// Names and values in order: first those of the form, then those of the query string.
 #[derive(Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
 
@@ -55,7 +55,7 @@ fn is_form(headers: &HeaderMap) -> bool {
 }
 
 impl Params {
-    /// The first value; `""` is the same as none.
+    /// The first value; `None` if it is missing or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let mut all = self
             .0
@@ -70,7 +70,7 @@ impl Params {
         self.get(name).unwrap_or_default()
     }
 
-    /// An instant, milliseconds since 1970.
+    /// A time, milliseconds since 1970.
     pub fn time(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let wrong =
             |error| ApiError::parameter(name, format!("invalid time value for '{name}': {error}"));
@@ -79,31 +79,31 @@ impl Params {
             .transpose()
     }
 
-    /// An instant that must be given.
+    /// A required time, milliseconds since 1970.
     pub fn needed_time(&self, name: &str) -> Result<i64, ApiError> {
         time(self.text(name)).map_err(|error| ApiError::parameter(name, error))
     }
 
-    /// An instant, the present where it is not given.
+    /// A time, milliseconds since 1970. Default: now.
     pub fn time_or_now(&self, name: &str) -> Result<i64, ApiError> {
         Ok(self
             .time(name)?
             .unwrap_or_else(|| Timestamp::from(SystemTime::now()).0))
     }
 
-    /// A length of time, milliseconds.
+    /// A duration, in milliseconds.
     pub fn duration(&self, name: &str) -> Result<Option<i64>, ApiError> {
         self.get(name)
             .map(|text| duration(text).map_err(|error| ApiError::parameter(name, error)))
             .transpose()
     }
 
-    /// A length of time that must be given.
+    /// A required duration, in milliseconds.
     pub fn needed_duration(&self, name: &str) -> Result<i64, ApiError> {
         duration(self.text(name)).map_err(|error| ApiError::parameter(name, error))
     }
 
-    /// How long the asker waits, at most `longest`.
+    /// The timeout of the request, at most `longest`.
     pub fn timeout(&self, longest: Duration) -> Result<Duration, ApiError> {
         let asked = self
             .duration("timeout")?
@@ -111,7 +111,7 @@ impl Params {
         Ok(asked.map_or(longest, |asked| asked.min(longest)))
     }
 
-    /// At most so many results; 0 and nothing mean all.
+    /// Maximum number of results. Missing or 0: no limit.
     pub fn limit(&self) -> Result<usize, ApiError> {
         let Some(text) = self.get("limit") else {
             return Ok(usize::MAX);
@@ -129,7 +129,7 @@ impl Params {
         }
     }
 
-    /// The selectors of `match[]`; a series is meant if one of them fits.
+    /// The selectors of `match[]`. A series is selected if one of them matches.
     pub fn selectors(&self) -> Result<Vec<Vec<Matcher>>, ApiError> {
         let selector = |text| {
             takt_promql::selector(text).map_err(|error| ApiError::parameter("match[]", error))
@@ -152,7 +152,7 @@ impl Params {
         }
     }
 
-    /// From `start` to `end`; all time where they are not given.
+    /// The times `start` and `end`. Default: all time.
     pub fn period(&self) -> Result<(Timestamp, Timestamp), ApiError> {
         let (start, end) = (self.time("start")?, self.time("end")?);
         match (start.unwrap_or(i64::MIN), end.unwrap_or(i64::MAX)) {
@@ -181,7 +181,7 @@ fn time(text: &str) -> Result<i64, String> {
         .find(|(named, _)| *named == text)
     {
         Some((_, seconds)) => Ok(seconds),
-        // jiff is more liberal: RFC 3339 has a `T` and an offset.
+        // jiff accepts more: RFC 3339 requires a `T` and an offset.
         None if text.contains(['T', 't']) => text
             .parse::<jiff::Timestamp>()
             .map(|at| at.as_millisecond())
@@ -209,7 +209,7 @@ fn duration(text: &str) -> Result<i64, String> {
         ("s", 1000),
         ("ms", 1),
     ];
-    // Each unit once, the greater before the smaller.
+    // Each unit at most once, in descending order.
     let (mut rest, mut units, mut total) = (text, UNITS.iter(), 0_i64);
     while !rest.is_empty() {
         let (digits, after) =
@@ -227,7 +227,7 @@ fn duration(text: &str) -> Result<i64, String> {
             .ok_or_else(error)?;
         rest = after;
     }
-    // Nothing at all is no duration either, nor what nanoseconds in an i64 cannot hold.
+    // Invalid: an empty text, and a duration of more nanoseconds than fit into an i64.
     if text.is_empty() || total > i64::MAX / 1_000_000 {
         Err(error())
     } else {
@@ -235,7 +235,7 @@ fn duration(text: &str) -> Result<i64, String> {
     }
 }
 
-/// A number as Go reads it; not the words for infinity that it also reads.
+/// A number in Go's syntax, without the words for infinity.
 fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|number| number.is_finite())
 }

@@ -1,6 +1,6 @@
-//! The envelope of every answer.
+//! The envelope of answers and errors.
 
-use crate::api::{Problem, ProblemKind};
+use crate::answers::AnswerError;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use takt_promql::{Annotations, Error, ErrorKind};
 /// `{"status":"success","data":…}`.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// JSON.
+    /// The data, as JSON.
     data: Vec<u8>,
     warnings: Vec<String>,
     infos: Vec<String>,
@@ -24,14 +24,14 @@ pub(super) struct ApiError {
 }
 
 impl Answer {
-    /// An answer that serde can write.
+    /// An answer that serde writes.
     pub fn of<T: Serialize + ?Sized>(data: &T) -> Result<Self, ApiError> {
         serde_json::to_vec(data)
             .map(Self::json)
             .map_err(|error| ApiError::internal(&error))
     }
 
-    /// An answer that is JSON already.
+    /// An answer that is JSON.
     pub fn json(data: Vec<u8>) -> Self {
         Self {
             data,
@@ -40,7 +40,7 @@ impl Answer {
         }
     }
 
-    /// With the remarks of an evaluation.
+    /// Adds the annotations of an evaluation.
     pub fn annotated(mut self, annotations: Annotations) -> Self {
         let [warnings, infos] = annotations.messages();
         self.warnings.extend(warnings);
@@ -48,14 +48,14 @@ impl Answer {
         self
     }
 
-    /// With a word on what was left out, if something was.
+    /// Adds a warning if the answer was truncated.
     pub fn truncated(mut self, truncated: bool) -> Self {
         self.warnings
             .extend(truncated.then(|| "results truncated due to limit".to_owned()));
         self
     }
 
-    /// The whole answer.
+    /// The body of the response.
     pub fn into_body(self) -> Vec<u8> {
         let mut body = br#"{"status":"success","data":"#.to_vec();
         body.extend(self.data);
@@ -80,12 +80,12 @@ impl IntoResponse for Answer {
 }
 
 impl ApiError {
-    /// A parameter that cannot be used, in Prometheus' words.
+    /// An invalid parameter, in Prometheus' words.
     pub fn parameter(name: &str, error: impl std::fmt::Display) -> Self {
         Self::bad_data(format!("invalid parameter {name:?}: {error}"))
     }
 
-    /// A question that makes no sense.
+    /// An invalid request.
     pub fn bad_data(error: impl Into<String>) -> Self {
         Self {
             kind: ErrorKind::BadData,
@@ -93,7 +93,7 @@ impl ApiError {
         }
     }
 
-    /// We failed.
+    /// A failure of the server.
     pub fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         Self {
             kind: ErrorKind::Internal,
@@ -101,16 +101,14 @@ impl ApiError {
         }
     }
 
-    /// The same for a command.
-    pub fn into_problem(self) -> Problem {
-        let kind = match self.kind {
-            ErrorKind::BadData => ProblemKind::Usage,
-            ErrorKind::Execution => ProblemKind::Input,
-            ErrorKind::Timeout | ErrorKind::Canceled | ErrorKind::Internal => ProblemKind::Failed,
-        };
-        Problem {
-            kind,
-            error: self.error,
+    /// The error as a command reports it.
+    pub fn into_answer_error(self) -> AnswerError {
+        match self.kind {
+            ErrorKind::BadData => AnswerError::Usage(self.error),
+            ErrorKind::Execution => AnswerError::Input(self.error),
+            ErrorKind::Timeout | ErrorKind::Canceled | ErrorKind::Internal => {
+                AnswerError::failed(self.error)
+            }
         }
     }
 }

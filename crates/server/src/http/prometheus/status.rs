@@ -1,4 +1,4 @@
-//! What the server says of itself, and the list that is empty here.
+//! Information about the server, and the list of Alertmanagers, which is empty.
 
 use super::answer::{Answer, ApiError};
 use super::params::Params;
@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use takt_store::Listed;
 
-/// The Prometheus whose language and API this is. Grafana chooses by it how it asks.
+/// Version of Prometheus whose PromQL and API this is. Grafana adapts its requests to it.
 const VERSION: &str = "3.8.0";
 
-/// Where alerts would be sent to.
+/// `alertmanagers`: always empty.
 pub(super) async fn alertmanagers() -> Reply {
     Answer::of(&json!({ "activeAlertmanagers": [], "droppedAlertmanagers": [] }))
 }
 
-/// No `features`: with any, Grafana takes this for Mimir.
+/// `buildinfo`, without `features`: with them, Grafana treats the server as Mimir.
 pub(super) async fn build_info() -> Reply {
     Answer::of(&json!({
         "version": VERSION,
@@ -30,7 +30,7 @@ pub(super) async fn build_info() -> Reply {
     }))
 }
 
-/// How it runs.
+/// `runtimeinfo`.
 pub(super) async fn runtime_info(State(api): State<Api>) -> Reply {
     let app = &api.app;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -50,14 +50,14 @@ pub(super) async fn runtime_info(State(api): State<Api>) -> Reply {
     }))
 }
 
-/// The scraping, as Prometheus would be configured to do it.
+/// `config`: the scrape targets as a configuration of Prometheus.
 pub(super) async fn config(State(api): State<Api>) -> Reply {
     let mut yaml = String::new();
     let mut pool = None;
     let mut targets = api.app.scraping.targets();
     targets.sort_by(|a, b| job(a).cmp(job(b)));
     for target in &targets {
-        // A text in JSON is one in YAML too.
+        // JSON strings are YAML strings.
         let text = |text: &str| Value::from(text).to_string();
         if pool != Some(job(target)) {
             pool = Some(job(target));
@@ -89,9 +89,9 @@ pub(super) async fn config(State(api): State<Api>) -> Reply {
     Answer::of(&json!({ "yaml": yaml }))
 }
 
-/// What Prometheus would have been started with.
+/// `flags`: the equivalent flags of Prometheus.
 pub(super) async fn flags(State(api): State<Api>) -> Reply {
-    let query = &api.app.query;
+    let query = &api.app.config.query;
     Answer::of(&json!({
         "query.lookback-delta": seconds(query.lookback_seconds as f64),
         "query.max-concurrency": query.max_concurrency.to_string(),
@@ -100,17 +100,17 @@ pub(super) async fn flags(State(api): State<Api>) -> Reply {
     }))
 }
 
-/// A server that answers has read its log.
+/// `walreplay`: always done, because the server starts after the replay.
 pub(super) async fn wal_replay() -> Reply {
     Answer::of(&json!({ "min": 0, "max": 0, "current": 0 }))
 }
 
-/// What Prometheus' own page would show at its top.
+/// `notifications`: always empty.
 pub(super) async fn notifications() -> Reply {
     Answer::of::<[(); 0]>(&[])
 }
 
-/// How many series there are, and where they come from.
+/// `tsdb`: numbers of series by metric and label.
 pub(super) async fn tsdb(State(api): State<Api>, params: Params) -> Reply {
     let limit = match params.get("limit").map(str::parse::<usize>) {
         None => 10,
@@ -147,7 +147,7 @@ pub(super) async fn tsdb(State(api): State<Api>, params: Params) -> Reply {
     .await
 }
 
-/// The greatest, in falling order; equal ones by name.
+/// The largest values in descending order, equal values by name.
 fn top(counts: impl IntoIterator<Item = (String, usize)>, limit: usize) -> Vec<Value> {
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));

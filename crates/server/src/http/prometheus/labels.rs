@@ -30,12 +30,12 @@ pub(super) async fn series(State(api): State<Api>, params: Params) -> Reply {
     .await
 }
 
-/// The names of the labels that these series have.
+/// Names of the labels of the selected series.
 pub(super) async fn names(State(api): State<Api>, params: Params) -> Reply {
     listing(&api, &params, |store, listed| store.label_names(listed)).await
 }
 
-/// The values that a label has on these series.
+/// Values of a label of the selected series.
 pub(super) async fn values(
     State(api): State<Api>,
     Path(name): Path<String>,
@@ -75,8 +75,8 @@ async fn listing(
     .await
 }
 
-/// A name that would not fit into an address comes as `U__`, with `_` written `__` and other characters as `_hex_`
-/// (`model.UnescapeName`). What is not such a name is meant as it stands.
+/// Decodes a label name. A name with characters outside a path comes as `U__`, with `_` written `__` and other characters
+/// as `_hex_` (`model.UnescapeName`). Other names are unchanged.
 fn unescape(name: &str) -> String {
     name.strip_prefix("U__")
         .and_then(unescaped)

@@ -1,8 +1,8 @@
-//! Prometheus' HTTP API, version 1: what Grafana's data source, promtool and scripts expect, answered from the store.
+//! Prometheus' HTTP API, version 1, for Grafana's data source, promtool and scripts.
 //!
-//! Every answer is `{"status": …}`; parameters come in the address or as a form. Where Prometheus 2 and 3 differ, this is
-//! Prometheus 3. Rules and exemplars there are none, and these endpoints say so instead of being absent: Grafana asks them
-//! when a data source is set up.
+//! Every answer is `{"status": …}`; parameters come in the query string or as a form. Where Prometheus 2 and 3 differ, this
+//! is Prometheus 3. The endpoints of rules and exemplars exist and answer with empty lists: Grafana calls them when a data
+//! source is set up.
 
 mod answer;
 mod federate;
@@ -13,7 +13,7 @@ mod status;
 mod targets;
 mod write;
 
-pub use query::{QueryAnswer, QueryData, QueryQuestion, query};
+pub use query::{QueryAnswer, QueryData, QueryQuestion};
 pub use targets::Scraping;
 
 use super::App;
@@ -31,22 +31,22 @@ const PARSE: &str = "/api/v1/parse_query";
 const SERIES: &str = "/api/v1/series";
 const LABELS: &str = "/api/v1/labels";
 
-/// Whether a POST to this path only asks: clients send long queries as forms.
-pub(super) fn only_asks(path: &str) -> bool {
+/// Whether a POST to this path changes nothing: clients send long queries as forms.
+pub(super) fn only_reads(path: &str) -> bool {
     [QUERY, QUERY_RANGE, EXEMPLARS, FORMAT, PARSE, SERIES, LABELS].contains(&path)
 }
 
-/// What the routes answer from.
+/// State of the handlers.
 #[derive(Debug, Clone)]
 struct Api {
     app: App,
-    /// A permit for each that may be evaluated; the others wait, and their timeout runs.
+    /// One permit per concurrent evaluation; other queries wait, within their timeout.
     queries: Arc<Semaphore>,
 }
 
 /// The routes.
 pub(super) fn router(app: App) -> Router {
-    let queries = Arc::new(Semaphore::new(app.query.max_concurrency));
+    let queries = Arc::new(Semaphore::new(app.config.query.max_concurrency));
     let api = Api { app, queries };
     Router::new()
         .route(QUERY, get(query::instant).post(query::instant))
@@ -74,7 +74,7 @@ pub(super) fn router(app: App) -> Router {
 }
 
 impl Api {
-    /// The store may read the disk, so it is asked on a thread of its own.
+    /// Runs `ask`, which may read the disk, on a thread for blocking work.
     async fn blocking<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
@@ -86,5 +86,5 @@ impl Api {
     }
 }
 
-/// What a handler returns.
+/// Result of a handler.
 type Reply = Result<Answer, ApiError>;
