@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use takt_server::answers::{DeleteQuestion, SealQuestion, StatQuestion, VerifyQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
-use takt_store::{Kept, Stat};
+use takt_store::{CompactionSummary, Stat};
 
 /// Runs the command.
 pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
@@ -97,7 +97,7 @@ fn stat_listing(stat: &Stat) -> Listing {
     listing
 }
 
-fn print_kept(format: ListingFormat, kept: &Kept) -> Result<(), Failure> {
+fn print_kept(format: ListingFormat, kept: &CompactionSummary) -> Result<(), Failure> {
     let mut listing = Listing::new(&[Column::Text("block"), Column::Text("what")]);
     for (names, what) in [(&kept.written, "written"), (&kept.removed, "removed")] {
         names

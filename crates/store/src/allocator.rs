@@ -7,7 +7,8 @@
 /// 2,000 series.
 pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes no pointer, and may be called from any thread at any time (malloc_trim(3): MT-Safe).
+    // SAFETY: the function takes no pointer and may be called from any thread at any time
+    // (malloc_trim(3): MT-Safe).
     unsafe {
         libc::malloc_trim(0);
     }

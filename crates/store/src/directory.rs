@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 const LOCK_FILE: &str = "takt.lock";
 
-/// The database that every store has.
+/// Database file that every store has.
 const RECORDS_FILE: &str = "records.duckdb";
 
-/// Magic numbers of network file systems, from Linux' `include/uapi/linux/magic.h` and the file systems' own sources.
+/// Magic numbers of network file systems, from Linux' `include/uapi/linux/magic.h` and the file
+/// systems' sources.
 const NETWORK_FILESYSTEMS: &[(i64, &str)] = &[
     (0x6969, "NFS"),
     (0xff53_4d42, "CIFS"),
@@ -120,19 +121,19 @@ impl DataDir {
         &self.path
     }
 
-    /// Whether `path` has the files of a store. A directory that cannot be looked into counts as one.
+    /// Returns whether `path` contains a store. An unreadable directory counts as a store.
     pub fn has_store(path: &Path) -> bool {
         let found = std::fs::metadata(path.join(RECORDS_FILE));
         !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether another user's permissions hide who holds `path`.
+    /// Returns whether permissions hide the process that holds `path`.
     pub fn is_private(path: &Path) -> bool {
         let opened = File::open(path.join(LOCK_FILE));
         opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 
-    /// The process that holds `path` now, if any.
+    /// Returns the process that holds `path`, if any.
     pub fn holder(path: &Path) -> Option<Holder> {
         let mut lock = File::open(path.join(LOCK_FILE)).ok()?;
         match flock(&lock, FlockOperation::NonBlockingLockShared) {

@@ -47,8 +47,6 @@ pub use alerts::{
 pub use block::{Reading, Resolution};
 pub use clock::Clock;
 pub use compactor::CompactionSummary;
-/// Former name of [`CompactionSummary`].
-pub use compactor::CompactionSummary as Kept;
 pub use config::StoreConfig;
 pub(crate) use database::microseconds_now;
 pub use database::quoted;

@@ -1029,7 +1029,7 @@ mod tests {
             "{refused}"
         );
         assert_eq!(store.jobs().len(), 10);
-        // The same runs again, and other runs of the same ids, are no mistake.
+        // The same runs again, and other runs with the same ids, are accepted.
         assert_eq!(
             counts(&import(&runs, Shifted::Refuse).unwrap()),
             [0, 0, 10, 0]
@@ -1055,7 +1055,8 @@ mod tests {
         );
     }
 
-    /// Issue 13: five of 300 runs existed twice after an import without --timezone, and `replace` left running ghosts.
+    /// Issue 13: after an import without --timezone, five of 300 runs existed twice, and `replace`
+    /// kept running ghosts.
     #[test]
     fn a_few_runs_of_another_time_zone_are_noticed_and_replaced_whole() {
         let store = Store::new();
@@ -1068,7 +1069,7 @@ mod tests {
         let all: Vec<_> = (0..300)
             .map(|n| run(&n.to_string(), 1000 * n, Some(1000 * n + 500)))
             .collect();
-        // As they were known while the last of them still ran, and one still waited.
+        // The recorded runs: the fourth still runs, the fifth still waits.
         let mut few: Vec<_> = all[..5].iter().map(|run| later(run, 7200)).collect();
         few[3].end = None;
         few[4].start = None;
@@ -1095,7 +1096,7 @@ mod tests {
         assert!(stored.iter().all(|run| run.end.is_some()), "no ghosts");
     }
 
-    /// Two runs of a requeued job, an hour apart to the second, are two runs.
+    /// Two runs of a requeued job, exactly an hour apart, stay two runs.
     #[test]
     fn runs_of_a_requeued_job_are_no_shift() {
         let store = Store::new();

@@ -43,7 +43,7 @@ impl Rollup {
 
     fn add(&mut self, value: f64) {
         self.samples += 1;
-        // A NaN counts only if there is no other value, as in PromQL's min and max.
+        // A NaN counts only without any other value, as in PromQL's min and max.
         self.min = self.min.min(value);
         self.max = self.max.max(value);
         self.sum += value;

@@ -22,11 +22,11 @@ use takt_slurm::{Entry, JobRun, Reject};
 /// Origin of imported runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin<'a> {
-    /// ColumnKind of source, as in `sacct`.
+    /// Kind of source, as in `sacct`.
     pub source: &'a str,
     /// Name of the file or of another source, recorded with rejected rows.
     pub name: &'a str,
-    /// Time zone to record for every cluster in the text. `None`: the recorded one stays.
+    /// Time zone to record for every cluster in the source. `None` keeps the recorded one.
     pub timezone: Option<&'a str>,
     /// Cluster, and the time (UTC seconds) up to which the source has now been imported completely.
     /// The next import continues from it.
@@ -256,14 +256,14 @@ fn append(db: Connection, from: &Receiver<StagedEntry>) -> duckdb::Result<Connec
 /// Longest difference between two time zones, in seconds.
 const MAX_SHIFT_SECONDS: i64 = 26 * 3600;
 
-/// Looks for staged runs that are known at other times of the day, and does with them what the origin says. One such run is
-/// enough to doubt the time zone: a job id does not come round within a day.
+/// Finds staged runs that are recorded at other times of the day, and handles them as the origin
+/// requires. One such run is enough: job ids are not reused within a day.
 fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> {
     if origin.shifted == Shifted::Keep {
         return Ok(());
     }
-    // The same run in another zone differs in all its instants alike. A known run that the text has too, at the same time, is
-    // another run of a requeued job.
+    // In another time zone, all times of a run differ by the same amount. A recorded run that the
+    // source contains with the same times is another run of a requeued job.
     let shift = "(epoch(j.submit_time) - epoch(i.submit_time))::BIGINT";
     let find = format!(
         "CREATE TEMP TABLE elsewhere AS
@@ -271,8 +271,10 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
              coalesce(epoch(j.start_time) - epoch(i.start_time) = {shift}, false)
              AND coalesce(epoch(j.end_time) - epoch(i.end_time) = {shift}, true) AS is_same
          FROM incoming AS i
-         JOIN records.jobs AS j ON i.cluster = j.cluster AND i.job_id = j.job_id AND i.\"user\" = j.\"user\"
-         ANTI JOIN incoming AS k ON k.cluster = j.cluster AND k.job_id = j.job_id AND k.submit_time = j.submit_time
+         JOIN records.jobs AS j
+             ON i.cluster = j.cluster AND i.job_id = j.job_id AND i.\"user\" = j.\"user\"
+         ANTI JOIN incoming AS k
+             ON k.cluster = j.cluster AND k.job_id = j.job_id AND k.submit_time = j.submit_time
          WHERE abs({shift}) <= {MAX_SHIFT_SECONDS} AND {shift} % 900 = 0"
     );
     let found: duckdb::Result<(u64, Option<i64>)> = db.execute_batch(&find).and_then(|()| {
@@ -282,21 +284,22 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
     });
-    let (runs, seconds) = found.map_err(StoreError::sql("compare the runs with those known"))?;
+    let (runs, seconds) = found.map_err(StoreError::sql("compare the runs with recorded ones"))?;
     let Some(seconds) = seconds else {
         return Ok(());
     };
     if origin.shifted == Shifted::Replace {
-        // Runs recorded as pending or running have no end to compare. The shift of the others identifies them.
+        // Runs recorded as pending or running have no end to compare. The shift of the other runs
+        // identifies them.
         let forget = "DELETE FROM records.jobs AS j USING elsewhere AS e
              WHERE j.cluster = e.cluster AND j.job_id = e.job_id AND j.submit_time = e.submit_time
                  AND e.seconds IN (SELECT seconds FROM elsewhere WHERE is_same)";
         let forgotten = db
             .execute(forget, [])
-            .map_err(StoreError::sql("forget the runs of the other time zone"))?;
+            .map_err(StoreError::sql("delete the runs of the other time zone"))?;
         tracing::warn!(
             runs = forgotten,
-            "forgot runs that had been imported in another time zone"
+            "deleted runs imported in another time zone"
         );
         return Ok(());
     }
