@@ -9,7 +9,6 @@ mod alerts;
 mod allocator;
 mod block;
 mod block_cache;
-mod chunk;
 mod clock;
 mod commit_count;
 mod compactor;

@@ -6,9 +6,9 @@
 //! chunk stores the values by series, packed. A series that did not change at all takes one bit:
 //! its value is the one with which the next chunk begins.
 
-use super::Sample;
-use super::head::STALE;
-use super::packed::{pack, unpack};
+use super::STALE;
+use crate::Sample;
+use crate::packed::{pack, unpack};
 use std::time::Duration;
 use takt_model::Timestamp;
 
