@@ -67,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_prometheus_reads() {
+    fn parses_the_durations_of_prometheus() {
         for (text, ms) in [
             ("0", Some(0)),
             ("0s", Some(0)),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_what_a_person_would() {
+    fn writes_readable_durations() {
         for text in ["0s", "90d", "1w", "1y", "1h30m", "5m", "1m30s", "250ms"] {
             assert_eq!(print(parse(text).unwrap()), text);
         }
@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(ms in 0u64..4_000_000_000_000) {
+        fn durations_round_trip(ms in 0u64..4_000_000_000_000) {
             let duration = Duration::from_millis(ms);
             prop_assert_eq!(parse(&print(duration)), Some(duration));
         }

@@ -115,7 +115,7 @@ mod tests {
     use serde::de::{Deserialize, IntoDeserializer};
 
     #[test]
-    fn a_kind_is_read_by_the_name_it_is_written_with() {
+    fn kinds_round_trip_by_name() {
         for kind in EventKind::ALL {
             let word: StrDeserializer<'_, Error> = kind.name().into_deserializer();
             assert_eq!(EventKind::deserialize(word), Ok(*kind));

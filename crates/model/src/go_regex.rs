@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_gos() {
+    fn templates_expand_as_in_go() {
         let regex = Regex::new("(?P<a>x)(y)?(z)").unwrap();
         let groups = regex.captures("xz").unwrap();
         for (template, expected) in [
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_special_to_one_of_them_only() {
+    fn syntax_of_only_one_dialect_is_translated() {
         for (pattern, text, is_match) in [
             (r"\Qa.b[\E.", "a.b[x", true),
             (r"\Qa.b", "axb", false),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_does_not_know_is_refused() {
+    fn syntax_unknown_to_go_is_rejected() {
         for (pattern, said) in [
             (r"\<a", None),
             (r"\G", Some("invalid escape sequence: `\\G`")),

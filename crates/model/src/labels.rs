@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_value_is_no_label() {
+    fn an_empty_value_removes_the_label() {
         let mut labels: Labels = [("a", "1"), ("b", "")].into_iter().collect();
         assert_eq!(labels.len(), 1);
         labels.set("a", "");

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reserved_beyond_the_need_is_given_back() {
+    fn excess_memory_is_released() {
         let mut samples = Samples::new();
         for number in 0..1000 {
             samples.push_foreign(

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_committed_is_read_back_by_the_next_process() {
+    fn the_next_process_reads_committed_changes() {
         let root = tempfile::tempdir().unwrap();
         let open = || {
             let dir = DataDir::claim(root.path()).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_ends_once_whatever_was_between() {
+    fn an_episode_ends_once() {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();

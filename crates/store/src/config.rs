@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_valid_and_a_wrong_value_is_named() {
+    fn defaults_are_valid_and_errors_name_the_key() {
         assert_eq!(StoreConfig::default().validate(), Ok(()));
         let wrong = StoreConfig {
             head_minutes: 1,

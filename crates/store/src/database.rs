@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn opens_twice_and_keeps_what_was_written() {
+    fn reopening_keeps_written_rows() {
         let root = tempfile::tempdir().unwrap();
         for expected in [0_i64, 1] {
             let db = open(root.path()).unwrap().connect().unwrap();
@@ -305,7 +305,7 @@ mod tests {
     /// DuckDB attaches a file with a damaged block without an error, and fails when it reads the
     /// block.
     #[test]
-    fn of_a_file_with_a_damaged_block_the_rest_is_kept() {
+    fn a_damaged_block_loses_only_its_rows() {
         const ROWS: i64 = 300_000;
         const HEADERS: usize = 3 * 4096;
         const BLOCK: usize = 256 << 10;
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_schema_is_refused_by_name() {
+    fn a_newer_schema_is_rejected() {
         let root = tempfile::tempdir().unwrap();
         let db = open(root.path()).unwrap().connect().unwrap();
         db.execute_batch("INSERT INTO records.schema_version VALUES (99, TIMESTAMP '2026-01-01')")

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_way_is_an_error_that_names_it() {
+    fn a_file_in_place_of_the_directory_is_named_in_the_error() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("file");
         std::fs::write(&file, "").unwrap();

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_series_become_small() {
+    fn usual_series_pack_well() {
         let sizes = [
             // Counters with a constant and a varying rate, memory pages, centiseconds.
             packed(
@@ -447,13 +447,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(values in series()) {
+        fn unpacking_returns_the_packed_values(values in series()) {
             let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             prop_assert_eq!(bits(&unpack(&packed(&values), values.len())), bits(&values));
         }
 
         #[test]
-        fn nothing_is_too_strange_to_unpack(bytes: Vec<u8>, rows in 0_usize..200) {
+        fn unpacking_arbitrary_bytes_does_not_panic(bytes: Vec<u8>, rows in 0_usize..200) {
             prop_assert_eq!(unpack(&bytes, rows).len(), rows);
         }
     }

@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_comes_back_as_it_went_in() {
+    fn a_run_is_stored_unchanged() {
         let store = Store::new();
         let bare = JobRun {
             cluster: "lab".into(),
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_and_an_overlapping_text_change_nothing() {
+    fn repeated_and_overlapping_imports_change_nothing() {
         let store = Store::new();
         let runs: Vec<_> = (0..5000)
             .map(|id| run(&id.to_string(), 1000 + id, (id % 3 > 0).then_some(9000)))
@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_correction_corrects_and_an_older_text_does_not() {
+    fn a_late_correction_applies_and_an_older_text_does_not() {
         let store = Store::new();
         let pending = JobRun {
             start: None,
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_poorer_text_does_not_tell_stays_known() {
+    fn missing_values_keep_the_recorded_ones() {
         let store = Store::new();
         let rich = run("7", 1000, Some(2000));
         store.import(std::slice::from_ref(&rich));
@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_rows_of_one_run_the_one_that_is_further_on_counts_then_the_last() {
+    fn the_row_of_the_later_stage_counts_then_the_last_row() {
         let store = Store::new();
         let ended = run("7", 1000, Some(2000));
         let last = run("7", 1000, Some(2500));
@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requeued_run_and_an_id_that_comes_round_again_are_runs_of_their_own() {
+    fn requeued_runs_and_reused_ids_are_separate_runs() {
         let store = Store::new();
         let other = JobRun {
             cluster: "other".into(),
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_rows_are_kept_once_and_counted_each_time() {
+    fn rejected_rows_are_stored_once_and_counted_each_time() {
         let store = Store::new();
         let reject = |line, text: &str| {
             Entry::Rejected(Reject {
@@ -749,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_breaks_off_leaves_no_trace() {
+    fn a_failed_source_imports_nothing() {
         let store = Store::new();
         store.import(&[run("7", 1000, None)]);
         let entries = (0..5000).map(|id| Ok(Entry::Run(run("7", 1000 + id, Some(9000)))));
@@ -777,7 +777,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_zone_and_how_far_a_source_told_are_remembered() {
+    fn the_time_zone_and_the_imported_period_are_recorded() {
         let store = Store::new();
         let import = |timezone, until| {
             let origin = Origin {
@@ -938,7 +938,7 @@ mod tests {
     }
 
     #[test]
-    fn only_runs_that_touch_the_period_are_shown_to_accounting() {
+    fn accounting_gets_only_runs_of_the_period() {
         let store = Store::new();
         let pending = JobRun {
             start: None,

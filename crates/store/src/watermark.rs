@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_ticket_holds_it_back() {
+    fn the_oldest_ticket_holds_the_watermark_back() {
         let mark = Arc::new(Watermark::new(at(0)));
         let first = mark.hold(at(10)).unwrap();
         let second = mark.hold(at(20)).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_ticket_is_moved_behind_it_and_a_clock_that_went_back_is_refused() {
+    fn a_late_ticket_is_moved_and_a_clock_that_went_back_is_rejected() {
         let mark = Arc::new(Watermark::new(at(5000)));
         assert_eq!(mark.hold(at(4990)).unwrap().at(), at(5001));
         let refused = mark.hold(at(1000)).unwrap_err();
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_never_goes_back_and_never_passes_an_open_ticket(steps in proptest::collection::vec((0_i64..3000, 0_usize..4), 1..60)) {
+        fn the_watermark_never_goes_back_or_passes_an_open_ticket(steps in proptest::collection::vec((0_i64..3000, 0_usize..4), 1..60)) {
             let mark = Arc::new(Watermark::new(at(0)));
             let mut open: Vec<Ticket> = Vec::new();
             let mut last = mark.get();

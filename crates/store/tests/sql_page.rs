@@ -95,7 +95,7 @@ fn expected() -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn each_query_of_the_page_finds_what_it_must() {
+fn each_query_of_the_page_returns_the_expected_rows() {
     let root = tempfile::tempdir().unwrap();
     let database =
         Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();

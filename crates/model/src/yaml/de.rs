@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_is_what_its_reader_takes_it_for() {
+    fn the_target_type_decides_how_a_scalar_is_read() {
         let text = "on: true\nlimit: 12\nport: 80\ntext: ~\nlabels: {v: 1.10, on: yes, q: '5'}\nlist: [a, 2]\n";
         let read: Some = from_str(text).unwrap();
         let labels = [("v", "1.10"), ("on", "yes"), ("q", "5")];
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_names_its_line() {
+    fn errors_name_their_line() {
         for (text, message) in [
             (
                 "on: true\nof: 1\n",
@@ -286,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_too_strange(text in "[-a:{}\\[\\]&* \n'\"#|>]{0,60}") {
+        fn arbitrary_text_does_not_panic(text in "[-a:{}\\[\\]&* \n'\"#|>]{0,60}") {
             drop(from_str::<Some>(&text));
         }
     }

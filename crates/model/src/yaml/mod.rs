@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_where() {
+    fn errors_name_their_position() {
         for (text, says) in [
             ("a: 1\na: 2\n", "line 2: `a` is set twice"),
             ("a: [1\n", "not YAML"),

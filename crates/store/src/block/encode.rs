@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_decimal_stays_a_float_and_an_end_is_neither() {
+    fn other_values_stay_floats_and_an_end_is_null() {
         let (divisor, cells) = split(&[0.1, 1.0 / 3.0, -0.0, f64::INFINITY, STALE]);
         assert_eq!(divisor, 10.0);
         assert_eq!(cells[..2], [(Some(1), None), (None, Some(1.0 / 3.0))]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_of_fractions_is_given_up() {
+    fn a_series_of_fractions_is_stored_as_floats() {
         let values: Vec<f64> = (1..100).map(|n| 1.0 / (f64::from(n) * 3.0)).collect();
         assert_eq!(Scale::of(&values), Scale::Float);
     }

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_writes_and_nothing_else() {
+    fn names_round_trip_and_others_are_rejected() {
         let name = BlockName::new(Timestamp(1_795_266_000_000), 12, 15, 1);
         assert_eq!(name.to_string(), "2026-11-21T13-00_12-15.1");
         assert_eq!(name.to_string().parse(), Ok(name));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_more_segments_or_of_a_later_edition_replaces() {
+    fn a_block_of_more_segments_or_a_later_edition_replaces_others() {
         for (one, other, replaces) in [
             ("x_1-4.0", "x_2-3.0", true),
             ("x_2-3.0", "x_1-4.0", false),

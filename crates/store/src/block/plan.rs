@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn series_are_cut_into_slices_and_never_apart() {
+    fn slices_contain_whole_series() {
         let entries = [
             entry(1, 3),
             entry(2, 3),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn late_samples_are_put_in_order_and_repeated_ones_go() {
+    fn late_samples_are_sorted_and_repeated_ones_removed() {
         let mut slice = Slice {
             entries: vec![entry(1, 2), entry(2, 4), entry(3, 1)],
             at: vec![1, 2, 5, 3, 5, 4, 9],
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_knows_order_value_and_series() {
+    fn a_digest_depends_on_order_value_and_series() {
         let digest = |samples: &[(u32, i64, f64)]| {
             let mut digest = SampleDigest::default();
             samples

@@ -245,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn samples_cut_anywhere_grow_as_much_as_in_one(
+        fn increases_do_not_depend_on_block_limits(
             steps in proptest::collection::vec((1_i64..20, 0_u32..100), 1..80),
             cut in 0_usize..80,
         ) {
@@ -263,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn rows_of_an_hour_are_the_rows_of_five_minutes_taken_together(
+        fn hourly_rows_combine_five_minute_rows(
             steps in proptest::collection::vec((1_i64..900_000, -100_i32..100), 1..80)
         ) {
             let mut at = 0;

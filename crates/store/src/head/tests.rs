@@ -44,7 +44,7 @@ fn range(head: &Head, series: u32, from: i64, to: i64) -> Vec<(i64, String)> {
 }
 
 #[test]
-fn a_series_that_leaves_the_page_ends_once() {
+fn an_absent_series_ends_once() {
     let head = Head::new(WINDOW, at(0));
     let (_, rows) = group(&head, 2);
     let mut written = Vec::new();
@@ -83,7 +83,7 @@ fn a_series_that_leaves_the_page_ends_once() {
 }
 
 #[test]
-fn a_series_that_is_gone_for_long_gives_its_column_back() {
+fn a_series_absent_for_long_loses_its_column() {
     let head = Head::new(WINDOW, at(0));
     let (group, rows) = group(&head, 1);
     let mut dropped = Vec::new();

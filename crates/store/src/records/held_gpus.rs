@@ -167,7 +167,7 @@ mod tests {
     use takt_slurm::{Entry, JobRun};
 
     #[test]
-    fn what_exporters_tell_becomes_intervals() {
+    fn reports_of_exporters_become_intervals() {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_before_its_end_has_ended_and_what_has_not_begun_never_was() {
+    fn a_reservation_deleted_early_has_ended_and_one_deleted_before_its_start_is_removed() {
         let root = tempfile::tempdir().unwrap();
         let database = database(root.path());
         let records = Records::of(&database);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_lasts_until_another_is_given() {
+    fn a_reason_lasts_until_the_next_one() {
         let root = tempfile::tempdir().unwrap();
         let database = database(root.path());
         let records = Records::of(&database);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_in_one_line() {
+    fn errors_take_one_line() {
         let said = ask("SELECT * FROM jbs").unwrap_err().to_string();
         assert!(
             said.contains("jbs does not exist") && !said.contains('\n'),

@@ -213,7 +213,7 @@ proptest! {
 /// Six days with a sample per minute. Samples are kept for one day, five-minute rows for three,
 /// hourly rows for all.
 #[test]
-fn rows_answer_as_their_samples_would_have() {
+fn rows_answer_like_their_samples() {
     let root = tempfile::tempdir().unwrap();
     let config = StoreConfig {
         retention_days: 1,

@@ -51,7 +51,7 @@ fn die_at(root: &Path, work: &str, step: &str) {
 }
 
 #[test]
-fn dying_at_any_step_loses_nothing_and_repeats_nothing() {
+fn a_crash_at_any_step_loses_and_repeats_nothing() {
     for step in STEPS {
         let root = tempfile::tempdir().unwrap();
         {

@@ -47,7 +47,7 @@ fn expect(bench: &Bench, from: i64, to: i64, expected: &[&str]) {
 }
 
 #[test]
-fn a_listing_keeps_to_its_time() {
+fn listings_are_limited_to_their_time() {
     let root = tempfile::tempdir().unwrap();
     let minute = 60 * SECOND;
     {

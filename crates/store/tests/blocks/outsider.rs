@@ -4,7 +4,7 @@ use super::bench_store::{BEGIN, Bench, HOUR, SECOND, config, value};
 use duckdb::Connection;
 
 #[test]
-fn stock_duckdb_reads_the_blocks_through_the_view_that_we_ship() {
+fn plain_duckdb_reads_the_blocks() {
     let root = tempfile::tempdir().unwrap();
     let bench = Bench::open(root.path(), &config(), BEGIN);
     bench.scrape_and_seal(BEGIN, BEGIN + 25 * HOUR, 60 * SECOND);

@@ -55,12 +55,12 @@ fn with_damaged_log(damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
 }
 
 #[test]
-fn a_log_that_is_whole_loses_nothing() {
+fn an_intact_log_loses_nothing() {
     assert_eq!(with_damaged_log(|_| {}), (0.0, 240));
 }
 
 #[test]
-fn a_log_with_garbage_is_read_up_to_there_and_set_aside() {
+fn a_damaged_log_is_replayed_up_to_the_damage_and_set_aside() {
     let (damaged, logged) = with_damaged_log(|log| {
         let middle = log.len() / 2;
         log[middle..middle + 64].fill(0x5a);
@@ -74,7 +74,7 @@ fn a_log_with_garbage_is_read_up_to_there_and_set_aside() {
 }
 
 #[test]
-fn a_log_that_lost_its_end_is_set_aside() {
+fn a_truncated_log_is_set_aside() {
     let (damaged, logged) = with_damaged_log(|log| log.truncate(log.len() - 7));
     assert!(
         damaged == 1.0 && logged < 240,
@@ -83,7 +83,7 @@ fn a_log_that_lost_its_end_is_set_aside() {
 }
 
 #[test]
-fn a_clock_that_jumps_an_hour_ahead_and_back_takes_nothing_twice() {
+fn a_clock_an_hour_ahead_stores_no_sample_twice() {
     let root = tempfile::tempdir().unwrap();
     let minute = 60 * SECOND;
     {
@@ -131,7 +131,7 @@ fn full_child() {
 }
 
 #[test]
-fn a_disk_that_is_full_while_sealing_loses_nothing() {
+fn a_full_disk_while_sealing_loses_nothing() {
     let root = tempfile::tempdir().unwrap();
     {
         let bench = Bench::open(root.path(), &config(), BEGIN);

@@ -8,7 +8,7 @@ use takt_store::{Sample, StoreConfig};
 const STEP: i64 = 15 * SECOND;
 
 #[test]
-fn what_is_sealed_is_what_was_given() {
+fn sealing_keeps_every_sample() {
     let root = tempfile::tempdir().unwrap();
     let end = BEGIN + 3 * HOUR;
     {
@@ -89,7 +89,7 @@ fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
 }
 
 #[test]
-fn samples_with_their_own_time_come_late_and_are_found_where_they_belong() {
+fn late_samples_with_own_timestamps_are_sorted_in() {
     let root = tempfile::tempdir().unwrap();
     let own: Labels = [(METRIC_NAME, "own_time"), ("node", "g01")]
         .into_iter()

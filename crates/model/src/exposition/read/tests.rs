@@ -29,7 +29,7 @@ fn one(format: Format, text: &str) -> (String, f64, Option<i64>) {
 }
 
 #[test]
-fn text_lines_that_are_right() {
+fn valid_text_lines() {
     for (text, series, value, at) in [
         ("a 1\n", "a", 1.0, None),
         ("a 1", "a", 1.0, None),
@@ -103,7 +103,7 @@ fn text_lines_that_are_right() {
 }
 
 #[test]
-fn text_lines_that_are_wrong() {
+fn invalid_text_lines() {
     for (text, message) in [
         (
             "<html>\n",
@@ -200,7 +200,7 @@ fn text_lines_that_are_wrong() {
 }
 
 #[test]
-fn openmetrics_lines_that_are_right() {
+fn valid_openmetrics_lines() {
     for (text, series, value, at) in [
         ("a 1\n# EOF\n", "a", 1.0, None),
         ("a 1\n# EOF", "a", 1.0, None),
@@ -235,7 +235,7 @@ fn openmetrics_lines_that_are_right() {
 }
 
 #[test]
-fn openmetrics_lines_that_are_wrong() {
+fn invalid_openmetrics_lines() {
     for (text, message) in [
         ("", "line 1: expected `# EOF`, found the end of the page"),
         (
@@ -322,7 +322,7 @@ fn openmetrics_lines_that_are_wrong() {
 }
 
 #[test]
-fn metadata_is_handed_on() {
+fn metadata_is_returned() {
     let text =
         b"# HELP a_total \\\"Bytes\\\" \\\\ sent.\\nAll.\n# TYPE a_total counter\na_total 1\n";
     let mut page = Page::new(Format::Text, text);
@@ -346,7 +346,7 @@ fn metadata_is_handed_on() {
 }
 
 #[test]
-fn bad_bytes_spoil_a_label_but_not_a_help_text() {
+fn invalid_utf8_is_rejected_in_labels_and_accepted_in_help() {
     let mut page = Page::new(Format::Text, b"# HELP a gr\xfc\xdfe\na{x=\"\xff\"} 1\n");
     assert!(matches!(page.next_line(b""), Ok(Some(Line::Metadata(_)))));
     let Ok(Some(Line::Sample(sample))) = page.next_line(b"") else {
@@ -356,7 +356,7 @@ fn bad_bytes_spoil_a_label_but_not_a_help_text() {
 }
 
 #[test]
-fn a_guess_changes_how_a_line_is_read_but_not_what_it_says() {
+fn a_guess_does_not_change_the_result() {
     let text = b"a 1\na {x=\"1\"} 2\nab 3\na{x=\"1\"} 4 5\na 0.1\na +Inf\n";
     for guess in ["", "a", "ab", "a{x=\"1\"}", "a {x=\"1\"}"] {
         let mut page = Page::new(Format::Text, text);
@@ -408,7 +408,7 @@ fn written() -> impl Strategy<Value = Written> {
 
 proptest! {
     #[test]
-    fn a_written_page_reads_back(samples in written(), is_text: bool) {
+    fn pages_round_trip(samples in written(), is_text: bool) {
         let format = if is_text { Format::Text } else { Format::OpenMetrics };
         let mut given = Samples::new();
         for (name, labels, value) in &samples {
@@ -433,7 +433,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(text: Vec<u8>, guess: Vec<u8>, is_text: bool) {
+    fn arbitrary_bytes_do_not_panic(text: Vec<u8>, guess: Vec<u8>, is_text: bool) {
         let format = if is_text { Format::Text } else { Format::OpenMetrics };
         let mut page = Page::new(format, &text);
         while let Ok(Some(line)) = page.next_line(&guess) {
@@ -444,7 +444,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_like_a_page_makes_it_panic(
+    fn similar_pages_do_not_panic(
         text in "([a{}=\",\\\\# \n\t0-9.eE+-]|HELP|TYPE|UNIT|EOF|# |NaN|a\\{x=\"1\"\\} 1\n){0,40}",
         is_text: bool,
     ) {
@@ -453,7 +453,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_are_what_the_standard_library_says(text in "-?[0-9]{0,17}(\\.[0-9]{0,12})?([eE][+-]?[0-9]{1,3})?") {
+    fn numbers_agree_with_the_standard_library(text in "-?[0-9]{0,17}(\\.[0-9]{0,12})?([eE][+-]?[0-9]{1,3})?") {
         let ours = parse_value(text.as_bytes()).ok().map(f64::to_bits);
         let std = text.parse().ok().filter(|value: &f64| value.is_finite()).map(f64::to_bits);
         prop_assert_eq!(ours, std);
