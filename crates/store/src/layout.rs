@@ -56,7 +56,7 @@ impl Layout {
         *self
             .segments
             .last()
-            .expect("there is a segment to write to from the start")
+            .expect("the layout always has a segment")
     }
 
     /// The complete segments, which wait to be sealed.

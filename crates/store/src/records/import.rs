@@ -100,8 +100,9 @@ pub enum ImportError<E> {
     Source(E),
     /// The runs are recorded at other times of the day.
     #[error(
-        "{runs} of these runs are known already, {hours} h {earlier}: one of the two imports named the wrong time zone; \
-         import with the right --timezone, and with --shifted replace if it was the other one that was wrong"
+        "{runs} of these runs are known already, {hours} h {earlier}: one of the two imports used a \
+         wrong time zone; use the right --timezone, and add --shifted replace if the earlier import \
+         was wrong"
     )]
     Shifted {
         /// Number of these runs.

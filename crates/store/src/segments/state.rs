@@ -76,7 +76,7 @@ pub(crate) fn load(
             }
         }
     }
-    let series = u32::try_from(table.len()).expect("the table checks its numbers");
+    let series = u32::try_from(table.len()).expect("the series table limits its numbers");
     Ok((
         table,
         WrittenState {
@@ -104,8 +104,8 @@ pub(crate) fn open_segment(db: &Connection, segment: Segment) -> Result<OpenSegm
     })
 }
 
-/// Returns SQL statements for the newest sample of each series since `from`, one for the segments
-/// each and one for the blocks.
+/// Returns SQL statements for the newest sample of each series since `from`: one per segment, and one
+/// for all blocks.
 pub(super) fn newest_since(layout: &Layout, from: Timestamp, only: &str) -> Vec<String> {
     let segments = layout.segments.iter().map(|segment| {
         let table = segment.table();

@@ -219,7 +219,7 @@ impl SampleWriter {
                 .series
                 .read()
                 .unwrap_or_else(PoisonError::into_inner);
-            let end = u32::try_from(table.len()).expect("the table checks its numbers");
+            let end = u32::try_from(table.len()).expect("the series table limits its numbers");
             (self.state.series..end)
                 .map(|id| (id, table.columns(SeriesId(id))))
                 .collect()
@@ -405,7 +405,7 @@ fn list(ids: &[SeriesId]) -> String {
     let mut out = String::with_capacity(8 * ids.len());
     for id in ids {
         let comma = if out.is_empty() { "" } else { "," };
-        write!(out, "{comma}{}", id.0).expect("a string takes everything");
+        write!(out, "{comma}{}", id.0).expect("writing to a string cannot fail");
     }
     out
 }
