@@ -105,11 +105,11 @@ impl Compactor {
 
     /// Runs all tasks. A failed task does not stop the others; the first error is returned.
     fn round(&mut self) -> Result<CompactionSummary, StoreError> {
-        let mut kept = CompactionSummary::default();
+        let mut summary = CompactionSummary::default();
         let mut first_error = None;
         for (name, task) in TASKS {
             match self.attempt(name, task) {
-                Ok(done) => kept.add(done),
+                Ok(done) => summary.add(done),
                 Err(error) => {
                     tracing::error!(
                         task = name,
@@ -122,7 +122,7 @@ impl Compactor {
         }
         self.sweep(REPLACED_GRACE);
         self.count();
-        first_error.map_or(Ok(kept), Err)
+        first_error.map_or(Ok(summary), Err)
     }
 
     /// Runs a task and counts its failure. A failed task keeps the steps it completed.
@@ -152,7 +152,7 @@ impl Compactor {
 
     /// Seals each complete segment into a block.
     fn seal(&mut self) -> Result<CompactionSummary, StoreError> {
-        let mut kept = CompactionSummary::default();
+        let mut summary = CompactionSummary::default();
         for segment in self.database.layout().frozen().to_vec() {
             self.check_room()?;
             let began = Instant::now();
@@ -175,14 +175,14 @@ impl Compactor {
                     "sealed samples"
                 );
             }
-            kept.add(self.publish(blocks, Some(segment))?);
+            summary.add(self.publish(blocks, Some(segment))?);
         }
-        Ok(kept)
+        Ok(summary)
     }
 
     /// Merges the raw blocks of each finished day into one, and writes its lower resolutions.
     fn merge(&mut self) -> Result<CompactionSummary, StoreError> {
-        let mut kept = CompactionSummary::default();
+        let mut summary = CompactionSummary::default();
         let now = self.clock.now();
         for day in days(&self.database.layout()) {
             let resolutions = self.due(&day, now);
@@ -216,9 +216,9 @@ impl Compactor {
                     "merged a day"
                 );
             }
-            kept.add(self.publish(blocks, None)?);
+            summary.add(self.publish(blocks, None)?);
         }
-        Ok(kept)
+        Ok(summary)
     }
 
     /// Returns the resolutions that must still be written for a day's raw blocks. Empty if the day
@@ -239,7 +239,7 @@ impl Compactor {
             let is_kept = self
                 .config
                 .retention_of(*resolution)
-                .is_some_and(|kept| newest >= now.minus(kept).0);
+                .is_some_and(|retention| newest >= now.minus(retention).0);
             let mut existing = layout.of(*resolution);
             is_kept
                 && !existing
@@ -259,7 +259,7 @@ impl Compactor {
         let is_past = |block: &Arc<Block>, resolution| {
             self.config
                 .retention_of(resolution)
-                .is_none_or(|kept| block.facts.to_ms < now.minus(kept).0)
+                .is_none_or(|retention| block.facts.to_ms < now.minus(retention).0)
         };
         // Keep the samples of an unmerged day: its lower resolutions are computed from them.
         let is_awaited = |block: &Arc<Block>| {
@@ -350,7 +350,7 @@ impl Compactor {
 
     /// Deletes the samples of series from all blocks and complete segments.
     fn delete(&mut self, series: &RoaringBitmap) -> Result<CompactionSummary, StoreError> {
-        let mut kept = CompactionSummary::default();
+        let mut summary = CompactionSummary::default();
         let db = self.database.connect()?;
         let list = series
             .iter()
@@ -362,7 +362,7 @@ impl Compactor {
                 "DELETE FROM hot.{} WHERE series IN ({list})",
                 segment.table()
             );
-            kept.rows += db
+            summary.rows += db
                 .execute(&sql, [])
                 .map_err(StoreError::sql("delete samples"))? as u64;
         }
@@ -374,17 +374,17 @@ impl Compactor {
         {
             let rewritten = without(&self.database, block, series)?;
             let rows_left = rewritten.as_ref().map_or(0, |new| new.facts.rows);
-            kept.rows += block.facts.rows - rows_left;
+            summary.rows += block.facts.rows - rows_left;
             match rewritten {
-                Some(new) => kept.add(CompactionSummary {
+                Some(new) => summary.add(CompactionSummary {
                     rows: 0,
                     ..self.publish(vec![new], None)?
                 }),
-                None => kept.add(self.remove(&[Arc::clone(block)])?),
+                None => summary.add(self.remove(&[Arc::clone(block)])?),
             }
         }
         self.sweep(Duration::ZERO);
-        Ok(kept)
+        Ok(summary)
     }
 
     /// Removes replaced data after the grace period, unless a query still reads it. A `grace` of
