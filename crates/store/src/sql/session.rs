@@ -221,16 +221,18 @@ impl StatementWatch {
             let memory = resident_bytes();
             let mut cause = None;
             while is_done.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                cause = cause.or_else(|| match () {
-                    () if cancel.asked() => Some(SqlError::Cancelled),
-                    () if start.elapsed() >= limits.timeout => {
+                let grown = resident_bytes().saturating_sub(memory);
+                if cause.is_none() {
+                    cause = if cancel.asked() {
+                        Some(SqlError::Cancelled)
+                    } else if start.elapsed() >= limits.timeout {
                         Some(SqlError::Timeout(limits.timeout))
-                    }
-                    () if resident_bytes().saturating_sub(memory) > limits.memory_bytes => {
+                    } else if grown > limits.memory_bytes {
                         Some(SqlError::Memory)
-                    }
-                    () => None,
-                });
+                    } else {
+                        None
+                    };
+                }
                 // Repeat the interrupt: one sent before the statement begins has no effect.
                 if cause.is_some() {
                     interrupt.interrupt();
