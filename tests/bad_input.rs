@@ -344,7 +344,7 @@ fn a_full_disk_and_a_read_only_one() {
     .ok();
 
     let mut text = format!("{HEADER}\n");
-    for id in 0..400_000 {
+    for id in 0_u64..400_000 {
         text += &format!(
             "{}{}\n",
             id + 1000,
