@@ -6,6 +6,7 @@ mod commands;
 #[cfg(test)]
 mod documentation;
 mod place;
+mod process_metrics;
 mod source;
 
 use clap::Parser;

@@ -23,13 +23,21 @@ mod up;
 
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
 use crate::place;
+use crate::process_metrics;
 use crate::source::{Missing, Source};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use takt_server::answers::{AnswerData, Question};
 use takt_server::listing::Listing;
+use takt_server::serve::Parts;
 use takt_server::{Failure, OrUsage};
 use tokio::runtime::Runtime;
+
+/// Parts of a server that the server's crate does not own.
+const PARTS: Parts = Parts {
+    pages: takt_web::routes,
+    process_metrics: process_metrics::register,
+};
 
 /// Runs the command of the command line.
 pub fn run(cli: Cli) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use jiff::{Timestamp, ToSpan};
 use std::fs;
 use std::io::Write;
-use takt_alerts::notify::email::{EmailConfig, Mailer};
+use takt_mail::{EmailConfig, Mailer};
 use takt_server::answers::{NoteSentReport, SentQuestion};
 use takt_server::reports;
 use takt_server::reports::due;

@@ -21,15 +21,9 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
         .build()?;
     runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
-        server::run(
-            source,
-            &dir,
-            shutdown,
-            Arc::new(takt_web::routes),
-            |address, cluster| {
-                tracing::info!(%address, cluster, data_dir = %dir.display(), "serving");
-            },
-        )
+        server::run(source, &dir, shutdown, super::PARTS, |address, cluster| {
+            tracing::info!(%address, cluster, data_dir = %dir.display(), "serving");
+        })
         .await
     })
 }

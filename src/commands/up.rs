@@ -49,15 +49,9 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
             .state_directory
             .get_or_insert_with(|| dir.join(EXPORTER_STATE));
         let exporter = spawn_exporter(&options, listener, shutdown.clone())?;
-        let served = server::run(
-            source,
-            &dir,
-            shutdown,
-            Arc::new(takt_web::routes),
-            |address, cluster| {
-                welcome(address, exporter_address, cluster, &dir);
-            },
-        )
+        let served = server::run(source, &dir, shutdown, super::PARTS, |address, cluster| {
+            welcome(address, exporter_address, cluster, &dir);
+        })
         .await;
         drop(exporter);
         served

@@ -142,6 +142,18 @@ impl ScrapeError {
         false
     }
 
+    /// Whether the target sent an answer, if not a usable one.
+    pub fn has_answer(&self) -> bool {
+        !matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::Timeout { .. }
+                | Self::TooManyTargets { .. }
+                | Self::Credentials { .. }
+                | Self::Clock(_)
+        )
+    }
+
     /// The kind of failure.
     pub fn reason(&self) -> FailureReason {
         match self {

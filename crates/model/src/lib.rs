@@ -17,6 +17,7 @@ pub mod duration;
 pub mod exposition;
 #[cfg(feature = "regex")]
 pub mod go_regex;
+pub mod pci;
 #[cfg(feature = "yaml")]
 pub mod yaml;
 

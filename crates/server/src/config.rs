@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_alerts::config::AlertsConfig;
-use takt_alerts::notify::email::EmailConfig;
 use takt_collector::schedulers::{JobsConfig, SharesConfig};
 use takt_collector::scrape::ScrapeConfig;
+use takt_mail::EmailConfig;
 use takt_store::StoreConfig;
 
 /// The whole configuration. Every key is optional.

@@ -68,7 +68,7 @@ pub async fn run(
     source: Source,
     dir: &Path,
     mut shutdown: watch::Receiver<bool>,
-    pages: Pages,
+    parts: Parts,
     ready: impl FnOnce(SocketAddr, &str),
 ) -> Result<(), Failure> {
     let mut config = source().usage()?;
@@ -86,6 +86,7 @@ pub async fn run(
     loop {
         let address = &config.server.listen_address;
         let mut registry = Registry::default();
+        (parts.process_metrics)(&mut registry);
         let Some(dir) = claim(dir, &mut shutdown).await? else {
             return Ok(());
         };
@@ -111,7 +112,7 @@ pub async fn run(
         let serving = Serving {
             config: &config,
             source: Arc::clone(&source),
-            pages: Arc::clone(&pages),
+            pages: parts.pages,
             cluster: &cluster,
             access: access.clone(),
             registry,
@@ -192,7 +193,7 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
 struct Serving<'c> {
     config: &'c Config,
     source: Source,
-    pages: Pages,
+    pages: fn(PageState) -> Router,
     cluster: &'c str,
     access: Access,
     registry: Registry,
@@ -217,8 +218,14 @@ pub struct PageState {
     pub zone: TimeZone,
 }
 
-/// The routes of the pages. The server knows no page: whoever starts it hands the pages in.
-pub type Pages = Arc<dyn Fn(PageState) -> Router + Send + Sync>;
+/// Parts of a server that other crates own. The server draws no page and reads no `/proc`.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts {
+    /// Makes the routes of the pages.
+    pub pages: fn(PageState) -> Router,
+    /// Registers metrics of the process.
+    pub process_metrics: fn(&mut Registry),
+}
 
 impl Serving<'_> {
     /// Polls the local Slurm, unless the configuration turns that off.

@@ -64,15 +64,17 @@ struct AlertView {
     labels: Vec<(String, String)>,
 }
 
+/// The severity of alerts that report no fault, such as Watchdog, which always fires.
+const NO_FAULT: &str = "none";
+
 impl AlertsView {
     /// What the engine knows to fire at `now`: the worst first, then the newest.
     pub fn firing(engine: &Engine, cluster: &str, now: Timestamp) -> Self {
         let suppressed = engine.router().suppressed(now);
-        let firing = engine
-            .router()
-            .alerts()
-            .iter()
-            .filter(|(_, alert)| !alert.is_resolved(now));
+        let firing =
+            engine.router().alerts().iter().filter(|(_, alert)| {
+                !alert.is_resolved(now) && alert.label("severity") != NO_FAULT
+            });
         let mut firing: Vec<_> = firing.collect();
         let rank = |alert: &Alert| {
             WORST_FIRST

@@ -1,5 +1,6 @@
 //! `takt alerts`: what fires, what was told, rules, silences.
 
+mod close;
 mod files;
 mod send;
 mod silences;
@@ -29,6 +30,7 @@ pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
         Alerts::RouteTest(asked) => route_test(place, asked),
         Alerts::Silence(asked) => silences::run(place, asked),
         Alerts::Ack(asked) => silences::acknowledge(place, asked),
+        Alerts::Close(asked) => close::run(place, asked),
         Alerts::TestSend(asked) => send::run(place, asked),
     }
 }
@@ -50,7 +52,8 @@ fn firing(server: &Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
 }
 
 fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
-    let alerts = firing(&server(place)?, &asked.matchers)?;
+    let mut alerts = firing(&server(place)?, &asked.matchers)?;
+    alerts.retain(|alert| asked.all || alert["labels"]["severity"] != "none");
     let mut listing =
         Listing::new(&["alert", "severity", "node", "since", "state", "summary"].map(Column::Text));
     for alert in &alerts {
@@ -118,6 +121,14 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
             .as_ref()
             .map(|name| format!("node = {}", quoted(name))),
     );
+    if !asked.messages && !asked.pending {
+        // Most conditions end before their `for` has passed: such alerts were never sent to anybody.
+        wanted.push(
+            "NOT (state_after = 'pending' AND state_before = 'inactive') \
+             AND NOT (state_before = 'pending' AND state_after = 'inactive')"
+                .to_owned(),
+        );
+    }
     let (columns, table, order) = match asked.messages {
         true => (
             "created_at, channel, reason, alerts, state, attempts, coalesce(error, '') AS error",

@@ -75,33 +75,61 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-/// The text of a file with `<secret>` in place of each value that one of these keys has. What has to be an address stays
-/// one, so that Alertmanager's tools can still read the text.
+/// A list or mapping whose end has not been read.
+struct OpenNode {
+    /// Whether the node belongs to a secret key.
+    is_secret: bool,
+    next: NextNode,
+}
+
+/// The role of the next node in a list or mapping.
+enum NextNode {
+    Item,
+    Key,
+    ValueOf(String),
+}
+
+/// The text of a file with `<secret>` in place of every value of these keys, also within lists and
+/// mappings. A URL stays one, so that Alertmanager's tools can still read the text.
 pub fn without(text: &str, keys: &[&str]) -> String {
     let mut places = Vec::new();
-    // For each list or mapping that is open: nothing for a list, else the key whose value comes next.
-    let mut open: Vec<Option<Option<String>>> = Vec::new();
+    let mut open: Vec<OpenNode> = Vec::new();
     for event in Parser::new_from_str(text) {
         let Ok((event, span)) = event else { break };
-        let key = open
-            .last_mut()
-            .and_then(Option::as_mut)
-            .map(|next| (next.take(), next));
-        match (event, key) {
-            (Event::Scalar(word, ..), Some((None, next))) => *next = Some(word.into_owned()),
-            (Event::Scalar(word, ..), Some((Some(key), _)))
-                if keys.contains(&&*key) && !word.is_empty() =>
-            {
-                let shown = if key == "url" {
+        let mut is_secret = open.last().is_some_and(|parent| parent.is_secret);
+        let mut is_url = false;
+        if let Some(parent) = open.last_mut() {
+            match (&parent.next, &event) {
+                (NextNode::Key, Event::Scalar(word, ..)) => {
+                    parent.next = NextNode::ValueOf(word.to_string());
+                    continue;
+                }
+                (NextNode::ValueOf(key), _) => {
+                    is_secret |= keys.contains(&key.as_str());
+                    is_url = key == "url";
+                    parent.next = NextNode::Key;
+                }
+                _ => {}
+            }
+        }
+        match event {
+            Event::Scalar(word, ..) if is_secret && !word.is_empty() => {
+                let shown = if is_url {
                     "http://secret.invalid"
                 } else {
                     "<secret>"
                 };
                 places.push((span.start.index()..span.end.index(), shown));
             }
-            (Event::MappingStart(..), _) => open.push(Some(None)),
-            (Event::SequenceStart(..), _) => open.push(None),
-            (Event::MappingEnd | Event::SequenceEnd, _) => drop(open.pop()),
+            Event::MappingStart(..) => open.push(OpenNode {
+                is_secret,
+                next: NextNode::Key,
+            }),
+            Event::SequenceStart(..) => open.push(OpenNode {
+                is_secret,
+                next: NextNode::Item,
+            }),
+            Event::MappingEnd | Event::SequenceEnd => drop(open.pop()),
             _ => {}
         }
     }
@@ -609,6 +637,9 @@ mod tests {
         let text = "a: {url: 'http://x/ä', urls: [b]}\nlist:\n- token: geheim # why\n  name: ü\n- {url: , c: d}\ntoken: |\n  x\n  y\n";
         let expected = "a: {url: http://secret.invalid, urls: [b]}\nlist:\n- token: <secret> # why\n  name: ü\n- {url: , c: d}\ntoken: |\n  <secret>";
         assert_eq!(without(text, &["url", "token"]).trim_end(), expected);
+        let nested = "h: {X: {secrets: [a, 'b'], values: [c]}}\nproxy: {Y: [d], Z: [e]}\nf: [g]\n";
+        let expected = "h: {X: {secrets: [<secret>, <secret>], values: [c]}}\nproxy: {Y: [<secret>], Z: [<secret>]}\nf: [g]\n";
+        assert_eq!(without(nested, &["secrets", "proxy"]), expected);
     }
 
     #[test]

@@ -1,25 +1,26 @@
-//! What a message about an alert says besides its rule's words: whose jobs were there, and what the rule has measured
-//! within the last hour.
+//! Annotations that a message has besides its rule's: the GPU, the jobs there, and the values that
+//! the rule compared within the last hour.
 
 use super::instant;
 use crate::sparkline;
 use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::{Limits, Options, Value};
+use takt_slurm::JobRun;
 
-/// A message must not wait for its ornaments.
+/// A message must not wait long for these.
 const TIMEOUT: Duration = Duration::from_millis(300);
 
-/// What is shown of a value.
+/// The shown time range.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// One bar of it.
+/// The time of one bar.
 const STEP: Duration = Duration::from_secs(120);
 
-/// Jobs named.
+/// Number of jobs that are named.
 const JOBS_MAX: usize = 5;
 
-/// The annotations, of an alert that began at `since`.
+/// The annotations of an alert that began at `since`.
 pub fn context(
     source: &dyn takt_promql::Source,
     expr: Option<&str>,
@@ -27,14 +28,47 @@ pub fn context(
     since: Timestamp,
     at: Timestamp,
 ) -> Vec<(String, String)> {
+    let gpu = gpu(source, labels, at).map(|text| ("gpu".to_owned(), text));
     let jobs = jobs(source, labels, since).map(|text| ("jobs".to_owned(), text));
     let picture = expr.and_then(|expr| last_hour(source, expr, labels, at));
-    jobs.into_iter()
+    gpu.into_iter()
+        .chain(jobs)
         .chain(picture.map(|text| ("last_hour".to_owned(), text)))
         .collect()
 }
 
-/// The jobs on the GPU, or on the node as it was seen last: one that is down shows none any more.
+/// A job by its number, its name and its user: `42 (train) of ada`.
+pub fn job_words(run: &JobRun) -> String {
+    let name = run.name.as_ref().filter(|name| !name.is_empty());
+    let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
+    format!("{}{name} of {}", run.job_id, run.user)
+}
+
+/// The GPU as a person finds it in the machine: its index, slot (PCI address), model and serial
+/// number, as far as they are known. A GPU that is lost is described by what it was within the last
+/// hour.
+fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Option<String> {
+    let node = labels.get("node")?;
+    let device = match (labels.get("uuid"), labels.get("pci_bus_id")) {
+        (Some(uuid), _) => format!("uuid={uuid:?}"),
+        (None, Some(address)) => format!("pci_bus_id={address:?}"),
+        (None, None) => return None,
+    };
+    let expr = format!("last_over_time(takt_gpu_info{{node={node:?},{device}}}[1h])");
+    let found = instant(source, &expr, at).ok()?;
+    let (info, _) = found.first()?;
+    let known = |name: &str| info.get(name).filter(|value| !value.is_empty());
+    let parts = [
+        known("index").map(|index| format!("GPU {index}")),
+        known("pci_bus_id").map(|address| format!("slot {address}")),
+        known("model").map(str::to_owned),
+        known("serial").map(|serial| format!("serial number {serial}")),
+        known("uuid").map(str::to_owned),
+    ];
+    Some(parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+/// The jobs on the GPU, or on the node within the last five minutes: a node that is down shows none.
 fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> Option<String> {
     let label = |name: &str| labels.get(name);
     let expr = match (label("jobid"), label("node"), label("uuid")) {
@@ -49,7 +83,10 @@ fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> 
         Some(format!(
             "{} of {}",
             labels.get("jobid")?,
-            labels.get("user").unwrap_or("somebody")
+            labels
+                .get("user")
+                .filter(|user| !user.is_empty())
+                .unwrap_or("an unknown user")
         ))
     };
     let mut jobs: Vec<String> = found
@@ -68,8 +105,8 @@ fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> 
     (!jobs.is_empty()).then(|| jobs.join(", ") + &more)
 }
 
-/// Bars, and from where to where they go. Nothing where there is no one series that the alert is about, or where it is
-/// a switch: that a flag was raised says the alert itself.
+/// Bars with their least and greatest value. `None` where the alert is not about exactly one series,
+/// or where the series is a flag of 0 and 1.
 fn last_hour(
     source: &dyn takt_promql::Source,
     expr: &str,
@@ -195,6 +232,34 @@ mod tests {
         assert_eq!(of("heat > 90", &[("node", "g01")]), None, "which of two?");
         assert_eq!(of("vector(1)", &hot), None);
         assert_eq!(of("nothing > 1", &hot), None);
+    }
+
+    #[test]
+    fn a_gpu_is_described_as_it_is_found_in_the_machine() {
+        let source = source(&[(
+            &[
+                ("__name__", "takt_gpu_info"),
+                ("node", "g01"),
+                ("uuid", "GPU-1"),
+                ("index", "3"),
+                ("pci_bus_id", "0000:41:00.0"),
+                ("model", "NVIDIA GeForce RTX 5090"),
+            ],
+            &|n| (n < 100).then_some(1.0),
+        )]);
+        let of = |labels: &[(&str, &str)]| gpu(&source, &labels.iter().copied().collect(), AT);
+        let words = "GPU 3, slot 0000:41:00.0, NVIDIA GeForce RTX 5090, GPU-1";
+        assert_eq!(
+            of(&[("node", "g01"), ("uuid", "GPU-1")]).as_deref(),
+            Some(words),
+            "although it is lost since half an hour"
+        );
+        assert_eq!(
+            of(&[("node", "g01"), ("pci_bus_id", "0000:41:00.0")]).as_deref(),
+            Some(words)
+        );
+        assert_eq!(of(&[("node", "g01"), ("uuid", "GPU-2")]), None);
+        assert_eq!(of(&[("node", "g01")]), None, "about no GPU");
     }
 
     #[test]

@@ -5,6 +5,8 @@ mod context;
 mod outside;
 mod pack;
 mod rows;
+#[cfg(test)]
+mod scenarios;
 
 pub use outside::{Writer, instant};
 pub use pack::Rules;
@@ -31,7 +33,9 @@ use takt_alerts::notify::owner::Addresses;
 use takt_alerts::routing::Settings;
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
-use takt_alerts::run::{AlertMetrics, Alerting, Ask, Exporter, Handle, Heartbeat, Vigil, listen};
+use takt_alerts::run::{
+    AlertMetrics, Alerting, Exporter, Handle, Heartbeat, RequestFactory, WatchConfig, listen,
+};
 use takt_collector::scrape::{ScrapeManager, TargetAccess};
 use takt_model::{Labels, error_chain};
 use takt_store::Store;
@@ -116,7 +120,7 @@ impl Reload {
             channels,
         } = loaded;
         let server = server(config, &self.cluster, self.address);
-        self.handle.use_channels(channels, vigil(config))?;
+        self.handle.use_channels(channels, watch_config(config))?;
         let change = self.handle.change(move |engine, now| {
             engine.is_served_by(server);
             (
@@ -164,7 +168,7 @@ impl Alerts {
         );
         let outside = OverStore::new(Arc::clone(store), cluster, SystemTime::now().into())?;
         let metrics = AlertMetrics::register(registry);
-        let alerting = Alerting::start(engine, outside, channels, vigil(config), metrics)?;
+        let alerting = Alerting::start(engine, outside, channels, watch_config(config), metrics)?;
         let handle = alerting.handle();
         let api = Api {
             handle: handle.clone(),
@@ -213,14 +217,14 @@ impl Alerts {
     }
 }
 
-fn vigil(config: &Config) -> Vigil {
+fn watch_config(config: &Config) -> WatchConfig {
     let interval = Duration::from_secs(config.alerts.heartbeat_seconds);
     let heartbeat = config
         .alerts
         .heartbeat_url
         .clone()
         .map(|url| Heartbeat { url, interval });
-    Vigil {
+    WatchConfig {
         heartbeat,
         patience: Duration::from_secs(config.alerts.patience_seconds),
     }
@@ -288,11 +292,11 @@ impl Listening {
             labels: labels.clone(),
         };
         let with = access.clone();
-        let ask: Ask = Box::new(move || {
+        let requests: RequestFactory = Box::new(move || {
             let (access, url) = (with.clone(), url.clone());
             Box::pin(async move { access.get(&url).await.map_err(|error| error_chain(&error)) })
         });
-        let task = tokio::spawn(listen(ask, exporter, handle)).abort_handle();
+        let task = tokio::spawn(listen(requests, exporter, handle)).abort_handle();
         Self {
             labels,
             access,

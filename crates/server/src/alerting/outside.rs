@@ -10,7 +10,9 @@ use takt_alerts::run::Outside;
 use takt_alerts::{Batch, Snapshot};
 use takt_model::{Event, Labels, Timestamp, error_chain};
 use takt_promql::{Limits, Options, Value};
+use takt_slurm::JobRun;
 use takt_slurm::Reservation;
+use takt_store::JobFilter;
 use takt_store::{AlertRecords, Group, Records, Store};
 
 use super::{context, rows};
@@ -114,6 +116,23 @@ impl OverStore {
     }
 }
 
+impl OverStore {
+    /// The newest run of a job in Slurm's records; `None` where there is none, or the records cannot be read.
+    fn job(&self, id: &str) -> Option<JobRun> {
+        let filter = JobFilter {
+            cluster: Some(self.cluster.clone()),
+            job_id: Some(id.to_owned()),
+            limit: Some(1),
+            ..JobFilter::default()
+        };
+        let found = Records::of(self.store.database()).jobs(&filter);
+        let found = found.inspect_err(|error| {
+            tracing::warn!(error = error_chain(error), "cannot look up a job")
+        });
+        found.ok()?.into_iter().next()
+    }
+}
+
 /// Evaluates over any source of series: the store's, or those of a test.
 pub fn instant(
     source: &dyn takt_promql::Source,
@@ -174,7 +193,10 @@ impl Query for OverStore {
         since: Timestamp,
         at: Timestamp,
     ) -> Vec<(String, String)> {
-        context::context(&*self.store, expr, labels, since, at)
+        let mut words = context::context(&*self.store, expr, labels, since, at);
+        let job = labels.get("jobid").and_then(|id| self.job(id));
+        words.extend(job.map(|run| ("jobs".to_owned(), context::job_words(&run))));
+        words
     }
 }
 
@@ -196,30 +218,35 @@ impl AlertStore for OverStore {
     }
 }
 
+/// Whether the exporter behind series with certain labels was down at an instant. If `up` cannot be read, none was: rules
+/// then do what Prometheus' would.
+pub(super) fn exporters_down(source: &dyn takt_promql::Source, at: Timestamp) -> IsDown {
+    let up = instant(source, "up", at).unwrap_or_default();
+    let down = up
+        .iter()
+        .filter(|(_, value)| *value == 0.0)
+        .map(|(labels, _)| labels);
+    let instances: BTreeSet<String> = down
+        .filter_map(|labels| labels.get("instance").map(str::to_owned))
+        .collect();
+    let nodes = |is_up: bool| -> BTreeSet<String> {
+        let some = up.iter().filter(|(_, value)| (*value == 1.0) == is_up);
+        some.filter_map(|(labels, _)| labels.get("node").map(str::to_owned))
+            .collect()
+    };
+    let nodes: BTreeSet<String> = nodes(false).difference(&nodes(true)).cloned().collect();
+    Box::new(
+        move |labels| match (labels.get("instance"), labels.get("node")) {
+            (Some(instance), _) => instances.contains(instance),
+            (None, Some(node)) => nodes.contains(node),
+            (None, None) => false,
+        },
+    )
+}
+
 impl Outside for OverStore {
     fn exporters_down(&self, at: Timestamp) -> IsDown {
-        // Where this cannot be asked nothing is held back: rules then do what Prometheus' would.
-        let up = instant(&*self.store, "up", at).unwrap_or_default();
-        let down = up
-            .iter()
-            .filter(|(_, value)| *value == 0.0)
-            .map(|(labels, _)| labels);
-        let instances: BTreeSet<String> = down
-            .filter_map(|labels| labels.get("instance").map(str::to_owned))
-            .collect();
-        let nodes = |is_up: bool| -> BTreeSet<String> {
-            let some = up.iter().filter(|(_, value)| (*value == 1.0) == is_up);
-            some.filter_map(|(labels, _)| labels.get("node").map(str::to_owned))
-                .collect()
-        };
-        let nodes: BTreeSet<String> = nodes(false).difference(&nodes(true)).cloned().collect();
-        Box::new(
-            move |labels| match (labels.get("instance"), labels.get("node")) {
-                (Some(instance), _) => instances.contains(instance),
-                (None, Some(node)) => nodes.contains(node),
-                (None, None) => false,
-            },
-        )
+        exporters_down(&*self.store, at)
     }
 
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>> {
@@ -242,7 +269,8 @@ impl Outside for OverStore {
         Some(work.collect())
     }
 
-    /// The job and the user that held the GPU when it happened, or whose job it was.
+    /// The job that held the GPU when the event happened, or that the event names; its user and its name. Slurm's records
+    /// supply the user that the exporter could not name.
     fn describe(&self, event: &Event) -> Labels {
         let label = |name: &str| event.labels.get(name);
         let expr = match (label("node"), label("uuid"), label("jobid")) {
@@ -263,9 +291,17 @@ impl Outside for OverStore {
                 .collect();
             values.sort_unstable();
             values.dedup();
+            values.retain(|value| !value.is_empty());
             if !values.is_empty() {
                 labels.set(name, &values.join(","));
             }
+        }
+        let id = labels.get("jobid").or(label("jobid")).map(str::to_owned);
+        if let Some(run) = id.and_then(|id| self.job(&id)) {
+            if labels.get("user").is_none() {
+                labels.set("user", &run.user);
+            }
+            labels.set("job_name", run.name.as_deref().unwrap_or_default());
         }
         labels
     }

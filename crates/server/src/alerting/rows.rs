@@ -138,7 +138,10 @@ fn transition(one: &Transition) -> TransitionRecord {
             labels_json(&one.labels),
             one.from.as_str().to_owned(),
             one.to.as_str().to_owned(),
-            word(&one.reason),
+            one.closing.as_ref().map_or_else(
+                || word(&one.reason),
+                |closing| format!("closed by {}: {}", closing.by, closing.comment),
+            ),
         ],
         value: one.value,
     }

@@ -20,7 +20,8 @@ use tokio::sync::watch;
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// What is written of the server's metrics; those of requests and the runtime stay on its page.
-const SELECTED: [&str; 5] = [
+const SELECTED: [&str; 6] = [
+    "process_",
     "takt_alerts_",
     "takt_collector_",
     "takt_notifications_",

@@ -96,6 +96,9 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
             *idle.entry(partition).or_default() += u64::from(shown == "idle");
         }
         *counts.entry(shown).or_default() += 1;
+        if is_reached(state) {
+            row.push((named("takt_slurm_node_responding", &[("node", node)]), 1.0));
+        }
         if effect == Some(Effect::Down) {
             let mut labels = named(
                 "takt_slurm_node_unavailable",
@@ -133,6 +136,20 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
     row
 }
 
+/// Whether slurmctld reaches the node's slurmd, by the node's state: neither down nor powered off, and without the mark
+/// of a node that does not respond.
+fn is_reached(state: &str) -> bool {
+    const LOST: [&str; 6] = [
+        "DOWN",
+        "NOT_RESPONDING",
+        "UNKNOWN",
+        "FUTURE",
+        "POWER",
+        "FAIL",
+    ];
+    !LOST.iter().any(|word| state.contains(word)) && !state.contains(['*', '~', '#'])
+}
+
 /// Planned long before, so it holds while slurmctld is away too.
 fn maintenance(now: &SchedulerNow) -> Row {
     let mut row = Row::new();
@@ -156,10 +173,15 @@ fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
         if job.end > at.whole_seconds() - TOLD_SECONDS {
             let labels = [
                 ("jobid", job.job_id.as_str()),
+                ("job_name", job.name.as_deref().unwrap_or_default()),
                 ("user", &job.user),
                 ("node", list),
             ];
             row.push((named("takt_slurm_job_node_failure", &labels), 1.0));
+            if job.is_requeued {
+                let labels = [("jobid", job.job_id.as_str())];
+                row.push((named("takt_slurm_job_requeued", &labels), 1.0));
+            }
         }
     }
     row.extend(by_node.into_iter().map(|(node, jobs)| {
@@ -183,6 +205,8 @@ mod tests {
         };
         let lost = |id: &str, nodes: &str, end| LostJob {
             job_id: id.to_owned(),
+            name: Some("train".to_owned()),
+            is_requeued: id == "7",
             user: "ada".to_owned(),
             node_list: Some(nodes.to_owned()),
             end,
@@ -239,7 +263,10 @@ mod tests {
             [
                 r#"takt_slurm_up{daemon="slurmctld"} 1"#,
                 r#"takt_slurm_up{daemon="slurmdbd"} 1"#,
+                r#"takt_slurm_node_responding{node="g1"} 1"#,
+                r#"takt_slurm_node_responding{node="g3"} 1"#,
                 r#"takt_slurm_node_unavailable{by="ann", node="g3", reason="fan", since="2023-11-14T22:13:20Z", state="IDLE+DRAIN"} 1"#,
+                r#"takt_slurm_node_responding{node="g4"} 1"#,
                 r#"takt_slurm_partition_idle_nodes{partition="all"} 1"#,
                 r#"takt_slurm_partition_idle_nodes{partition="big"} 0"#,
                 r#"takt_slurm_partition_idle_nodes{partition="gpu"} 1"#,
@@ -252,7 +279,8 @@ mod tests {
                 r#"takt_slurm_job_interactive{jobid="9"} 1"#,
                 r#"takt_slurm_node_maintenance{node="g4", reservation="firmware"} 1"#,
                 r#"takt_slurm_node_maintenance{node="g5", reservation="firmware"} 1"#,
-                r#"takt_slurm_job_node_failure{jobid="7", node="g[1-2]", user="ada"} 1"#,
+                r#"takt_slurm_job_node_failure{job_name="train", jobid="7", node="g[1-2]", user="ada"} 1"#,
+                r#"takt_slurm_job_requeued{jobid="7"} 1"#,
                 r#"takt_slurm_node_failures_1d{node="g1"} 1"#,
                 r#"takt_slurm_node_failures_1d{node="g2"} 2"#,
             ]

@@ -8,7 +8,7 @@ use super::sheet::{View, page, text};
 use super::words::{amount, count, month, percent};
 use std::io;
 use takt_accounting::sheet::{Sheet, Subject};
-use takt_alerts::notify::email::Mail;
+use takt_mail::Mail;
 use takt_store::SentReport;
 
 /// A sheet that is due to somebody.
@@ -326,12 +326,12 @@ mod tests {
             "{id}"
         );
         assert!(!letters[0].file_stem().contains(['/', '\r', '\n', '.']));
-        let from = takt_alerts::notify::email::EmailConfig {
+        let from = takt_mail::EmailConfig {
             server: "localhost".into(),
             from: "takt@lab.example".into(),
             ..Default::default()
         };
-        let mailer = takt_alerts::notify::email::Mailer::new(&from).unwrap();
+        let mailer = takt_mail::Mailer::new(&from).unwrap();
         let mail = letters[0].mail("lab.example", "takt@lab.example").unwrap();
         let bytes = String::from_utf8(mailer.eml(&mail).unwrap()).unwrap();
         let head = bytes.split("\r\n\r\n").next().unwrap();

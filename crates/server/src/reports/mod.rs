@@ -13,7 +13,7 @@ pub use config::ReportsConfig;
 pub use dispatch::{everybody, is_sending, keep_sending, mail};
 pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};
-pub use warnings::{SLACK, Warning, warnings};
+pub use warnings::{SLACK, warnings};
 pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
 
 use crate::listing::{Column, Listing};

@@ -3,7 +3,7 @@
 use super::ReportsConfig;
 use super::words::{amount, month, percent};
 use takt_accounting::{BudgetPeriod, BudgetUse};
-use takt_alerts::notify::email::Mail;
+use takt_mail::Mail;
 use takt_store::SentReport;
 
 /// What the log calls the channel that is told of every warning.

@@ -7,7 +7,7 @@ use super::words::{amount, percent};
 use jiff::civil::{Date, Weekday};
 use std::fmt::Write;
 use takt_accounting::sheet::{Sheet, Subject};
-use takt_alerts::notify::email::Mail;
+use takt_mail::Mail;
 use takt_store::SentReport;
 
 /// What the log of what was sent calls these letters, in place of a month.

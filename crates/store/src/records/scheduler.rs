@@ -24,6 +24,10 @@ pub struct SchedulerNow {
 pub struct LostJob {
     /// Its number.
     pub job_id: String,
+    /// Its name, if Slurm gave one.
+    pub name: Option<String>,
+    /// Whether Slurm has put it back into the queue: a later run of the same number exists.
+    pub is_requeued: bool,
     /// Whose it was.
     pub user: String,
     /// Where it ran, as Slurm writes it.
@@ -57,7 +61,11 @@ impl Records<'_> {
         )?;
         let lost_jobs = self.list(
             "list the jobs that nodes failed",
-            "SELECT job_id, \"user\", node_list, epoch_ms(end_time) // 1000 FROM records.jobs
+            "SELECT job_id, \"user\", node_list, epoch_ms(end_time) // 1000, job_name,
+                    EXISTS (SELECT 1 FROM records.jobs AS later
+                            WHERE later.cluster = jobs.cluster AND later.job_id = jobs.job_id
+                              AND later.submit_time > jobs.submit_time)
+             FROM records.jobs
              WHERE cluster = ? AND end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S
                AND (state LIKE 'NODE_FAIL%' OR state LIKE 'BOOT_FAIL%')
              ORDER BY end_time DESC, job_id LIMIT 1000",
@@ -68,6 +76,8 @@ impl Records<'_> {
                     user: row.get(1)?,
                     node_list: row.get(2)?,
                     end: row.get(3)?,
+                    name: row.get(4)?,
+                    is_requeued: row.get(5)?,
                 })
             },
         )?;
