@@ -37,9 +37,11 @@ CREATE VIEW credits AS SELECT * FROM records.credits;
 
 CREATE VIEW rejects AS SELECT * FROM records.rejects;
 
+CREATE VIEW imports AS SELECT * FROM records.imports;
+
 -- A run that has not ended counts until the last report of its scheduler.
 CREATE VIEW jobs AS
-SELECT j.*,
+SELECT j.* EXCLUDE (import_id),
     epoch(j.start_time - coalesce(j.eligible_time, j.submit_time))::BIGINT AS wait_seconds,
     greatest(0, epoch(coalesce(j.end_time, p.heard) - j.start_time)::BIGINT - coalesce(j.suspended_seconds, 0))
         AS run_seconds

@@ -127,6 +127,16 @@ impl Records<'_> {
         origin: &Origin<'_>,
         entries: impl IntoIterator<Item = Result<Entry, E>>,
     ) -> Result<ImportSummary, ImportError<E>> {
+        self.import_as(origin, None, entries)
+    }
+
+    /// Imports and, where `file` is given, logs the import with the time zone of the file.
+    pub(super) fn import_as<E>(
+        &self,
+        origin: &Origin<'_>,
+        file: Option<Option<&str>>,
+        entries: impl IntoIterator<Item = Result<Entry, E>>,
+    ) -> Result<ImportSummary, ImportError<E>> {
         // Two concurrent imports could both add the same new run. Only this lock keeps identities
         // unique.
         let _writing = self
@@ -140,7 +150,7 @@ impl Records<'_> {
         db.execute_batch("BEGIN")
             .map_err(StoreError::sql("store the job records"))?;
         guard(&db, origin)?;
-        merge(&db, origin, &mut summary).map_err(StoreError::sql("store the job records"))?;
+        merge(&db, origin, file, &mut summary).map_err(StoreError::sql("store the job records"))?;
         Ok(summary)
     }
 }
@@ -313,7 +323,12 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
 }
 
 /// Merges the staged rows into the records and commits.
-fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> duckdb::Result<()> {
+fn merge(
+    db: &Connection,
+    origin: &Origin<'_>,
+    file: Option<Option<&str>>,
+    summary: &mut ImportSummary,
+) -> duckdb::Result<()> {
     let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, u64>(0));
     let identity =
         "i.cluster = j.cluster AND i.job_id = j.job_id AND i.submit_time = j.submit_time";
@@ -365,14 +380,44 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
             [origin.source],
         )?;
     }
+    let import_id = file
+        .map(|zone| log_import(db, origin, zone, summary))
+        .transpose()?;
     if summary.runs_inserted > 0 {
+        // Corrected runs have no import: other sources have them too.
         let sql = format!(
-            "{target} SELECT {names}, {stamp} FROM incoming ANTI JOIN known USING (precedence)"
+            "INSERT INTO records.jobs ({names}, source, recorded_at, import_id)
+             SELECT {names}, {stamp}, ? FROM incoming ANTI JOIN known USING (precedence)"
         );
-        db.execute(&sql, [origin.source])?;
+        db.execute(&sql, params![origin.source, import_id])?;
     }
     note(db, origin, summary)?;
     db.execute_batch("COMMIT")
+}
+
+/// Adds an import to the log and returns its number.
+fn log_import(
+    db: &Connection,
+    origin: &Origin<'_>,
+    zone: Option<&str>,
+    summary: &ImportSummary,
+) -> duckdb::Result<i64> {
+    db.query_row(
+        &format!(
+            "INSERT INTO records.imports
+             SELECT coalesce(max(id), 0) + 1, ?, ?, ?, make_timestamp({}), ?, ?, NULL FROM records.imports
+             RETURNING id",
+            microseconds_now()
+        ),
+        params![
+            origin.source,
+            origin.name,
+            zone,
+            summary.runs_inserted.cast_signed(),
+            summary.runs_updated.cast_signed()
+        ],
+        |row| row.get(0),
+    )
 }
 
 /// Seconds for which every imported-until time of a source is kept.
