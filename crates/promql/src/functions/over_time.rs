@@ -124,8 +124,11 @@ pub(crate) fn quantile(slice: &Slice<'_>) -> Option<f64> {
     ))
 }
 
-/// `mad_over_time`: the median of the distances from the median.
+/// `mad_over_time`: the median of the distances from the median. A NaN leaves the median undefined.
 pub(crate) fn mad(slice: &Slice<'_>) -> Option<f64> {
+    if slice.values().any(f64::is_nan) {
+        return Some(f64::NAN);
+    }
     let mut values: Vec<f64> = slice.values().collect();
     let median = numbers::quantile(0.5, &mut values);
     values

@@ -81,6 +81,11 @@ const BY_DESIGN: &[(&str, Moment, &str)] = &[
         Moment::Usual,
         r#"label_replace(up, "la bel", "x", "node", ".*")"#,
     ),
+    (
+        "a comparison refuses many-to-one matches",
+        Moment::Usual,
+        "temperature_celsius < on (node) up",
+    ),
     // Ours alone: Go converts NaN to an arbitrary instant.
     (
         "a date of NaN is NaN",
@@ -120,6 +125,12 @@ fn rule(query: &str) -> Option<&'static str> {
             "the deviation of what is not finite is NaN",
         ),
         (has("atan2"), "atan2 drops the name"),
+        (
+            [">", "<=", "!="]
+                .iter()
+                .any(|op| has(&format!(" {op} on (")) || has(&format!(" {op} ignoring ("))),
+            "a comparison refuses many-to-one matches",
+        ),
         (
             has("rate((") || has("increase(("),
             "a counter far from the window's start begins half a distance or its zero before",
