@@ -5,7 +5,7 @@ use super::instant;
 use crate::commands::plot;
 use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
-use takt_promql::{Limits, Options, Value};
+use takt_promql::{Limits, Options, Value, quoted};
 
 /// A message must not wait for its ornaments.
 const TIMEOUT: Duration = Duration::from_millis(300);
@@ -39,9 +39,14 @@ fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> 
     let label = |name: &str| labels.get(name);
     let expr = match (label("jobid"), label("node"), label("uuid")) {
         (None, Some(node), Some(uuid)) => {
-            format!("takt_gpu_job_info{{node={node:?},uuid={uuid:?}}}")
+            let node = quoted(node);
+            let uuid = quoted(uuid);
+            format!("takt_gpu_job_info{{node={node},uuid={uuid}}}")
         }
-        (None, Some(node), None) => format!("last_over_time(takt_job_info{{node={node:?}}}[5m])"),
+        (None, Some(node), None) => {
+            let node = quoted(node);
+            format!("last_over_time(takt_job_info{{node={node}}}[5m])")
+        }
         _ => return None,
     };
     let found = instant(source, &expr, since).ok()?;
