@@ -129,12 +129,7 @@ pub fn range(
                 }]
             }
             Type::Vector => settle_names(evaluator.vector(node, &grid)?)?,
-            other => {
-                let text = format!(
-                    "invalid expression type \"{other}\" for range query, must be Scalar or instant Vector"
-                );
-                return Err(Error::Invalid(text));
-            }
+            _ => return Err(wrong_type(node, Type::Vector)),
         };
         let series = columns.into_iter().map(|column| {
             let points = grid.times().zip(column.values);
@@ -181,7 +176,14 @@ fn run(
         experimental: options.experimental,
         deadline: options.limits.deadline,
     };
-    let node = context.plan(&syntax::parse(query)?)?;
+    let expression = syntax::parse(query)?;
+    let kind = expression.value_type();
+    if span.step_ms > 0 && !matches!(kind, Type::Scalar | Type::Vector) {
+        return Err(Error::Invalid(format!(
+            "invalid expression type \"{kind}\" for range query, must be Scalar or instant Vector"
+        )));
+    }
+    let node = context.plan(&expression)?;
     let remarks = Remarks::default();
     let samples = StepSamples {
         grid,
@@ -541,7 +543,7 @@ impl Evaluator<'_> {
                 functions::join(self.vector(&args[0], grid)?, &texts().collect::<Vec<_>>())
             }
             Whole::Sort { descending } => {
-                self.warn_of_sort(places, grid);
+                self.warn_of_sort(&args[0], places, grid);
                 let mut columns = self.vector(&args[0], grid)?;
                 if grid.steps == 1 {
                     functions::sort_by_value(&mut columns, descending);
@@ -549,7 +551,7 @@ impl Evaluator<'_> {
                 Ok(columns)
             }
             Whole::SortByLabel { descending } => {
-                self.warn_of_sort(places, grid);
+                self.warn_of_sort(&args[0], places, grid);
                 let mut columns = self.vector(&args[0], grid)?;
                 functions::sort_by_label(&mut columns, &texts().collect::<Vec<_>>(), descending);
                 Ok(columns)
@@ -592,8 +594,8 @@ impl Evaluator<'_> {
         }
     }
 
-    fn warn_of_sort(&mut self, places: &CallPlaces, grid: &Grid) {
-        if grid.steps > 1 {
+    fn warn_of_sort(&mut self, of: &Node, places: &CallPlaces, grid: &Grid) {
+        if grid.steps > 1 && !of.is_step_invariant() {
             self.remarks.about(places).ineffective_sort();
         }
     }

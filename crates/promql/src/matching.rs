@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::group::Groups;
 use crate::plan::{Grouping, Matching, Operator, Side};
 use hashbrown::HashMap;
-use takt_model::Labels;
+use takt_model::{Labels, quoted};
 
 const MANY_TO_ONE: &str =
     "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)";
@@ -142,7 +142,8 @@ impl Pairing<'_> {
                 return Err(Error::Execution(format!(
                     "found duplicate series for the match group {group} on the {side} hand-side of the operation: \
                      [{}, {}];many-to-many matching not allowed: matching labels must be unique on one side",
-                    second.labels, first.labels
+                    shown(&second.labels),
+                    shown(&first.labels)
                 )));
             }
         }
@@ -246,6 +247,15 @@ impl Pairing<'_> {
 enum Fills {
     Many,
     One,
+}
+
+/// All labels in braces, the name among them, as Prometheus shows a metric in this message.
+fn shown(labels: &Labels) -> String {
+    let pairs: Vec<String> = labels
+        .iter()
+        .map(|(name, value)| format!("{name}={}", quoted(value)))
+        .collect();
+    format!("{{{}}}", pairs.join(", "))
 }
 
 /// Marks the steps of a match; fails where a step has one already.

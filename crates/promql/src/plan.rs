@@ -150,6 +150,23 @@ impl Node {
         }
     }
 
+    /// Whether `@` makes the value the same at each step, so that Prometheus evaluates the node once.
+    pub fn is_step_invariant(&self) -> bool {
+        match self {
+            Node::Number(_) | Node::Text(_) => true,
+            Node::Selector(selector) => selector.shift.at_ms.is_some(),
+            Node::Window(window) => window.shift().at_ms.is_some(),
+            Node::Negate(of) | Node::Aggregate { of, .. } => of.is_step_invariant(),
+            Node::Binary { lhs, rhs, .. } => lhs.is_step_invariant() && rhs.is_step_invariant(),
+            Node::Call { function, args, .. } => {
+                let depends_on_time =
+                    matches!(function.name, "time" | "timestamp" | "predict_linear")
+                        || matches!(function.body, Body::Date(_));
+                !depends_on_time && args.iter().all(Node::is_step_invariant)
+            }
+        }
+    }
+
     /// Collects all selectors below.
     pub fn selectors<'a>(&'a self, found: &mut Vec<&'a Selector>) {
         match self {
@@ -299,7 +316,7 @@ impl Context {
             function,
             places: CallPlaces {
                 whole: at,
-                args: args.iter().map(|arg| arg.at).collect(),
+                args: args.iter().map(place_of_argument).collect(),
             },
             args: nodes.collect::<Result<_, _>>()?,
         })
@@ -371,6 +388,14 @@ impl Context {
             matching,
             return_bool: binary.return_bool,
         })
+    }
+}
+
+/// The byte at which an argument begins. Prometheus loses the place of a subquery while it evaluates it.
+fn place_of_argument(arg: &Expression) -> usize {
+    match &arg.kind {
+        ExpressionKind::Subquery(_) => 0,
+        _ => arg.at,
     }
 }
 

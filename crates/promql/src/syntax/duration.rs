@@ -223,7 +223,7 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
     let invalid = || format!("not a valid duration string: {text:?}");
     let mut rest = text;
     let mut total: i64 = 0;
-    let mut units = UNITS.iter();
+    let mut longest = 0;
     while !rest.is_empty() {
         let digits = rest
             .find(|c: char| !c.is_ascii_digit())
@@ -233,14 +233,23 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
         let unit = after
             .find(|c: char| c.is_ascii_digit())
             .unwrap_or(after.len());
-        let (_, length) = units
-            .find(|(name, _)| *name == &after[..unit])
-            .ok_or_else(invalid)?;
+        let name = &after[..unit];
+        if name.is_empty() {
+            return Err(invalid());
+        }
+        let nth = UNITS
+            .iter()
+            .position(|(known, _)| *known == name)
+            .ok_or_else(|| format!("unknown unit {name:?} in duration {text:?}"))?;
+        if nth < longest {
+            return Err(invalid());
+        }
+        longest = nth + 1;
+        let (_, length) = UNITS[nth];
         let is_in_range = |ms: &i64| *ms <= i64::MAX / 1_000_000;
-        total = count
-            .parse::<i64>()
-            .ok()
-            .and_then(|count| count.checked_mul(*length))
+        let count: i64 = count.parse().map_err(|_| invalid())?;
+        total = Some(count)
+            .and_then(|count| count.checked_mul(length))
             .and_then(|ms| ms.checked_add(total))
             .filter(is_in_range)
             .ok_or("duration out of range")?;

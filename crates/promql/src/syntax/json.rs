@@ -112,8 +112,16 @@ fn matching_tree(binary: &BinaryExpression, matching: &VectorMatching) -> Value 
         "labels": matching.labels,
         "on": matching.is_on,
         "include": include.unwrap_or_default(),
-        "fillValues": {"lhs": matching.fill_left, "rhs": matching.fill_right},
+        "fillValues": {"lhs": number(matching.fill_left), "rhs": number(matching.fill_right)},
     })
+}
+
+/// A number as Go writes it into JSON: an integer without a fraction.
+fn number(value: Option<f64>) -> Value {
+    match value {
+        Some(value) if value.fract() == 0.0 && value.abs() < 9e15 => json!(value as i64),
+        other => json!(other),
+    }
 }
 
 fn function_tree(function: &Function) -> Value {
