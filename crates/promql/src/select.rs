@@ -365,12 +365,12 @@ impl Walk<'_> {
 }
 
 fn factor(name: &str, short: &str, value: f64) -> Result<(), Error> {
-    match value <= 0.0 || value >= 1.0 {
-        true => Err(Error::Execution(format!(
+    if value <= 0.0 || value >= 1.0 {
+        return Err(Error::Execution(format!(
             "invalid {name} factor. Expected: 0 < {short} < 1, got: {value:.6}"
-        ))),
-        false => Ok(()),
+        )));
     }
+    Ok(())
 }
 
 /// A cursor at the newest sample of one series.

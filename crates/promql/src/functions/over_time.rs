@@ -97,11 +97,13 @@ pub(crate) fn instant_of_min(slice: &Slice<'_>) -> Option<f64> {
 }
 
 fn extreme(slice: &Slice<'_>, better: fn(f64, f64) -> bool) -> Point {
-    let choose =
-        |best: Point, point: &Point| match better(point.value, best.value) || best.value.is_nan() {
-            true => *point,
-            false => best,
-        };
+    let choose = |best: Point, point: &Point| {
+        if better(point.value, best.value) || best.value.is_nan() {
+            *point
+        } else {
+            best
+        }
+    };
     slice.points.iter().fold(slice.first_point(), choose)
 }
 

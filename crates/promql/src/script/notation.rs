@@ -40,14 +40,13 @@ fn metric(line: &str) -> Result<(Labels, &str), String> {
             return Ok((labels, after));
         }
         let name;
-        (name, rest) = match rest.starts_with(['"', '\'', '`']) {
-            true => quoted(rest)?,
-            false => {
-                let end = rest
-                    .find(|c: char| !c.is_alphanumeric() && c != '_')
-                    .unwrap_or(rest.len());
-                (rest[..end].to_owned(), &rest[end..])
-            }
+        (name, rest) = if rest.starts_with(['"', '\'', '`']) {
+            quoted(rest)?
+        } else {
+            let end = rest
+                .find(|c: char| !c.is_alphanumeric() && c != '_')
+                .unwrap_or(rest.len());
+            (rest[..end].to_owned(), &rest[end..])
         };
         rest = rest.trim_start();
         match rest.strip_prefix('=') {
