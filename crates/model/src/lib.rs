@@ -10,6 +10,7 @@ mod match_op;
 #[cfg(feature = "regex")]
 mod matcher;
 mod metric;
+mod quote;
 mod samples;
 mod time;
 
@@ -29,5 +30,6 @@ pub use match_op::MatchOp;
 #[cfg(feature = "regex")]
 pub use matcher::{Matcher, MatcherError, RegexError, whole};
 pub use metric::{Family, Kind, Metric};
+pub use quote::{is_plain_label, quoted};
 pub use samples::Samples;
 pub use time::Timestamp;
