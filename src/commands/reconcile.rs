@@ -12,7 +12,7 @@ use takt_accounting::reconcile::{Circumstances, Line, reconcile};
 use takt_server::api::{CapacityQuestion, UsageQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
-use takt_slurm::sreport::Key;
+use takt_slurm::sreport::SreportKey;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
@@ -76,7 +76,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
     print(asked.format, &listing(&shown), &shown)
 }
 
-fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
+fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<SreportKey, u64> {
     let mut ours = BTreeMap::new();
     for row in &usage.rows {
         let value = |at: usize| {
@@ -86,7 +86,7 @@ fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
                 .and_then(|(_, value)| value.clone())
                 .unwrap_or_default()
         };
-        let key = |resource: &str| Key {
+        let key = |resource: &str| SreportKey {
             account: value(0),
             user: value(1),
             resource: resource.to_owned(),
@@ -115,10 +115,10 @@ fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
         ];
         ours.extend(parts.into_iter().map(|(part, seconds)| {
             (
-                Key {
+                SreportKey {
                     resource: row.resource.clone(),
                     part: part.to_owned(),
-                    ..Key::default()
+                    ..SreportKey::default()
                 },
                 seconds,
             )
@@ -185,7 +185,7 @@ fn listing(lines: &[Line]) -> Listing {
         Text("reason"),
     ]);
     for line in lines {
-        let Key {
+        let SreportKey {
             account,
             user,
             resource,

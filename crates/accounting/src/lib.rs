@@ -1,5 +1,5 @@
-//! Usage, capacity, fair share, efficiency and monthly sheets: plain arithmetic over plain values. No I/O, no SQL, no
-//! clock.
+//! Usage, capacity, fair share, efficiency and monthly reports: plain arithmetic on plain values,
+//! without I/O, SQL or a clock.
 
 mod accounts;
 mod budget;

@@ -1,34 +1,34 @@
-//! What to change in a job's script, as lines to paste, with the reason and what it would have spared.
+//! Hints: changes to a job's script as lines to paste, with the reason and the savings.
 
 use super::{Efficiency, EfficiencyConfig};
 use serde::{Deserialize, Serialize};
 use takt_slurm::JobRun;
 
-/// What kind of change. Two runs of one script want the same change of a kind, each with its own value.
+/// Kind of a change. Two runs of one script may need the same kind with different values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fix {
-    /// Ask for no GPU.
+    /// Request no GPU.
     NoGpu,
-    /// Ask for fewer GPUs.
+    /// Request fewer GPUs.
     FewerGpus,
-    /// Let the GPUs go when they are done with.
+    /// Release the GPUs once their work is done.
     EndIdle,
-    /// Ask for more CPUs: the GPUs wait for them.
+    /// Request more CPUs: the GPUs wait for them.
     MoreCpus,
     /// Use one node: the GPUs wait for the network.
     OneNode,
-    /// Ask for fewer CPUs.
+    /// Request fewer CPUs.
     FewerCpus,
-    /// Ask for less memory.
+    /// Request less memory.
     LessMemory,
-    /// Ask for less time.
+    /// Request less time.
     LessTime,
 }
 
 impl Fix {
-    /// The line for the script, with an amount (GPUs, CPUs, GiB a node, seconds); a comment where no line of `sbatch`
-    /// helps.
+    /// Returns the line for the script. `amount` is in GPUs, CPUs, GiB per node or seconds,
+    /// depending on the kind. The line is a comment if `sbatch` has no option for the change.
     pub fn line(self, amount: u64) -> String {
         match self {
             Self::NoGpu | Self::FewerGpus => format!("#SBATCH --gpus={amount}"),
@@ -46,26 +46,26 @@ impl Fix {
 /// One change to one job's script.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// Its kind.
+    /// Kind of the change.
     pub fix: Fix,
-    /// What to ask for; of several runs the highest suits all.
+    /// Amount to request. For several runs the highest suits all.
     pub amount: u64,
-    /// What was seen.
+    /// Observation that leads to the advice.
     pub why: String,
-    /// GPU-seconds that it would have spared.
+    /// GPU-seconds that the change would have saved.
     pub spares_gpu_seconds: f64,
 }
 
 const GIB: f64 = (1_u64 << 30) as f64;
-/// Room above the highest use seen.
+/// Safety margin above the highest observed use.
 const MARGIN: f64 = 1.25;
-/// Less than this of memory is not worth a word.
+/// Savings of memory below this are not reported.
 const MEMORY_FLOOR: f64 = 4.0 * GIB;
-/// Nor is a limit that was too long by less than this.
+/// Excess time limits below this, in seconds, are not reported.
 const TIME_FLOOR: u64 = 3600;
 const QUARTER: u64 = 900;
 
-/// What would have suited a run better, the most spared first. Nothing where too little was measured.
+/// Returns the advice for a run, largest savings first. Empty if too little was measured.
 pub fn hints(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Vec<Advice> {
     if !seen.is_measured(rules) || seen.fault.is_some() {
         return Vec::new();
@@ -104,7 +104,7 @@ fn gpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
 
 fn idle_streaks(_: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
     let wasted = seen.waste_streak_gpu_seconds;
-    // A quarter of an hour once is no habit.
+    // Less than an hour of idle GPU time is not worth a hint.
     if wasted < 3600.0 {
         return None;
     }
@@ -117,7 +117,7 @@ fn idle_streaks(_: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<A
     })
 }
 
-/// Low utilization beside full CPUs: the GPUs wait for data.
+/// Low GPU utilization with busy CPUs: the GPUs wait for data.
 fn feeding(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Option<Advice> {
     let (cpus, ratio, mean) = (run.cpus?, seen.cpu_ratio?, seen.gpu_utilization_mean?);
     if ratio < 0.85 || mean >= rules.low_utilization_ratio || run.nodes != Some(1) {
@@ -214,7 +214,7 @@ fn hours_minutes(seconds: f64) -> String {
     format!("{}:{:02} h", minutes / 60, minutes % 60)
 }
 
-/// `1-06:15:00`, as sbatch reads it.
+/// Formats a duration for sbatch: `1-06:15:00`.
 fn slurm_time(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     let day = if days > 0 {

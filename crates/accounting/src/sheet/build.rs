@@ -1,4 +1,4 @@
-//! Making a sheet from the books and from what was found of the runs that were assessed.
+//! Builds a report from the sums of usage and the assessed runs.
 
 use super::books::{Books, Entry, Tally};
 use super::{
@@ -12,48 +12,48 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use takt_slurm::JobRun;
 
-/// All that sheets are made from.
+/// Input of all reports.
 #[derive(Debug)]
 pub struct Facts<'f> {
-    /// The cluster.
+    /// Cluster name.
     pub cluster: &'f str,
-    /// What everybody held.
+    /// Usage of all users and accounts.
     pub books: &'f Books<'f>,
-    /// Which account is above which: an account's sheet is of those below it, too.
+    /// Hierarchy of accounts: an account's report includes the accounts below it.
     pub accounts: &'f Accounts,
-    /// The runs of all periods of the books that were assessed.
+    /// Assessed runs of all periods.
     pub assessed: &'f [AssessedRun],
-    /// The ledger of credits.
+    /// Ledger of credits.
     pub credits: &'f [Credit],
-    /// How far every budget is used.
+    /// Use of all budgets.
     pub budgets: &'f [BudgetUse],
     /// Runs that broke policy windows.
     pub breaches: &'f [Breach],
-    /// What counts as what.
+    /// Thresholds of efficiency.
     pub rules: &'f EfficiencyConfig,
-    /// The money's name.
+    /// Currency.
     pub currency: Option<&'f str>,
-    /// Whether users' names are kept back in the rank.
+    /// Whether the ranking hides users' names.
     pub pseudonyms: bool,
-    /// Most runs that a sheet lists.
+    /// Maximum number of runs in a report.
     pub most_runs: usize,
-    /// UTC seconds.
+    /// Current time, UTC seconds.
     pub now: i64,
 }
 
-/// Changes that a sheet lists.
+/// Maximum number of changes in a report.
 const MOST_FIXES: usize = 5;
-/// Of one kind.
+/// Maximum number of changes of one kind.
 const MOST_OF_A_KIND: usize = 2;
-/// Places of the rank that everybody sees, besides their own.
+/// Number of top places in the ranking that each user sees.
 const FIRST_PLACES: usize = 10;
 
 const HOUR: f64 = 3600.0;
 
-/// A run and the periods of the books that it lies in.
+/// An assessed run and its part of each period.
 struct Seen<'f> {
     assessed: &'f AssessedRun,
-    /// Seconds within each period.
+    /// Run time within each period, in seconds.
     seconds: Vec<f64>,
     cost: Vec<Cost>,
 }
@@ -71,7 +71,7 @@ impl Seen<'_> {
     }
 }
 
-/// The sheet of a subject; `None` for one who used nothing in any period of the books.
+/// Returns the report of a subject. `None` for a subject without usage in any period.
 pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
     let books = facts.books;
     let entry: &Entry = match subject {
@@ -165,7 +165,7 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
     })
 }
 
-/// Whether what this user did under this account is the subject's.
+/// Returns whether usage of this user and account belongs to the subject.
 fn is_of(facts: &Facts<'_>, subject: &Subject, user: &str, account: &str) -> bool {
     match subject {
         Subject::User(name) => user == name,
@@ -183,7 +183,7 @@ fn last(entry: &Entry) -> &Tally {
     entry.periods.last().expect("books have a period")
 }
 
-/// What lies of a run in each period, with what its GPUs and their energy cost there.
+/// Computes a run's time in each period, and the cost of its GPUs and their energy there.
 fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> Seen<'f> {
     let within =
         |period: &Period| held_cost(assessed, period, facts.books.rates()).unwrap_or_default();
@@ -195,7 +195,8 @@ fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> Seen<'f> {
     }
 }
 
-/// Seconds of a run in a period, and what its GPUs and their energy cost there; `None` where it was not there.
+/// Returns the run time within a period in seconds, and the cost of GPUs and their energy. `None`
+/// if the run lies outside.
 fn held_cost(assessed: &AssessedRun, period: &Period, rates: &Rates) -> Option<(f64, Cost)> {
     let (run, efficiency) = (&assessed.run, &assessed.efficiency);
     let joules = efficiency.gpu_energy_joules.unwrap_or(0.0);
@@ -216,13 +217,13 @@ fn held_cost(assessed: &AssessedRun, period: &Period, rates: &Rates) -> Option<(
     })
 }
 
-/// What the measured energy of a run costs in a period: what it held costs the same without.
+/// Returns the cost of the measured energy of a run in a period.
 pub fn energy_money(assessed: &AssessedRun, period: &Period, rates: &Rates) -> f64 {
     let cost = held_cost(assessed, period, rates).map_or_else(Cost::default, |(_, cost)| cost);
     cost.money - cost.gpu_money
 }
 
-/// What an entry and the runs that were assessed make in a period.
+/// Computes the figures of one period from usage and assessed runs.
 fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&Seen<'_>], at: usize) -> Figures {
     let tally = &entry.periods[at];
     let mut figures = Figures {
@@ -269,7 +270,7 @@ fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&Seen<'_>], at: usize) -> F
     figures
 }
 
-/// A mean by weight of what is known.
+/// Weighted mean of the known values.
 #[derive(Default)]
 struct Mean(f64, f64);
 
@@ -298,7 +299,7 @@ fn credited(facts: &Facts<'_>, subject: &Subject, period: &Period) -> f64 {
         / HOUR
 }
 
-/// Those who used anything in the last period, the most first.
+/// Returns the members with usage in the last period, largest usage first.
 fn table<'e>(
     facts: &Facts<'_>,
     seen: &[Seen<'_>],
@@ -446,7 +447,7 @@ fn wait_mean(waits: &[u32]) -> Option<f64> {
     (!waits.is_empty()).then(|| sum as f64 / waits.len() as f64)
 }
 
-/// What several runs of one script want alike is one change, with the amount that suits all of them.
+/// Combines equal advice for several runs of one script. The amount suits all of them.
 fn fixes(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<FixRow> {
     struct Wanted {
         row: FixRow,
@@ -515,7 +516,7 @@ fn fixes(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<FixRow> {
             ..row
         })
         .collect();
-    // Five times the same advice helps less than the next best one.
+    // Different advice helps more than the same advice five times.
     let mut of_kind: BTreeMap<Fix, usize> = BTreeMap::new();
     rows.retain(|row| {
         let seen = of_kind.entry(row.fix).or_default();
@@ -582,7 +583,7 @@ fn run_row(facts: &Facts<'_>, AssessedRun { run, efficiency }: &AssessedRun) -> 
     }
 }
 
-/// The cause that took the most, in words.
+/// Returns the cause of the largest waste, in words.
 fn cause(split: &Split) -> &'static str {
     let causes = [
         (split.idle, "did nothing"),

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use proptest::prelude::*;
 use takt_slurm::JobRun;
 
-/// 2026-10-01 and 2026-11-01 in Oslo: 31 days, one of which has 25 hours.
+/// 2026-10-01 and 2026-11-01 in Oslo: 31 days, one day with 25 hours.
 const OCTOBER: i64 = 1_790_805_600;
 const NOVEMBER: i64 = 1_793_487_600;
 const HOUR: i64 = 3600;
@@ -54,7 +54,7 @@ fn run(id: &str, user: &str, account: &str, start: i64, end: i64) -> JobRun {
     }
 }
 
-/// A run one of whose two GPUs did nothing.
+/// A run with one working and one idle GPU.
 fn half_idle(run: JobRun) -> AssessedRun {
     let seconds = (run.end.unwrap() - run.start.unwrap()) as f64;
     let efficiency = Efficiency {
@@ -366,7 +366,7 @@ fn an_accounts_sheet_is_of_those_below_it_too() {
         names(&physics.accounts),
         named(&[("laser", 12.0), ("physics", 2.0)])
     );
-    // Nothing runs under it itself.
+    // No run is charged to this account itself.
     assert_eq!(of("optics").figures.gpu_hours, 12.0);
     assert_eq!(
         (of("laser").accounts, of("bio").figures.gpu_hours),
@@ -380,7 +380,8 @@ fn an_accounts_sheet_is_of_those_below_it_too() {
 }
 
 proptest! {
-    /// Whatever ran: days add up to the month, users and accounts to the cluster, and months to a run's whole.
+    /// For all inputs: days add up to the month, users and accounts to the cluster, and months to
+    /// whole runs.
     #[test]
     fn sums_agree(
         runs in proptest::collection::vec((0_usize..4, 0_usize..3, -70_i64 * 24..31 * 24, 1_i64..2000), 1..40)

@@ -11,7 +11,7 @@ use takt_accounting::capacity::{
 use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges};
 use takt_slurm::Amounts;
 use takt_slurm::JobRun;
-use takt_slurm::tres::Tres;
+use takt_slurm::tres::TresCounts;
 use takt_slurm::{Owner, Reservation};
 use takt_store::{Database, Records};
 
@@ -180,7 +180,7 @@ fn reserved(run: &JobRun, now: i64) -> Option<ReservedRun<'_>> {
 }
 
 fn amounts(tres: &str) -> Amounts {
-    let tres = Tres::parse(tres).ok().flatten().unwrap_or_default();
+    let tres = TresCounts::parse(tres).ok().flatten().unwrap_or_default();
     Amounts {
         cpus: tres.cpus.unwrap_or(0),
         gpus: tres.gpus.unwrap_or(0),

@@ -12,7 +12,7 @@ use takt_accounting::fairshare::{
     ResetSchedule, Run, ShareRow, Ticks, share_rows,
 };
 use takt_collector::schedulers::SharesConfig;
-use takt_slurm::billing::{Tres, is_tres};
+use takt_slurm::billing::{TresAmounts, is_tres};
 use takt_slurm::{Association, ShareSettings, Shares};
 use takt_store::CONFIGURED;
 use takt_store::{ChargedRun, Database, FairsharePoint, Records};
@@ -154,7 +154,7 @@ pub fn fairshare(
 /// What a cluster used, faded, and what that was computed with.
 struct Standing {
     table: DecayTable,
-    rates: takt_slurm::Rates,
+    rates: takt_slurm::BillingRates,
     usage: takt_accounting::fairshare::Usage,
 }
 
@@ -189,13 +189,13 @@ impl Standing {
         );
         let rates = settings.rates();
         let mut usage = Accumulator::new(tree, &table, &rates, now - RECENT_SECONDS);
-        let mut held: HashMap<String, Option<Tres>> = HashMap::new();
+        let mut held: HashMap<String, Option<TresAmounts>> = HashMap::new();
         for run in &runs {
             let tres = run.tres_text().unwrap_or_default();
             // What many runs held is the same, and read once.
             let tres = held
                 .entry(tres)
-                .or_insert_with_key(|text| Tres::parse(text).ok().filter(|tres| !tres.is_empty()));
+                .or_insert_with_key(|text| TresAmounts::parse(text).ok().filter(|tres| !tres.is_empty()));
             usage.add(&charged(tree, run, tres.as_ref()));
         }
         let usage = usage.finish();
@@ -208,7 +208,7 @@ impl Standing {
 }
 
 /// A run that names no account is charged to the first one that its user is in.
-fn charged<'r>(tree: &'r AssociationTree, run: &'r ChargedRun, tres: Option<&'r Tres>) -> Run<'r> {
+fn charged<'r>(tree: &'r AssociationTree, run: &'r ChargedRun, tres: Option<&'r TresAmounts>) -> Run<'r> {
     let own = || {
         tree.of_user(&run.user)
             .first()
@@ -333,7 +333,7 @@ fn restrict(rows: &mut Vec<ShareRow>, tree: &AssociationTree, question: &Fairsha
 
 /// A job that is thought of.
 struct Plan<'q> {
-    tres: Tres,
+    tres: TresAmounts,
     hours: f64,
     question: &'q FairshareQuestion,
 }
@@ -343,12 +343,12 @@ impl<'q> Plan<'q> {
         let Some(text) = &question.plan else {
             return Ok(None);
         };
-        let tres = Tres::parse(text).map_err(Problem::usage)?;
+        let tres = TresAmounts::parse(text).map_err(Problem::usage)?;
         if let Some((name, _)) = tres.iter().find(|(name, _)| !is_tres(name)) {
             let near = did_you_mean(name, ["cpu", "gres/gpu", "mem", "node"]);
             let expected = "expected cpu=N, gres/gpu=N, mem=NG and the like";
             return Err(Problem::usage(io::Error::other(format!(
-                "Slurm counts no '{name}' ({expected}){near}"
+                "Slurm does not track '{name}' ({expected}){near}"
             ))));
         }
         // An amount that is none leaves its resource out.
