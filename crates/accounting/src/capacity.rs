@@ -130,6 +130,22 @@ pub struct CapacityRow {
     pub stranded: Option<u64>,
 }
 
+impl CapacityRow {
+    /// Returns the parts that add up to `reported`, with their names for people. Every report
+    /// shows these parts, so that their sums agree.
+    pub fn parts(&self) -> [(&'static str, u64); 6] {
+        let held = self.allocated.saturating_sub(self.reserved_idle);
+        [
+            ("held by runs", held),
+            ("reserved but unused", self.reserved_idle),
+            ("down", self.down),
+            ("planned down", self.planned_down),
+            ("planned for waiting jobs", self.planned),
+            ("idle", self.idle),
+        ]
+    }
+}
+
 /// Use of a period's resources while runs are added, in any order.
 pub struct Capacity<'n> {
     hours: Hours,

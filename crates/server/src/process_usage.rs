@@ -8,7 +8,7 @@ use takt_collector::schedulers::{PollState, PollStatus};
 use takt_model::Matcher;
 use takt_model::Timestamp;
 use takt_slurm::Entry;
-use takt_slurm::process_usage::{GAP_SECONDS, ProcessUsage, ProcessSighting, sighting_of};
+use takt_slurm::process_usage::{GAP_SECONDS, ProcessSighting, ProcessUsage, sighting_of};
 use takt_store::{GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError};
 use tokio::sync::watch;
 

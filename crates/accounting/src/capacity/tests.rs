@@ -258,6 +258,8 @@ proptest! {
             amounts: amounts(cpus, gpus),
         }).chain([existed(16, 4)]).collect();
         for row in report(&spans, &[], &runs) {
+            let named: u64 = row.parts().iter().map(|(_, seconds)| seconds).sum();
+            prop_assert_eq!(named, row.reported);
             let parts = row.allocated + row.down + row.planned_down + row.planned + row.idle;
             prop_assert_eq!(parts, row.reported);
             prop_assert_eq!(row.reported, if row.resource == "cpu" { 16 * DAY } else { 4 * DAY });

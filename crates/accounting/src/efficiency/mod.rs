@@ -247,7 +247,18 @@ impl Split {
         self.used + self.wasted() + self.lost + self.unmeasured
     }
 
-    /// Returns the time that the user could have saved.
+    /// Returns the time for which use or waste is known.
+    pub fn measured(&self) -> f64 {
+        self.used + self.wasted()
+    }
+
+    /// Returns the time that the user could have saved. `None` if nothing was measured: waste is
+    /// then unknown, not 0.
+    pub fn known_waste(&self) -> Option<f64> {
+        (self.measured() > 0.0).then(|| self.wasted())
+    }
+
+    /// Returns the time that is known to be wasted; 0 if nothing was measured.
     pub fn wasted(&self) -> f64 {
         self.idle + self.streak + self.low
     }
@@ -315,12 +326,14 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
     let covered: f64 = activities.iter().map(|gpu| gpu.covered_seconds).sum();
     let per_node = seconds * nodes.len() as f64;
     let cpu_covered: f64 = nodes.iter().map(|node| node.cpu_covered_seconds).sum();
-    let coverage_ratio = match held {
-        Some(held) if held > 0.0 => covered / held,
-        None => 0.0,
-        _ if per_node > 0.0 => cpu_covered / per_node,
-        _ => 0.0,
-    };
+    // Without samples the sums are -0.0. Adding 0 clears the sign, which reports would print.
+    let coverage_ratio = 0.0
+        + match held {
+            Some(held) if held > 0.0 => covered / held,
+            None => 0.0,
+            _ if per_node > 0.0 => cpu_covered / per_node,
+            _ => 0.0,
+        };
     let fault = fault(run, &gpus);
     let cpu_seconds = sum_of_all(nodes, |node| node.cpu_seconds);
     let memory_peak_bytes = sum_of_all(nodes, |node| node.memory_peak_bytes);

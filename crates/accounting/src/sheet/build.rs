@@ -19,6 +19,8 @@ pub struct Facts<'f> {
     pub cluster: &'f str,
     /// Usage of all users and accounts.
     pub books: &'f Books<'f>,
+    /// First recorded submission of the cluster, UTC seconds. `None` if it is unknown.
+    pub records_from: Option<i64>,
     /// Hierarchy of accounts: an account's report includes the accounts below it.
     pub accounts: &'f Accounts,
     /// Assessed runs of all periods.
@@ -41,6 +43,8 @@ pub struct Facts<'f> {
     pub now: i64,
 }
 
+/// The first job of a recorded period may be submitted this long after its start, in seconds.
+const FIRST_JOB_DELAY: i64 = 86_400;
 /// Maximum number of changes in a report.
 const MOST_FIXES: usize = 5;
 /// Maximum number of changes of one kind.
@@ -91,6 +95,12 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         .map(|at| figures(facts, entry, &all, at))
         .collect();
     let mut figures = months.pop()?;
+    // Usage before the records began is unknown, not 0.
+    if let Some(records_from) = facts.records_from {
+        let unrecorded = |period: &&Period| period.to() <= records_from;
+        let unrecorded = books.periods().iter().filter(unrecorded).count();
+        months.drain(..unrecorded.min(months.len()));
+    }
     figures.credited_gpu_hours = credited(facts, subject, period);
     let members = match subject {
         Subject::User(user) => {
@@ -226,8 +236,11 @@ pub fn energy_money(assessed: &AssessedRun, period: &Period, rates: &Rates) -> f
 /// Computes the figures of one period from usage and assessed runs.
 fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&Seen<'_>], at: usize) -> Figures {
     let tally = &entry.periods[at];
+    let period = &facts.books.periods()[at];
     let mut figures = Figures {
-        period: facts.books.periods()[at].label(),
+        period: period.label(),
+        is_partial: (facts.records_from)
+            .is_some_and(|begin| begin > period.from() + FIRST_JOB_DELAY),
         jobs_started: tally.jobs_started,
         jobs_ended: tally.jobs_ended,
         jobs_failed: tally.jobs_failed,
@@ -292,11 +305,8 @@ fn credited(facts: &Facts<'_>, subject: &Subject, period: &Period) -> f64 {
         let is_in_period = period.from() <= credit.credited_to && credit.credited_to < period.to();
         is_in_period && is_of(facts, subject, &credit.user, &credit.account)
     };
-    in_force(facts.credits)
-        .filter(is_its)
-        .map(|credit| credit.gpu_seconds)
-        .sum::<f64>()
-        / HOUR
+    let given = in_force(facts.credits).filter(is_its);
+    given.fold(0.0, |sum, credit| sum + credit.gpu_seconds) / HOUR
 }
 
 /// Returns the members with usage in the last period, largest usage first.
@@ -561,7 +571,8 @@ fn run_row(facts: &Facts<'_>, AssessedRun { run, efficiency }: &AssessedRun) -> 
         hours: efficiency.held_seconds as f64 / HOUR,
         gpus: run.gpus,
         gpu_model: run.gpu_model.clone(),
-        coverage: efficiency.coverage_ratio,
+        // Efficiencies stored by older versions may contain -0.0.
+        coverage: efficiency.coverage_ratio + 0.0,
         gpu_utilization: efficiency.gpu_utilization_mean,
         gpu_utilization_p95: efficiency.gpu_utilization_p95,
         idle_longest_hours: efficiency

@@ -71,7 +71,7 @@ pub struct Sheet {
     pub has_gpus: bool,
     /// Figures of the period.
     pub figures: Figures,
-    /// Figures of the previous periods, oldest first.
+    /// Figures of the previous periods, oldest first. Periods before the first record are missing.
     pub before: Vec<Figures>,
     /// Usage by day.
     pub days: Vec<Day>,
@@ -118,6 +118,9 @@ fn yes() -> bool {
 pub struct Figures {
     /// Name of the period.
     pub period: String,
+    /// Whether the cluster's job records begin within the period, so that a part is unknown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_partial: bool,
     /// Runs that started in the period.
     pub jobs_started: u64,
     /// Runs that ended in the period.
@@ -155,6 +158,21 @@ pub struct Figures {
     pub limit_excess_gpu_hours: f64,
     /// GPU-hours credited back.
     pub credited_gpu_hours: f64,
+}
+
+impl Sheet {
+    /// Compares a figure with its mean in the previous periods that are recorded completely.
+    /// Returns the relative change (0.2 for 20 % more) and the number of these periods. `None`
+    /// if the period has not ended or is partial, or without usage to compare with.
+    pub fn change(&self, of: fn(&Figures) -> f64) -> Option<(f64, usize)> {
+        if self.is_open || self.figures.is_partial {
+            return None;
+        }
+        let complete = self.before.iter().filter(|figures| !figures.is_partial);
+        let before: Vec<f64> = complete.map(of).collect();
+        let mean = before.iter().sum::<f64>() / before.len().max(1) as f64;
+        (mean > 0.0).then(|| (of(&self.figures) / mean - 1.0, before.len()))
+    }
 }
 
 /// Usage of one day.

@@ -5,6 +5,7 @@ use super::questions::{the_cluster, the_period, the_zone};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use takt_accounting::Period;
 use takt_accounting::capacity::{
     CapacityReport, CapacityRun, Effect, Kept, NodeCapacity, Span, capacity as compute,
 };
@@ -65,21 +66,15 @@ pub fn capacity(
     let cluster = the_cluster(&records, question.cluster.as_deref())?;
     let (zone, now) = (the_zone(&cluster)?, Timestamp::now());
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
-    let spans = records
-        .capacity_spans(&cluster.cluster, period.from())
-        .map_err(Problem::failed)?;
     let nodes = records
         .node_capacities(&cluster.cluster)
         .map_err(Problem::failed)?;
     let reservations = records
         .reservations(&cluster.cluster, period.from())
         .map_err(Problem::failed)?;
-    let spans = with_reservations(spans, &reservations, &nodes);
-    let kept = kept(&reservations);
     let runs = records
         .capacity_runs(&cluster.cluster, period.from(), period.to())
         .map_err(Problem::failed)?;
-    let mut wanted: HashMap<&str, Amounts> = HashMap::new();
     let reserved: Vec<ReservedRun<'_>> = runs
         .iter()
         .filter_map(|run| reserved(run, now.as_second()))
@@ -89,28 +84,6 @@ pub fn capacity(
         &reserved,
         (period.from(), period.to().min(now.as_second())),
     );
-    let runs: Vec<CapacityRun<'_>> = runs
-        .iter()
-        .map(|run| {
-            let held = Amounts {
-                cpus: run.cpus.unwrap_or(0),
-                gpus: run.gpus.unwrap_or(0),
-                mem_bytes: run.mem_bytes.unwrap_or(0),
-            };
-            CapacityRun {
-                eligible: run.eligible,
-                start: run.start,
-                end: run.end,
-                suspended: run.suspended.unwrap_or(0),
-                held,
-                wanted: run.req_tres.as_deref().map_or(held, |text| {
-                    *wanted.entry(text).or_insert_with(|| amounts(text))
-                }),
-                node_list: run.node_list.as_deref(),
-                reservation: run.reservation.as_deref(),
-            }
-        })
-        .collect();
     let mut names: Vec<String> = reservations
         .iter()
         .filter(|kept| kept.from < period.to())
@@ -118,15 +91,13 @@ pub fn capacity(
         .collect();
     names.dedup();
     Ok(CapacityAnswer {
-        report: compute(
+        report: report(
+            &records,
             &cluster.cluster,
             &period,
-            &spans,
-            &kept,
-            &nodes,
-            runs,
-            now.as_second(),
-        ),
+            (&nodes, &reservations, &runs),
+            now,
+        )?,
         reservations_charged: charged
             .into_iter()
             .map(|(owner, cpu_seconds)| Charge { owner, cpu_seconds })
@@ -135,8 +106,52 @@ pub fn capacity(
     })
 }
 
+/// Computes the report of a period from nodes, reservations and runs of the records.
+pub(super) fn report(
+    records: &Records<'_>,
+    cluster: &str,
+    period: &Period,
+    (nodes, reservations, runs): (&[NodeCapacity], &[Reservation], &[JobRun]),
+    now: Timestamp,
+) -> Result<CapacityReport, Problem> {
+    let spans = records
+        .capacity_spans(cluster, period.from())
+        .map_err(Problem::failed)?;
+    let spans = with_reservations(spans, reservations, nodes);
+    let kept = kept(reservations);
+    let mut wanted: HashMap<&str, Amounts> = HashMap::new();
+    let runs = runs.iter().map(|run| {
+        let held = Amounts {
+            cpus: run.cpus.unwrap_or(0),
+            gpus: run.gpus.unwrap_or(0),
+            mem_bytes: run.mem_bytes.unwrap_or(0),
+        };
+        CapacityRun {
+            eligible: run.eligible,
+            start: run.start,
+            end: run.end,
+            suspended: run.suspended.unwrap_or(0),
+            held,
+            wanted: run.req_tres.as_deref().map_or(held, |text| {
+                *wanted.entry(text).or_insert_with(|| amounts(text))
+            }),
+            node_list: run.node_list.as_deref(),
+            reservation: run.reservation.as_deref(),
+        }
+    });
+    Ok(compute(
+        cluster,
+        period,
+        &spans,
+        &kept,
+        nodes,
+        runs,
+        now.as_second(),
+    ))
+}
+
 /// What the nodes' history and the reservations did to what there was.
-pub(super) fn with_reservations(
+fn with_reservations(
     spans: Vec<Span>,
     reservations: &[Reservation],
     nodes: &[NodeCapacity],
@@ -157,7 +172,7 @@ pub(super) fn with_reservations(
 }
 
 /// The reservations that keep something for somebody.
-pub(super) fn kept(reservations: &[Reservation]) -> Vec<Kept<'_>> {
+fn kept(reservations: &[Reservation]) -> Vec<Kept<'_>> {
     let is_kept = |kept: &&Reservation| effect(kept) == Some(Effect::Reserved);
     reservations
         .iter()

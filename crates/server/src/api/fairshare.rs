@@ -193,9 +193,11 @@ impl Standing {
         for run in &runs {
             let tres = run.tres_text().unwrap_or_default();
             // What many runs held is the same, and read once.
-            let tres = held
-                .entry(tres)
-                .or_insert_with_key(|text| TresAmounts::parse(text).ok().filter(|tres| !tres.is_empty()));
+            let tres = held.entry(tres).or_insert_with_key(|text| {
+                TresAmounts::parse(text)
+                    .ok()
+                    .filter(|tres| !tres.is_empty())
+            });
             usage.add(&charged(tree, run, tres.as_ref()));
         }
         let usage = usage.finish();
@@ -208,7 +210,11 @@ impl Standing {
 }
 
 /// A run that names no account is charged to the first one that its user is in.
-fn charged<'r>(tree: &'r AssociationTree, run: &'r ChargedRun, tres: Option<&'r TresAmounts>) -> Run<'r> {
+fn charged<'r>(
+    tree: &'r AssociationTree,
+    run: &'r ChargedRun,
+    tres: Option<&'r TresAmounts>,
+) -> Run<'r> {
     let own = || {
         tree.of_user(&run.user)
             .first()

@@ -1,6 +1,6 @@
 //! Sheets, credits and assessments: what is asked, and how it is answered from the records.
 
-use super::capacity::{kept, with_reservations};
+use super::capacity::report;
 use super::near::did_you_mean;
 use super::questions::{the_cluster, the_period, the_zone};
 use super::{Problem, blocking, blocking_store};
@@ -11,14 +11,13 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io;
-use takt_accounting::capacity::{Capacity, CapacityRow, CapacityRun};
+use takt_accounting::capacity::CapacityRow;
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::sheet::{Books, Entry, Facts, Journal, Sheet, Subject, energy_money, sheet};
 use takt_accounting::{
     Accounts, Breach, BudgetConfig, BudgetPeriod, BudgetUse, Credit, Period, PolicyWindow, Rates,
     RatesConfig, in_force,
 };
-use takt_slurm::Amounts;
 use takt_store::{Database, Due, JobFilter, KnownCluster, Records, SentReport, Store, StoreError};
 
 /// Where sheets are asked for.
@@ -152,6 +151,10 @@ pub fn sheets(
     let facts = Facts {
         cluster: &cluster.cluster,
         books: &books,
+        records_from: records
+            .extent(&cluster.cluster)
+            .map_err(Problem::failed)?
+            .map(|(from, _)| from),
         accounts: &accounts,
         assessed: &assessed,
         credits: &credits,
@@ -231,8 +234,8 @@ fn nothing_recorded(
     }))
 }
 
-/// What became of the cluster's CPUs and GPUs; `None` where nobody knows what it had. Waiting is the queue's, and not looked
-/// at here.
+/// Returns the use of the cluster's CPUs and GPUs, as `takt capacity` computes it. `None` for a
+/// resource whose total is unknown.
 fn capacities(
     records: &Records<'_>,
     cluster: &str,
@@ -246,31 +249,18 @@ fn capacities(
     let reservations = records
         .reservations(cluster, period.from())
         .map_err(Problem::failed)?;
-    let spans = records
-        .capacity_spans(cluster, period.from())
+    let runs = records
+        .capacity_runs(cluster, period.from(), period.to())
         .map_err(Problem::failed)?;
-    let spans = with_reservations(spans, &reservations, &nodes);
-    let kept = kept(&reservations);
-    let mut capacity = Capacity::new(period, &spans, &kept, &nodes, now.as_second());
-    records
-        .held_runs(cluster, period.from(), period.to(), |run| {
-            let or_none = |amount: Option<u64>| amount.unwrap_or(0);
-            capacity.add(&CapacityRun {
-                start: run.start,
-                end: run.end,
-                held: Amounts {
-                    cpus: or_none(run.cpus),
-                    gpus: or_none(run.gpus),
-                    mem_bytes: or_none(run.mem_bytes),
-                },
-                node_list: run.node_list,
-                reservation: run.reservation,
-                ..CapacityRun::default()
-            });
-        })
-        .map_err(Problem::failed)?;
-    let mut rows = capacity
-        .rows()
+    let report = report(
+        records,
+        cluster,
+        period,
+        (&nodes, &reservations, &runs),
+        now,
+    )?;
+    let mut rows = report
+        .rows
         .into_iter()
         .map(|row| Some(row).filter(|row| row.reported > 0));
     Ok(std::array::from_fn(|_| rows.next().flatten()))
