@@ -35,7 +35,7 @@ pub enum Effect {
 
 /// Name and time of a reservation. Usage of its jobs is part of the reserved amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept<'r> {
+pub struct ReservedPeriod<'r> {
     /// Reservation name.
     pub name: &'r str,
     /// Start, UTC seconds.
@@ -46,7 +46,7 @@ pub struct Kept<'r> {
 
 /// An interval in which an effect applied to some amounts. Times are UTC seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct CapacitySpan {
     /// Effect.
     pub effect: Effect,
     /// Start.
@@ -150,7 +150,7 @@ impl CapacityRow {
 pub struct Capacity<'n> {
     hours: Hours,
     stranded: Stranded<'n>,
-    kept: &'n [Kept<'n>],
+    kept: &'n [ReservedPeriod<'n>],
     now: i64,
 }
 
@@ -158,8 +158,8 @@ impl<'n> Capacity<'n> {
     /// Starts without runs. Running jobs count until `now`.
     pub fn new(
         period: &Period,
-        spans: &[Span],
-        kept: &'n [Kept<'n>],
+        spans: &[CapacitySpan],
+        kept: &'n [ReservedPeriod<'n>],
         nodes: &'n [NodeCapacity],
         now: i64,
     ) -> Self {
@@ -254,8 +254,8 @@ impl<'n> Capacity<'n> {
 pub fn capacity<'r>(
     cluster: &str,
     period: &Period,
-    spans: &[Span],
-    kept: &[Kept<'_>],
+    spans: &[CapacitySpan],
+    kept: &[ReservedPeriod<'_>],
     nodes: &[NodeCapacity],
     runs: impl IntoIterator<Item = CapacityRun<'r>>,
     now: i64,
@@ -304,7 +304,8 @@ impl Hours {
     }
 
     fn add(&mut self, resource: usize, part: Part, from: i64, to: i64, amount: u64) {
-        let (from, to) = (from.max(self.from), to.min(self.to));
+        let from = from.max(self.from);
+        let to = to.min(self.to);
         let mut at = from;
         while at < to && amount > 0 {
             let hour = (at - self.from) / HOUR;
@@ -410,7 +411,8 @@ impl<'n> Stranded<'n> {
 
     /// Splits the allocation of a run over its nodes, as evenly as whole units allow.
     fn add(&mut self, run: &CapacityRun<'_>, start: i64, end: i64) {
-        let (start, end) = (start.max(self.from), end.min(self.to));
+        let start = start.max(self.from);
+        let end = end.min(self.to);
         let Some(list) = run
             .node_list
             .filter(|_| start < end && !self.nodes.is_empty())
@@ -451,7 +453,9 @@ impl<'n> Stranded<'n> {
         for (has, mut changes) in self.nodes.into_values() {
             // An end frees resources before an allocation at the same instant.
             changes.sort_unstable_by_key(|(at, begins, _)| (*at, *begins));
-            let (mut cpus, mut gpus, mut memory) = (0_u64, 0_u64, 0_u64);
+            let mut cpus = 0_u64;
+            let mut gpus = 0_u64;
+            let mut memory = 0_u64;
             let mut since = self.from;
             for (at, begins, held) in changes {
                 let full =

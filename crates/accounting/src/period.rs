@@ -18,10 +18,10 @@ pub struct Period {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeriodError {
     /// The text is not `YYYY-MM`.
-    #[error("'{0}' is no month (expected one such as 2026-10)")]
+    #[error("'{0}' is not a month (expected one such as 2026-10)")]
     Month(String),
     /// The text is not `YYYY-MM-DD`.
-    #[error("'{0}' is no date (expected one such as 2026-10-31)")]
+    #[error("'{0}' is not a date (expected one such as 2026-10-31)")]
     Date(String),
     /// The period ends before or where it begins.
     #[error(
@@ -55,7 +55,7 @@ pub enum Unit {
 
 /// One hour, day, month or year of a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slice {
+pub struct TimeSlice {
     /// Name: `2026-10-25T02:00+02:00`, `2026-10-25`, `2026-10` or `2026`.
     pub name: String,
     /// Start, UTC seconds.
@@ -123,7 +123,8 @@ impl Period {
             10 => text.parse::<Date>().map_err(|_| invalid(text)),
             _ => Err(invalid(text)),
         };
-        let (first, next) = (date(from)?, date(to)?);
+        let first = date(from)?;
+        let next = date(to)?;
         if next <= first {
             return Err(PeriodError::Empty {
                 from: first,
@@ -196,13 +197,13 @@ impl Period {
     }
 
     /// Returns the hours, days, months or years in order, cut at the ends of the period.
-    pub fn slices(&self, unit: Unit) -> Vec<Slice> {
+    pub fn slices(&self, unit: Unit) -> Vec<TimeSlice> {
         let end = self.to();
         let mut slices = Vec::new();
         let mut at = self.from.clone();
         while at.timestamp().as_second() < end {
             let Some(next) = unit.next(&at) else { break };
-            slices.push(Slice {
+            slices.push(TimeSlice {
                 name: at.strftime(unit.format()).to_string(),
                 from: at.timestamp().as_second(),
                 to: next.timestamp().as_second().min(end),
@@ -220,7 +221,8 @@ impl Period {
     /// Returns `2026-10` for a calendar month, otherwise the days: `2026-10-01 to 2026-10-15`, the
     /// last one included.
     pub fn label(&self) -> String {
-        let (first, next) = (self.from.date(), self.to.date());
+        let first = self.from.date();
+        let next = self.to.date();
         let is_month = first.day() == 1 && first.checked_add(1.month()).ok() == Some(next);
         match next.yesterday() {
             _ if is_month => first.strftime("%Y-%m").to_string(),
@@ -232,11 +234,13 @@ impl Period {
     /// Returns the previous period of the same kind: the month before a month, otherwise as many
     /// days. `None` beyond the supported years.
     pub fn before(&self) -> Option<Self> {
-        let (first, next) = (self.from.date(), self.to.date());
+        let first = self.from.date();
+        let next = self.to.date();
         let is_month = first.day() == 1 && first.checked_add(1.month()).ok() == Some(next);
-        let earlier = match is_month {
-            true => first.checked_sub(1.month()),
-            false => first.checked_sub((next - first).get_days().days()),
+        let earlier = if is_month {
+            first.checked_sub(1.month())
+        } else {
+            first.checked_sub((next - first).get_days().days())
         };
         let midnight = |date: Date| date.to_zoned(self.from.time_zone().clone()).ok();
         Some(Self {

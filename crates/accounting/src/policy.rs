@@ -78,9 +78,10 @@ impl PolicyWindow {
                 ConfigError::new("days", "mon, tue, wed, thu, fri, sat or sun", name)
             })
         };
-        let days = match self.days.is_empty() {
-            true => DAYS.map(|(_, day)| day).to_vec(),
-            false => self.days.iter().map(day).collect::<Result<_, _>>()?,
+        let days = if self.days.is_empty() {
+            DAYS.map(|(_, day)| day).to_vec()
+        } else {
+            self.days.iter().map(day).collect::<Result<_, _>>()?
         };
         let time = |key: &str, text: &String| {
             let time = format!("{text}:00")

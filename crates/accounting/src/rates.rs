@@ -108,7 +108,7 @@ impl RatesConfig {
 
 /// Amounts that a run held for some time, and the power it drew.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Held {
+pub struct HeldAmounts {
     /// GPUs.
     pub gpus: u64,
     /// CPUs.
@@ -177,14 +177,15 @@ impl Rates {
     }
 
     /// Returns the cost of holding these amounts from one instant to another (UTC seconds).
-    pub fn cost(&self, held: &Held, model: Option<&str>, from: i64, to: i64) -> Cost {
+    pub fn cost(&self, held: &HeldAmounts, model: Option<&str>, from: i64, to: i64) -> Cost {
         let mut cost = Cost {
             kwh: kwh(held, from, to),
             ..Cost::default()
         };
         for (at, (begins, card)) in self.cards.iter().enumerate() {
             let ends = self.cards.get(at + 1).map_or(i64::MAX, |(next, _)| *next);
-            let (from, to) = (from.max(*begins), to.min(ends));
+            let from = from.max(*begins);
+            let to = to.min(ends);
             if from < to {
                 let hours = (to - from) as f64 / HOUR;
                 let gpu_hour = model
@@ -205,20 +206,18 @@ impl Rates {
 
     /// Returns the price of GPU-seconds and CPU-seconds at an instant (UTC seconds).
     pub fn at(&self, gpu_seconds: f64, cpu_seconds: f64, model: Option<&str>, instant: i64) -> f64 {
-        let second = |held: Held| {
+        let second = |held: HeldAmounts| {
             self.cost(&held, model, instant, instant.saturating_add(1))
                 .money
         };
-        let (gpu, cpu) = (
-            Held {
-                gpus: 1,
-                ..Held::default()
-            },
-            Held {
-                cpus: 1,
-                ..Held::default()
-            },
-        );
+        let gpu = HeldAmounts {
+            gpus: 1,
+            ..HeldAmounts::default()
+        };
+        let cpu = HeldAmounts {
+            cpus: 1,
+            ..HeldAmounts::default()
+        };
         gpu_seconds * second(gpu) + cpu_seconds * second(cpu)
     }
 
@@ -241,7 +240,7 @@ impl Rates {
     }
 }
 
-fn kwh(held: &Held, from: i64, to: i64) -> f64 {
+fn kwh(held: &HeldAmounts, from: i64, to: i64) -> f64 {
     held.gpu_watts * to.saturating_sub(from).max(0) as f64 / JOULES_PER_KWH
 }
 

@@ -59,7 +59,8 @@ pub fn reconcile(
             reserved_idle_cpu_seconds: 0,
         });
     let line = |key: &SreportKey| {
-        let (ours, sreport) = (ours.get(key).copied(), theirs.get(key).copied());
+        let ours = ours.get(key).copied();
+        let sreport = theirs.get(key).copied();
         let of_user = circumstances
             .get(&(key.account.clone(), key.user.clone()))
             .copied();

@@ -9,7 +9,7 @@
 //! the totals. The same applies to each hour, day, month or year in which the run was active, and
 //! to each ancestor account with `account_tree`.
 
-use super::period::{Slice, Unit};
+use super::period::{TimeSlice, Unit};
 use super::{Accounts, Period};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -187,7 +187,7 @@ pub struct Usage<'p> {
     /// Expanded node lists: few different ones occur.
     nodes: HashMap<String, Arc<[String]>>,
     /// The requested hours, days, … or empty for the whole period.
-    slices: Vec<Slice>,
+    slices: Vec<TimeSlice>,
     /// Hierarchy of accounts.
     accounts: Accounts,
     /// Paths of an account and its ancestors: `physics`, `physics/optics`.
@@ -260,7 +260,7 @@ impl<'p> Usage<'p> {
             .slices
             .partition_point(|slice| slice.from <= first)
             .saturating_sub(1);
-        while let Some(&Slice { from, to, .. }) = self.slices.get(slice)
+        while let Some(&TimeSlice { from, to, .. }) = self.slices.get(slice)
             && run.end.unwrap_or(self.now).max(run.submit) >= from
         {
             if let Some(part) = self.part(run, from, to) {
@@ -326,7 +326,7 @@ impl<'p> Usage<'p> {
                     ..place
                 },
                 part,
-                Held::from(run).share(position, nodes.len()),
+                HeldUnits::from(run).share(position, nodes.len()),
             );
         }
     }
@@ -390,7 +390,7 @@ impl<'p> Usage<'p> {
         (part.submitted || part.started || part.ended || part.running).then_some(part)
     }
 
-    fn add_to_group(&mut self, run: &HeldRun<'_>, place: Place<'_>, part: &Part, held: Held) {
+    fn add_to_group(&mut self, run: &HeldRun<'_>, place: Place<'_>, part: &Part, held: HeldUnits) {
         if self.by.is_empty() {
             return;
         }
@@ -467,7 +467,7 @@ struct Part {
 
 /// Amounts that a run, or its share of a node, holds.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldUnits {
     nodes: Option<u64>,
     cpus: Option<u64>,
     gpus: Option<u64>,
@@ -475,7 +475,7 @@ struct Held {
     billing: Option<u64>,
 }
 
-impl From<&HeldRun<'_>> for Held {
+impl From<&HeldRun<'_>> for HeldUnits {
     fn from(run: &HeldRun<'_>) -> Self {
         let HeldRun {
             nodes,
@@ -495,11 +495,12 @@ impl From<&HeldRun<'_>> for Held {
     }
 }
 
-impl Held {
+impl HeldUnits {
     /// Returns the share of the node at `position` of `count`. Units stay whole and shares add up.
     /// They do not depend on time, so a run can be cut anywhere.
     fn share(self, position: usize, count: usize) -> Self {
-        let (position, count) = (position as u128, count as u128);
+        let position = position as u128;
+        let count = count as u128;
         let until = |amount: u64, position: u128| u128::from(amount) * position / count;
         let share = |amount: u64| {
             u64::try_from(until(amount, position + 1) - until(amount, position)).unwrap_or(0)
@@ -532,7 +533,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, part: &Part, held: Held) {
+    fn add(&mut self, part: &Part, held: HeldUnits) {
         self.submitted += u64::from(part.submitted);
         self.ended += u64::from(part.ended);
         if part.started {

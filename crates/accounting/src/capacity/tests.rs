@@ -18,8 +18,8 @@ fn amounts(cpus: u64, gpus: u64) -> Amounts {
     }
 }
 
-fn existed(cpus: u64, gpus: u64) -> Span {
-    Span {
+fn existed(cpus: u64, gpus: u64) -> CapacitySpan {
+    CapacitySpan {
         effect: Effect::Existed,
         from: 0,
         to: None,
@@ -27,7 +27,11 @@ fn existed(cpus: u64, gpus: u64) -> Span {
     }
 }
 
-fn report(spans: &[Span], nodes: &[NodeCapacity], runs: &[CapacityRun<'_>]) -> Vec<CapacityRow> {
+fn report(
+    spans: &[CapacitySpan],
+    nodes: &[NodeCapacity],
+    runs: &[CapacityRun<'_>],
+) -> Vec<CapacityRow> {
     let period = day();
     capacity(
         "lab",
@@ -44,7 +48,7 @@ fn report(spans: &[Span], nodes: &[NodeCapacity], runs: &[CapacityRun<'_>]) -> V
 #[test]
 fn a_day_of_a_small_cluster() {
     let from = day().from();
-    let down = Span {
+    let down = CapacitySpan {
         effect: Effect::Down,
         from: from + HOUR,
         to: Some(from + 2 * HOUR),
@@ -86,12 +90,12 @@ fn a_day_of_a_small_cluster() {
 #[test]
 fn a_reservation_is_allocated_whether_it_is_used_or_not() {
     let from = day().from();
-    let kept = Kept {
+    let kept = ReservedPeriod {
         name: "class",
         from: from + HOUR,
         to: from + 3 * HOUR,
     };
-    let span = |effect| Span {
+    let span = |effect| CapacitySpan {
         effect,
         from: kept.from,
         to: Some(kept.to),
@@ -251,7 +255,7 @@ proptest! {
             wanted: amounts(cpus, gpus),
             ..CapacityRun::default()
         }).collect();
-        let spans: Vec<_> = down.into_iter().map(|(at, lasted, cpus, gpus, planned)| Span {
+        let spans: Vec<_> = down.into_iter().map(|(at, lasted, cpus, gpus, planned)| CapacitySpan {
             effect: if planned { Effect::PlannedDown } else { Effect::Down },
             from: from + at,
             to: Some(from + at + lasted),

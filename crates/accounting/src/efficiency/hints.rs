@@ -7,7 +7,7 @@ use takt_slurm::JobRun;
 /// Kind of a change. Two runs of one script may need the same kind with different values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fix {
+pub enum FixKind {
     /// Request no GPU.
     NoGpu,
     /// Request fewer GPUs.
@@ -26,7 +26,7 @@ pub enum Fix {
     LessTime,
 }
 
-impl Fix {
+impl FixKind {
     /// Returns the line for the script. `amount` is in GPUs, CPUs, GiB per node or seconds,
     /// depending on the kind. The line is a comment if `sbatch` has no option for the change.
     pub fn line(self, amount: u64) -> String {
@@ -47,7 +47,7 @@ impl Fix {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// Kind of the change.
-    pub fix: Fix,
+    pub fix: FixKind,
     /// Amount to request. For several runs the highest suits all.
     pub amount: u64,
     /// Observation that leads to the advice.
@@ -83,15 +83,16 @@ pub fn hints(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Vec<A
 }
 
 fn gpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
-    let (held, idle) = (run.gpus?, seen.gpus_idle);
+    let held = run.gpus?;
+    let idle = seen.gpus_idle;
     if idle == 0 || seen.gpus_measured < held {
         return None;
     }
     let used = held.saturating_sub(idle);
     let fix = if used == 0 {
-        Fix::NoGpu
+        FixKind::NoGpu
     } else {
-        Fix::FewerGpus
+        FixKind::FewerGpus
     };
     let why = format!("{idle} of its {} did nothing", count(held, "GPU"));
     Some(Advice {
@@ -110,7 +111,7 @@ fn idle_streaks(_: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<A
     }
     let longest = hours_minutes(seen.gpu_idle_longest_seconds.unwrap_or(0.0));
     Some(Advice {
-        fix: Fix::EndIdle,
+        fix: FixKind::EndIdle,
         why: format!("GPUs that had worked then idled, {longest} at the longest"),
         spares_gpu_seconds: wasted,
         amount: 0,
@@ -119,13 +120,15 @@ fn idle_streaks(_: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<A
 
 /// Low GPU utilization with busy CPUs: the GPUs wait for data.
 fn feeding(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Option<Advice> {
-    let (cpus, ratio, mean) = (run.cpus?, seen.cpu_ratio?, seen.gpu_utilization_mean?);
+    let cpus = run.cpus?;
+    let ratio = seen.cpu_ratio?;
+    let mean = seen.gpu_utilization_mean?;
     if ratio < 0.85 || mean >= rules.low_utilization_ratio || run.nodes != Some(1) {
         return None;
     }
     let wanted = cpus * 2;
     Some(Advice {
-        fix: Fix::MoreCpus,
+        fix: FixKind::MoreCpus,
         why: format!(
             "its {} were busy ({}) while its GPUs waited",
             count(cpus, "CPU"),
@@ -140,7 +143,7 @@ fn network(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advi
     let bound = seen.link_bound_ratio.filter(|_| seen.is_network_bound)?;
     let nodes = run.nodes.unwrap_or(2);
     Some(Advice {
-        fix: Fix::OneNode,
+        fix: FixKind::OneNode,
         why: format!(
             "{} of the time a link of its {nodes} nodes was full and its GPUs waited",
             percent(bound)
@@ -151,13 +154,15 @@ fn network(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advi
 }
 
 fn cpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
-    let (cpus, used, ratio) = (run.cpus?, seen.cpu_seconds?, seen.cpu_ratio?);
+    let cpus = run.cpus?;
+    let used = seen.cpu_seconds?;
+    let ratio = seen.cpu_ratio?;
     if cpus < 4 || ratio > 0.4 || run.nodes != Some(1) || seen.held_seconds == 0 {
         return None;
     }
     let wanted = (used / seen.held_seconds as f64 * MARGIN).ceil().max(1.0) as u64;
     (wanted <= cpus / 2).then(|| Advice {
-        fix: Fix::FewerCpus,
+        fix: FixKind::FewerCpus,
         why: format!("{} of its {} were used", percent(ratio), count(cpus, "CPU")),
         spares_gpu_seconds: 0.0,
         amount: wanted,
@@ -165,11 +170,12 @@ fn cpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
 }
 
 fn memory(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
-    let (held, peak) = (run.mem_bytes? as f64, seen.memory_peak_bytes?);
+    let held = run.mem_bytes? as f64;
+    let peak = seen.memory_peak_bytes?;
     let nodes = run.nodes.filter(|nodes| *nodes > 0)?;
     let wanted = (peak * MARGIN / nodes as f64 / GIB).ceil().max(1.0);
     (peak < held / 2.0 && held - wanted * GIB * nodes as f64 >= MEMORY_FLOOR).then(|| Advice {
-        fix: Fix::LessMemory,
+        fix: FixKind::LessMemory,
         why: format!(
             "{:.1} GiB of {:.0} GiB were used at the highest",
             peak / GIB,
@@ -190,7 +196,7 @@ fn time(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
         && seen.held_seconds < limit / 2
         && limit.saturating_sub(wanted) >= TIME_FLOOR;
     worth.then(|| Advice {
-        fix: Fix::LessTime,
+        fix: FixKind::LessTime,
         why: format!(
             "it ran {} of its limit of {}; a shorter job starts sooner",
             hours_minutes(seen.held_seconds as f64),
@@ -216,7 +222,9 @@ fn hours_minutes(seconds: f64) -> String {
 
 /// Formats a duration for sbatch: `1-06:15:00`.
 fn slurm_time(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    let days = seconds / 86_400;
+    let hours = seconds / 3600 % 24;
+    let minutes = seconds / 60 % 60;
     let day = if days > 0 {
         format!("{days}-")
     } else {

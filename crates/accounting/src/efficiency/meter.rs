@@ -15,7 +15,7 @@
 //! Links and NFS mounts belong to the node. They count for a run only if no other job was seen
 //! there.
 
-use super::signal::{Activity, ActivityFigures, Growth, Held, Level, Stretch, Window};
+use super::signal::{Activity, ActivityFigures, GaugeReader, Growth, Level, Stretch, Window};
 use super::{EfficiencyConfig, GpuFigures, NodeFigures};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use takt_model::Labels;
@@ -120,14 +120,14 @@ struct JobTrace {
 
 #[derive(Debug)]
 struct GpuMeter {
-    utilization: (Held, Activity),
+    utilization: (GaugeReader, Activity),
     steps: Steps,
     memory_peak: Option<f64>,
     memory_total: Option<f64>,
-    power: (Held, Level),
+    power: (GaugeReader, Level),
     energy: Growth,
-    sm: (Held, Level),
-    tensor: (Held, Level),
+    sm: (GaugeReader, Level),
+    tensor: (GaugeReader, Level),
     faults: BTreeMap<String, Growth>,
     is_lost: bool,
 }
@@ -251,7 +251,8 @@ impl NodeMeter {
     }
 
     fn gpu(&mut self, uuid: &str) -> &mut GpuMeter {
-        let (window, rules) = (self.window, &self.rules);
+        let window = self.window;
+        let rules = &self.rules;
         self.gpus
             .entry(uuid.to_owned())
             .or_insert_with(|| GpuMeter::new(window, rules))
@@ -424,7 +425,8 @@ impl NodeMeter {
         if gpus.is_empty() || links.is_empty() {
             return None;
         }
-        let (mut bound, mut seen) = (0_u32, 0_u32);
+        let mut bound = 0_u32;
+        let mut seen = 0_u32;
         for step in 0..gpus.iter().map(|steps| steps.0.len()).max().unwrap_or(0) {
             let work: Vec<f64> = gpus.iter().filter_map(|steps| steps.rate(step)).collect();
             let use_of = |(speed, link): &(f64, &Link)| {
@@ -454,12 +456,12 @@ impl NodeMeter {
 
 impl GpuMeter {
     fn new(window: Window, rules: &EfficiencyConfig) -> Self {
-        let level = || (Held::new(window), Level::default());
+        let level = || (GaugeReader::new(window), Level::default());
         let streak_ms =
             i64::try_from(rules.idle_streak_seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
         Self {
             utilization: (
-                Held::new(window),
+                GaugeReader::new(window),
                 Activity::new(rules.idle_below_ratio, streak_ms),
             ),
             steps: Steps::default(),
@@ -532,7 +534,7 @@ impl GpuMeter {
     }
 
     fn finish(mut self, node: &str, uuid: String) -> GpuFigures {
-        let last = |(held, mut level): (Held, Level)| {
+        let last = |(held, mut level): (GaugeReader, Level)| {
             held.finish()
                 .into_iter()
                 .for_each(|stretch| level.add(stretch));
@@ -569,7 +571,7 @@ impl GpuMeter {
     }
 }
 
-fn push((held, level): &mut (Held, Level), at: i64, value: Option<f64>) {
+fn push((held, level): &mut (GaugeReader, Level), at: i64, value: Option<f64>) {
     held.push(at, value)
         .into_iter()
         .for_each(|stretch| level.add(stretch));

@@ -9,9 +9,9 @@ mod hints;
 mod meter;
 mod signal;
 
-pub use hints::{Advice, Fix, hints};
+pub use hints::{Advice, FixKind, hints};
 pub use meter::{METRICS, MeterSample, NodeMeter};
-pub use signal::{Activity, ActivityFigures, Growth, Held, Level, Stretch, Window};
+pub use signal::{Activity, ActivityFigures, GaugeReader, Growth, Level, Stretch, Window};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -420,9 +420,10 @@ impl Efficiency {
                 continue;
             }
             let working = (gpu.covered_seconds - gpu.idle_streak_seconds).max(0.0);
-            let low = match gpu.working_mean < rules.low_utilization_ratio {
-                true => working * (1.0 - gpu.working_mean),
-                false => 0.0,
+            let low = if gpu.working_mean < rules.low_utilization_ratio {
+                working * (1.0 - gpu.working_mean)
+            } else {
+                0.0
             };
             self.waste_streak_gpu_seconds += gpu.idle_streak_seconds;
             self.waste_low_gpu_seconds += low;

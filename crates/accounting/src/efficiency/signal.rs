@@ -35,7 +35,7 @@ impl Stretch {
 
 /// Converts a gauge's samples to stretches.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub struct GaugeReader {
     window: Window,
     /// Time and value of the last sample, and the start of its validity.
     last: Option<(i64, f64, i64)>,
@@ -43,7 +43,7 @@ pub struct Held {
     floor_ms: i64,
 }
 
-impl Held {
+impl GaugeReader {
     /// Starts without samples.
     pub fn new(window: Window) -> Self {
         Self {
@@ -285,10 +285,8 @@ impl Growth {
         }
         self.last = Some((at_ms, value));
         let grown = if value < last { value } else { value - last };
-        let (from_ms, to_ms) = (
-            last_ms.max(self.window.from_ms),
-            at_ms.min(self.window.to_ms),
-        );
+        let from_ms = last_ms.max(self.window.from_ms);
+        let to_ms = at_ms.min(self.window.to_ms);
         if to_ms <= from_ms {
             return None;
         }

@@ -140,7 +140,8 @@ fn activity_is_told_by_part() {
         meter.add(&activity, &every_15s(1, |_| value));
     }
     let seen = seen(&run, meter);
-    let (sm, tensor) = (seen.gpu_sm_mean.unwrap(), seen.gpu_tensor_mean.unwrap());
+    let sm = seen.gpu_sm_mean.unwrap();
+    let tensor = seen.gpu_tensor_mean.unwrap();
     assert!(
         (sm - 0.5).abs() < 1e-9 && (tensor - 0.25).abs() < 1e-9,
         "{sm} {tensor}"
@@ -285,7 +286,7 @@ fn idle_streaks_and_low_utilization() {
     assert!((seen.waste_streak_gpu_seconds - 4.0 * 3600.0).abs() < 15.0);
     assert!((seen.waste_low_gpu_seconds - 6.0 * 3600.0 * 0.7).abs() < 15.0);
     assert!((seen.used_gpu_seconds - 6.0 * 3600.0 * 0.3).abs() < 15.0);
-    assert_eq!(hints(&run, &seen, &rules)[0].fix, Fix::EndIdle);
+    assert_eq!(hints(&run, &seen, &rules)[0].fix, FixKind::EndIdle);
 }
 
 #[test]

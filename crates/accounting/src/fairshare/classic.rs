@@ -80,10 +80,8 @@ fn mixed(
     id: AssociationId,
     above: AssociationId,
 ) -> f64 {
-    let (own, of_account) = (
-        standings[id.index()].norm_usage,
-        standings[above.index()].effective_usage,
-    );
+    let own = standings[id.index()].norm_usage;
+    let of_account = standings[above.index()].effective_usage;
     match (share_of_level(tree, id), tree.level_shares(id)) {
         // No user of the account has shares: all count as the account.
         (_, 0) | (None, _) => of_account,
@@ -99,7 +97,8 @@ fn depth_oblivious(
 ) -> f64 {
     /// Weight of the balance within an account against the account's own balance.
     const WEIGHT_OF_ACCOUNT: f64 = 5.0;
-    let (own, account) = (standings[id.index()], standings[above.index()]);
+    let own = standings[id.index()];
+    let account = standings[above.index()];
     if [
         own.norm_shares,
         account.norm_shares,

@@ -206,7 +206,8 @@ impl Explainer<'_> {
     }
 
     fn step(&self, standings: &[Standing], id: AssociationId) -> Step {
-        let (association, standing) = (self.tree.get(id), &standings[id.index()]);
+        let association = self.tree.get(id);
+        let standing = &standings[id.index()];
         Step {
             name: association.name().to_owned(),
             is_user: association.user.is_some(),
@@ -230,7 +231,8 @@ impl Explainer<'_> {
                 fair_share(standings, *left).total_cmp(&fair_share(standings, *right))
             })?;
         let (part_at, hers, theirs) = self.parting(id, above)?;
-        let (hers_step, theirs_step) = (self.step(standings, hers), self.step(standings, theirs));
+        let hers_step = self.step(standings, hers);
+        let theirs_step = self.step(standings, theirs);
         let uses_parents = theirs_step.is_user && theirs_step.raw_shares == Some(Shares::Parent);
         let decided_by = if uses_parents && !self.settings.flags.no_fair_tree {
             DecidedBy::ParentShares
@@ -270,7 +272,8 @@ impl Explainer<'_> {
             way.reverse();
             way
         };
-        let (hers, theirs) = (way(hers), way(theirs));
+        let hers = way(hers);
+        let theirs = way(theirs);
         let common = hers
             .iter()
             .zip(&theirs)
@@ -299,7 +302,8 @@ impl Explainer<'_> {
             return Prospect::NotBefore(self.usage.as_of() + horizon);
         };
         // Bisect between the last step before and the first step after overtaking.
-        let (mut not_yet, mut by_then) = (horizon * (step - 1) / STEPS, horizon * step / STEPS);
+        let mut not_yet = horizon * (step - 1) / STEPS;
+        let mut by_then = horizon * step / STEPS;
         while by_then - not_yet > i64::from(self.settings.calc_period_seconds.max(1)) {
             let middle = not_yet + (by_then - not_yet) / 2;
             *(if passed(middle) {
@@ -363,7 +367,8 @@ impl fmt::Display for Explanation {
         if let Some(partition) = &self.partition {
             write!(f, ", partition {partition}")?;
         }
-        let (place, users) = (self.place.place, self.users);
+        let place = self.place.place;
+        let users = self.users;
         writeln!(
             f,
             ") has place {place} of {users}: fair share {:.4}, where 1 is the best.",
@@ -393,7 +398,8 @@ impl fmt::Display for Explanation {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (shares, usage) = (percent(self.norm_shares), percent(self.effective_usage));
+        let shares = percent(self.norm_shares);
+        let usage = percent(self.effective_usage);
         match (self.raw_shares, self.level_fs) {
             (Some(Shares::Parent), _) if self.is_user => {
                 write!(
@@ -429,7 +435,8 @@ impl Above {
             "Next above is {} (account {}) with {:.4}.",
             self.user, self.account, self.fair_share
         )?;
-        let (hers, theirs) = (&self.hers, &self.theirs);
+        let hers = &self.hers;
+        let theirs = &self.theirs;
         write!(f, "Their ways part in {}: ", self.part_at)?;
         match (self.decided_by, hers.level_fs, theirs.level_fs) {
             (DecidedBy::ParentShares, ..) => {
@@ -499,7 +506,8 @@ impl Above {
         as_of: i64,
         recent_from: i64,
     ) -> fmt::Result {
-        let (other, recent) = (&self.user, span(as_of - recent_from));
+        let other = &self.user;
+        let recent = span(as_of - recent_from);
         write!(
             f,
             "If {user} runs nothing and all others go on as in the last {recent}, {user} "
@@ -520,7 +528,8 @@ impl Above {
 
 impl Planned {
     fn write(&self, f: &mut fmt::Formatter<'_>, user: &str, as_of: i64) -> fmt::Result {
-        let (with, without) = (&self.with, &self.without);
+        let with = &self.with;
+        let without = &self.without;
         write!(
             f,
             "The planned job would be charged {:.0} billing units x seconds. At its end, in {}, {user} would have ",

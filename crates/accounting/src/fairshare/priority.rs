@@ -81,7 +81,8 @@ impl Priority {
         let sum = age + assoc + fair_share + job_size + partition + qos + tres;
         let priority = (sum + factors.site as f64 - factors.nice as f64)
             .clamp(1.0, f64::from(u32::MAX)) as u32;
-        let (site, nice) = (factors.site, factors.nice);
+        let site = factors.site;
+        let nice = factors.nice;
         Self {
             age,
             assoc,

@@ -54,7 +54,8 @@ pub fn share_rows(
     let at_last_tick: Vec<f64> = usage.all_at_last_tick();
     let standings = standings(tree, settings, &at_last_tick);
     let row = |id| {
-        let (association, standing) = (tree.get(id), &standings[id.index()]);
+        let association = tree.get(id);
+        let standing = &standings[id.index()];
         ShareRow {
             depth: tree.path(id).len() - 1,
             account: association.account.clone(),

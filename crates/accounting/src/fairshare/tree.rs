@@ -241,7 +241,8 @@ impl AssociationTree {
 
     fn link(&mut self) -> Result<(), TreeError> {
         for index in 0..self.associations.len() {
-            let (id, association) = (AssociationId(index), &self.associations[index]);
+            let id = AssociationId(index);
+            let association = &self.associations[index];
             if id == self.root {
                 continue;
             }

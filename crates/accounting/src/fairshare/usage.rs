@@ -168,7 +168,8 @@ impl<'a> Accumulator<'a> {
             let Some(parent) = self.tree.parent(*id) else {
                 continue;
             };
-            let (of, above) = (id.index(), parent.index());
+            let of = id.index();
+            let above = parent.index();
             usage.at_last_tick[above] = usage.at_last_tick[above].plus(usage.at_last_tick[of]);
             usage.now[above] = usage.now[above].plus(usage.now[of]);
             for (name, seconds) in usage.tres_run_seconds[of].clone() {
@@ -262,7 +263,8 @@ impl Usage {
         seconds: i64,
         rate: impl Fn(AssociationId) -> f64,
     ) -> Vec<f64> {
-        let (left, sum) = (table.decay().over(seconds), table.decay().sum_over(seconds));
+        let left = table.decay().over(seconds);
+        let sum = table.decay().sum_over(seconds);
         let mut usage: Vec<f64> = vec![0.0; tree.len()];
         for id in tree.top_down().iter().rev() {
             let below: f64 = tree

@@ -152,11 +152,11 @@ fn what_is_no_period() {
     };
     assert_eq!(
         days("2026-02-30", "2026-03-01"),
-        "'2026-02-30' is no date (expected one such as 2026-10-31)"
+        "'2026-02-30' is not a date (expected one such as 2026-10-31)"
     );
     assert_eq!(
         days("2026-02-01", "20260301"),
-        "'20260301' is no date (expected one such as 2026-10-31)"
+        "'20260301' is not a date (expected one such as 2026-10-31)"
     );
     assert!(
         days("2026-03-01", "2026-03-01")

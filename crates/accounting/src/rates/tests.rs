@@ -29,7 +29,7 @@ const FEBRUARY: i64 = 1_769_900_400;
 
 #[test]
 fn a_run_across_two_cards_is_charged_at_each() {
-    let held = Held {
+    let held = HeldAmounts {
         gpus: 2,
         cpus: 10,
         mem_bytes: 100 << 30,
@@ -90,9 +90,10 @@ proptest! {
     /// Cutting a run anywhere does not change its cost, and twice the amounts cost twice as much.
     #[test]
     fn costs_add_up(from in -10_000_000_i64..10_000_000, seconds in 1_i64..5_000_000, cut in 0.0_f64..1.0, gpus in 0_u64..16) {
-        let (from, to) = (FEBRUARY + from, FEBRUARY + from + seconds);
-        let held = Held { gpus, cpus: 3, mem_bytes: 7 << 30, gpu_watts: 210.0 };
-        let twice = Held { gpus: 2 * gpus, cpus: 6, mem_bytes: 14 << 30, gpu_watts: 420.0 };
+        let to = FEBRUARY + from + seconds;
+        let from = FEBRUARY + from;
+        let held = HeldAmounts { gpus, cpus: 3, mem_bytes: 7 << 30, gpu_watts: 210.0 };
+        let twice = HeldAmounts { gpus: 2 * gpus, cpus: 6, mem_bytes: 14 << 30, gpu_watts: 420.0 };
         let at = from + (seconds as f64 * cut) as i64;
         let whole = rates().cost(&held, Some("a100"), from, to);
         let mut parts = rates().cost(&held, Some("a100"), from, at);

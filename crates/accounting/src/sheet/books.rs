@@ -3,7 +3,7 @@
 //! All reports of a month use the same sums, so one report and the monthly mails to all users take
 //! the same time.
 
-use crate::rates::{Cost, Held, Rates};
+use crate::rates::{Cost, HeldAmounts, Rates};
 use crate::{Accounts, Period};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -121,15 +121,16 @@ impl<'p> Journal<'p> {
                 continue;
             };
             let member = *member.get_or_insert_with(|| self.member(run));
-            let held = Held {
+            let held = HeldAmounts {
                 gpus: run.gpus.unwrap_or(0),
                 cpus: run.cpus.unwrap_or(0),
                 mem_bytes: run.mem_bytes.unwrap_or(0),
                 gpu_watts: 0.0,
             };
-            let cost = match part.seconds > 0 {
-                true => self.rates.cost(&held, run.gpu_model, part.from, part.to),
-                false => Cost::default(),
+            let cost = if part.seconds > 0 {
+                self.rates.cost(&held, run.gpu_model, part.from, part.to)
+            } else {
+                Cost::default()
             };
             let entry = &mut self.entries[member];
             let seconds = part.seconds as f64;
@@ -166,7 +167,9 @@ impl<'p> Journal<'p> {
     /// Forms the sums.
     pub fn close(self) -> Books<'p> {
         let new = || Entry::new(self.periods.len(), self.midnights.len().saturating_sub(1));
-        let (mut all, mut users, mut accounts) = (new(), BTreeMap::new(), BTreeMap::new());
+        let mut all = new();
+        let mut users = BTreeMap::new();
+        let mut accounts = BTreeMap::new();
         let mut entries: Vec<Option<Entry>> = self.entries.into_iter().map(Some).collect();
         let pairs = self.members.into_iter().flat_map(|(user, accounts)| {
             accounts
@@ -222,7 +225,7 @@ impl Entry {
         &mut self,
         model: Option<&str>,
         part: &Part,
-        held: &Held,
+        held: &HeldAmounts,
         waited: u32,
         midnights: &[i64],
     ) {
@@ -233,10 +236,8 @@ impl Entry {
             return;
         }
         if held.gpus > 0 {
-            let (model, gpu_seconds) = (
-                model.unwrap_or_default(),
-                held.gpus as f64 * part.seconds as f64,
-            );
+            let model = model.unwrap_or_default();
+            let gpu_seconds = held.gpus as f64 * part.seconds as f64;
             match self.models.get_mut(model) {
                 Some(sum) => *sum += gpu_seconds,
                 None => {

@@ -5,8 +5,8 @@ use super::{
     Day, Figures, FixRow, LostRow, Member, NetworkRow, Part, Rank, RankRow, RunRow, Share, Sheet,
     Subject, Waiting,
 };
-use crate::efficiency::{AssessedRun, EfficiencyConfig, Fix, Split, hints};
-use crate::rates::{Cost, Held, Rates};
+use crate::efficiency::{AssessedRun, EfficiencyConfig, FixKind, Split, hints};
+use crate::rates::{Cost, HeldAmounts, Rates};
 use crate::{Accounts, Breach, BudgetUse, Credit, Period, in_force};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -55,14 +55,14 @@ const FIRST_PLACES: usize = 10;
 const HOUR: f64 = 3600.0;
 
 /// An assessed run and its part of each period.
-struct Seen<'f> {
+struct SeenRun<'f> {
     assessed: &'f AssessedRun,
     /// Run time within each period, in seconds.
     seconds: Vec<f64>,
     cost: Vec<Cost>,
 }
 
-impl Seen<'_> {
+impl SeenRun<'_> {
     fn share(&self, period: usize) -> f64 {
         match self.assessed.efficiency.held_seconds {
             0 => 0.0,
@@ -84,13 +84,13 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         Subject::Cluster => books.all(),
     };
     let period = books.periods().last()?;
-    let seen: Vec<Seen<'_>> = facts
+    let seen: Vec<SeenRun<'_>> = facts
         .assessed
         .iter()
         .filter(|assessed| is_of(facts, subject, &assessed.run.user, &assessed.run.account))
         .map(|assessed| look(facts, assessed))
         .collect();
-    let all: Vec<&Seen<'_>> = seen.iter().collect();
+    let all: Vec<&SeenRun<'_>> = seen.iter().collect();
     let mut months: Vec<Figures> = (0..books.periods().len())
         .map(|at| figures(facts, entry, &all, at))
         .collect();
@@ -194,11 +194,11 @@ fn last(entry: &Entry) -> &Tally {
 }
 
 /// Computes a run's time in each period, and the cost of its GPUs and their energy there.
-fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> Seen<'f> {
+fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> SeenRun<'f> {
     let within =
         |period: &Period| held_cost(assessed, period, facts.books.rates()).unwrap_or_default();
     let (seconds, cost) = facts.books.periods().iter().map(within).unzip();
-    Seen {
+    SeenRun {
         assessed,
         seconds,
         cost,
@@ -208,17 +208,16 @@ fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> Seen<'f> {
 /// Returns the run time within a period in seconds, and the cost of GPUs and their energy. `None`
 /// if the run lies outside.
 fn held_cost(assessed: &AssessedRun, period: &Period, rates: &Rates) -> Option<(f64, Cost)> {
-    let (run, efficiency) = (&assessed.run, &assessed.efficiency);
+    let run = &assessed.run;
+    let efficiency = &assessed.efficiency;
     let joules = efficiency.gpu_energy_joules.unwrap_or(0.0);
-    let held = Held {
+    let held = HeldAmounts {
         gpus: run.gpus.unwrap_or(0),
         gpu_watts: joules / efficiency.held_seconds.max(1) as f64,
-        ..Held::default()
+        ..HeldAmounts::default()
     };
-    let (from, to) = (
-        run.start.unwrap_or(0).max(period.from()),
-        run.end.unwrap_or(0).min(period.to()),
-    );
+    let from = run.start.unwrap_or(0).max(period.from());
+    let to = run.end.unwrap_or(0).min(period.to());
     (from < to).then(|| {
         (
             (to - from) as f64,
@@ -234,7 +233,7 @@ pub fn energy_money(assessed: &AssessedRun, period: &Period, rates: &Rates) -> f
 }
 
 /// Computes the figures of one period from usage and assessed runs.
-fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&Seen<'_>], at: usize) -> Figures {
+fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&SeenRun<'_>], at: usize) -> Figures {
     let tally = &entry.periods[at];
     let period = &facts.books.periods()[at];
     let mut figures = Figures {
@@ -251,9 +250,12 @@ fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&Seen<'_>], at: usize) -> F
         money: tally.cost.money,
         ..Figures::default()
     };
-    let (mut utilization, mut cpu) = (Mean::default(), Mean::default());
+    let mut utilization = Mean::default();
+    let mut cpu = Mean::default();
     for seen in seen.iter().filter(|seen| seen.seconds[at] > 0.0) {
-        let (efficiency, cost, share) = (&seen.assessed.efficiency, &seen.cost[at], seen.share(at));
+        let efficiency = &seen.assessed.efficiency;
+        let cost = &seen.cost[at];
+        let share = seen.share(at);
         let held = efficiency.held_gpu_seconds.unwrap_or(0.0);
         figures.runs_assessed += 1;
         figures.runs_measured += u64::from(efficiency.is_measured(facts.rules));
@@ -312,12 +314,12 @@ fn credited(facts: &Facts<'_>, subject: &Subject, period: &Period) -> f64 {
 /// Returns the members with usage in the last period, largest usage first.
 fn table<'e>(
     facts: &Facts<'_>,
-    seen: &[Seen<'_>],
+    seen: &[SeenRun<'_>],
     entries: impl Iterator<Item = (&'e str, &'e Entry)>,
     key: fn(&JobRun) -> &String,
 ) -> Vec<Member> {
     let at = facts.books.periods().len() - 1;
-    let mut by_name: HashMap<&str, Vec<&Seen<'_>>> = HashMap::new();
+    let mut by_name: HashMap<&str, Vec<&SeenRun<'_>>> = HashMap::new();
     for seen in seen.iter().filter(|seen| seen.is_in_last()) {
         by_name
             .entry(key(&seen.assessed.run))
@@ -340,7 +342,8 @@ fn table<'e>(
         .collect();
     members.sort_by(|a, b| {
         let order = |member: &Member| (member.figures.gpu_hours, member.figures.cpu_hours);
-        let (a_used, b_used) = (order(a), order(b));
+        let a_used = order(a);
+        let b_used = order(b);
         b_used
             .0
             .total_cmp(&a_used.0)
@@ -458,20 +461,19 @@ fn wait_mean(waits: &[u32]) -> Option<f64> {
 }
 
 /// Combines equal advice for several runs of one script. The amount suits all of them.
-fn fixes(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<FixRow> {
+fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
     struct Wanted {
         row: FixRow,
         amount: u64,
         most: f64,
         held: f64,
     }
-    let mut wanted: BTreeMap<(&str, &str, Fix), Wanted> = BTreeMap::new();
+    let mut wanted: BTreeMap<(&str, &str, FixKind), Wanted> = BTreeMap::new();
     for seen in seen.iter().filter(|seen| seen.is_in_last()) {
-        let (run, efficiency) = (&seen.assessed.run, &seen.assessed.efficiency);
-        let (share, cost) = (
-            seen.share(seen.seconds.len() - 1),
-            seen.cost.last().copied().unwrap_or_default(),
-        );
+        let run = &seen.assessed.run;
+        let efficiency = &seen.assessed.efficiency;
+        let share = seen.share(seen.seconds.len() - 1);
+        let cost = seen.cost.last().copied().unwrap_or_default();
         let held = efficiency.held_gpu_seconds.unwrap_or(0.0);
         let job = run
             .name
@@ -527,7 +529,7 @@ fn fixes(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<FixRow> {
         })
         .collect();
     // Different advice helps more than the same advice five times.
-    let mut of_kind: BTreeMap<Fix, usize> = BTreeMap::new();
+    let mut of_kind: BTreeMap<FixKind, usize> = BTreeMap::new();
     rows.retain(|row| {
         let seen = of_kind.entry(row.fix).or_default();
         *seen += 1;
@@ -537,9 +539,9 @@ fn fixes(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<FixRow> {
     rows
 }
 
-fn runs(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<RunRow> {
-    let mut found: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.is_in_last()).collect();
-    let wasted = |seen: &Seen<'_>| seen.assessed.efficiency.split().wasted();
+fn runs(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<RunRow> {
+    let mut found: Vec<&SeenRun<'_>> = seen.iter().filter(|seen| seen.is_in_last()).collect();
+    let wasted = |seen: &SeenRun<'_>| seen.assessed.efficiency.split().wasted();
     found.sort_by(|a, b| {
         wasted(b)
             .total_cmp(&wasted(a))
@@ -607,7 +609,7 @@ fn cause(split: &Split) -> &'static str {
         .map_or("", |(_, name)| name)
 }
 
-fn network_bound(seen: &[Seen<'_>]) -> Vec<NetworkRow> {
+fn network_bound(seen: &[SeenRun<'_>]) -> Vec<NetworkRow> {
     let mut on_one_node: HashMap<&str, Mean> = HashMap::new();
     for seen in seen
         .iter()
@@ -640,7 +642,7 @@ fn network_bound(seen: &[Seen<'_>]) -> Vec<NetworkRow> {
     rows
 }
 
-fn lost(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<LostRow> {
+fn lost(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<LostRow> {
     let credited: HashSet<(&str, Option<i64>)> = in_force(facts.credits)
         .filter_map(|credit| Some((credit.job_id.as_deref()?, credit.submit)))
         .collect();

@@ -10,7 +10,7 @@ pub use books::{Books, Entry, Journal, Tally};
 pub use build::{Facts, energy_money, sheet};
 
 use super::capacity::CapacityRow;
-use super::efficiency::{Fix, Split};
+use super::efficiency::{FixKind, Split};
 use super::{Breach, BudgetUse};
 use serde::{Deserialize, Serialize};
 
@@ -265,7 +265,7 @@ pub struct FixRow {
     /// Unix user.
     pub user: String,
     /// Kind of the change.
-    pub fix: Fix,
+    pub fix: FixKind,
     /// Line to paste into the script.
     pub line: String,
     /// Observation in the run with the largest savings.

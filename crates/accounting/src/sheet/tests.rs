@@ -95,7 +95,8 @@ impl World {
     }
 
     fn sheet(&self, subject: Subject) -> Option<Sheet> {
-        let (periods, rates) = (periods(), rates());
+        let periods = periods();
+        let rates = rates();
         let mut journal = Journal::new(&periods, &rates, NOVEMBER + 1000);
         self.runs.iter().for_each(|run| journal.add(&run.held()));
         let books = journal.close();

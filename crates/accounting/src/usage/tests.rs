@@ -44,7 +44,8 @@ fn totals(runs: &[HeldRun<'_>], period: &Period) -> Figures {
 
 #[test]
 fn a_run_is_cut_at_the_ends_of_the_period() {
-    let (from, to) = (october().from(), october().to());
+    let from = october().from();
+    let to = october().to();
     for (start, end, hours, started, ended, running) in [
         (from, from + HOUR, 1, 1, 1, 1),
         (from - HOUR, from + HOUR, 1, 0, 1, 1),
@@ -400,7 +401,8 @@ proptest! {
                 report.rows.iter().find(|row| row.group == *group).map_or([0; 4], |row| exact(&row.figures))
             };
             for row in &whole.rows {
-                let (a, b) = (of(&parts[0], &row.group), of(&parts[1], &row.group));
+                let a = of(&parts[0], &row.group);
+                let b = of(&parts[1], &row.group);
                 prop_assert_eq!(std::array::from_fn(|i| a[i] + b[i]), exact(&row.figures));
             }
             for count in [|f: &Figures| f.jobs_submitted, |f: &Figures| f.jobs_started, |f: &Figures| f.jobs_ended] {
@@ -424,7 +426,8 @@ proptest! {
     fn groups_add_up_to_the_totals(runs in proptest::collection::vec(any_run(), 0..30)) {
         for (name, by) in GroupBy::ALL {
             let report = usage(runs.iter().copied(), "c", &october(), &[*by, GroupBy::State], now());
-            let (groups, totals) = (sum(&report.rows), exact(&report.totals));
+            let groups = sum(&report.rows);
+            let totals = exact(&report.totals);
             prop_assert_eq!(&groups[..3], &totals[..3], "{}", name);
             if by.unit().is_some() {
                 let count = |of: fn(&Figures) -> u64| report.rows.iter().map(|row| of(&row.figures)).sum::<u64>();

@@ -210,7 +210,8 @@ proptest! {
             let turn = turn.index(turned.len());
             turned.rotate_left(turn);
         }
-        let (usage, other) = (usage_of(&tree, &settings, &jobs), usage_of(&tree, &settings, &turned));
+        let usage = usage_of(&tree, &settings, &jobs);
+        let other = usage_of(&tree, &settings, &turned);
         for id in tree.top_down() {
             prop_assert_eq!(usage.raw_usage(*id), other.raw_usage(*id));
         }
@@ -250,9 +251,11 @@ proptest! {
         for id in tree.path(id) {
             after[id.index()] += more;
         }
-        let (before, after) = (standings(&tree, &settings, &before), standings(&tree, &settings, &after));
+        let before = standings(&tree, &settings, &before);
+        let after = standings(&tree, &settings, &after);
         for id in tree.path(id) {
-            let (before, after) = (before[id.index()].level_fs, after[id.index()].level_fs);
+            let before = before[id.index()].level_fs;
+            let after = after[id.index()].level_fs;
             prop_assert!(after <= before.map(|level_fs| level_fs * (1.0 + 1e-12)), "{before:?} {after:?}");
         }
     }
@@ -264,7 +267,8 @@ proptest! {
         let now = raw_usage(&tree, &usage_of(&tree, &settings, &jobs));
         let left = Decay::new(settings.decay_half_life_seconds).over(days * 86_400);
         let later: Vec<f64> = now.iter().map(|usage| usage * left).collect();
-        let (now, later) = (standings(&tree, &settings, &now), standings(&tree, &settings, &later));
+        let now = standings(&tree, &settings, &now);
+        let later = standings(&tree, &settings, &later);
         for (now, later) in now.iter().zip(&later) {
             prop_assert!((now.effective_usage - later.effective_usage).abs() <= 1e-9 * now.effective_usage.abs());
         }

@@ -246,7 +246,8 @@ fn usage_that_was_reset_while_jobs_ran() {
 fn tied_accounts_and_raw_usage_with_its_decimals() {
     let lab = Lab::at("reset");
     println!("{}", compare("reset", &lab.rows(), &lab.sshare));
-    let (usage, theirs) = (lab.usage(), lab.assoc_mgr.as_ref().unwrap());
+    let usage = lab.usage();
+    let theirs = lab.assoc_mgr.as_ref().unwrap();
     for (account, user, partition, raw_usage) in &theirs.associations {
         let id = match user {
             Some(user) => lab
@@ -322,7 +323,8 @@ fn ticks_need_not_be_known_for_level_fs_to_a_ten_thousandth() {
                     (ours.level_fs, theirs.level_fs),
                     (Some(ours.effective_usage), theirs.effective_usage),
                 ] {
-                    let (ours, theirs) = (ours.unwrap_or(0.0), theirs.unwrap_or(0.0));
+                    let ours = ours.unwrap_or(0.0);
+                    let theirs = theirs.unwrap_or(0.0);
                     assert!(
                         ours == theirs || (ours - theirs).abs() <= 1e-4 * theirs + 0.501e-6,
                         "{moment} {phase}: {ours} {theirs}"
@@ -396,7 +398,8 @@ fn priority_of_pending_jobs() {
 
 /// Returns a user's explanation with a planned job.
 fn explanation(lab: &Lab, account: &str, user: &str) -> Explanation {
-    let (table, usage) = (lab.table(), lab.usage());
+    let table = lab.table();
+    let usage = lab.usage();
     let explainer = Explainer {
         tree: &lab.tree,
         settings: &lab.settings,
@@ -441,11 +444,10 @@ fn a_prospect_holds_when_it_comes() {
     let Prospect::At(at) = above.passed_if_others_continue else {
         panic!("{above:?}")
     };
-    let (table, usage) = (lab.table(), lab.usage());
-    let (dave, bob) = (
-        lab.tree.charged("lab-b", "dave", "").unwrap(),
-        lab.tree.charged("vision", "bob", "").unwrap(),
-    );
+    let table = lab.table();
+    let usage = lab.usage();
+    let dave = lab.tree.charged("lab-b", "dave", "").unwrap();
+    let bob = lab.tree.charged("vision", "bob", "").unwrap();
     assert_eq!(
         (above.account.as_str(), above.user.as_str()),
         ("vision", "bob")

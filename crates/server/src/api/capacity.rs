@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use takt_accounting::Period;
 use takt_accounting::capacity::{
-    CapacityReport, CapacityRun, Effect, Kept, NodeCapacity, Span, capacity as compute,
+    CapacityReport, CapacityRun, CapacitySpan, Effect, NodeCapacity, ReservedPeriod,
+    capacity as compute,
 };
 use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges};
 use takt_slurm::Amounts;
@@ -152,13 +153,13 @@ pub(super) fn report(
 
 /// What the nodes' history and the reservations did to what there was.
 fn with_reservations(
-    spans: Vec<Span>,
+    spans: Vec<CapacitySpan>,
     reservations: &[Reservation],
     nodes: &[NodeCapacity],
-) -> Vec<Span> {
+) -> Vec<CapacitySpan> {
     let has = by_name(nodes);
     let span = |kept: &Reservation| {
-        Some(Span {
+        Some(CapacitySpan {
             effect: effect(kept)?,
             from: kept.from,
             to: Some(kept.to),
@@ -172,12 +173,12 @@ fn with_reservations(
 }
 
 /// The reservations that keep something for somebody.
-fn kept(reservations: &[Reservation]) -> Vec<Kept<'_>> {
+fn kept(reservations: &[Reservation]) -> Vec<ReservedPeriod<'_>> {
     let is_kept = |kept: &&Reservation| effect(kept) == Some(Effect::Reserved);
     reservations
         .iter()
         .filter(is_kept)
-        .map(|kept| Kept {
+        .map(|kept| ReservedPeriod {
             name: &kept.name,
             from: kept.from,
             to: kept.to,

@@ -8,7 +8,7 @@ const WINDOW: Window = Window {
 };
 
 fn stretches(samples: &[(i64, Option<f64>)]) -> Vec<(i64, i64, f64)> {
-    let mut held = Held::new(WINDOW);
+    let mut held = GaugeReader::new(WINDOW);
     let mut found: Vec<Stretch> = samples
         .iter()
         .filter_map(|&(at, value)| held.push(at, value))
@@ -22,7 +22,8 @@ fn stretches(samples: &[(i64, Option<f64>)]) -> Vec<(i64, i64, f64)> {
 
 #[test]
 fn a_sample_speaks_for_what_is_nearest_and_no_further_than_it_reaches() {
-    let (a, b) = (Some(1.0), Some(2.0));
+    let a = Some(1.0);
+    let b = Some(2.0);
     assert_eq!(
         stretches(&[(10_000, a), (30_000, b)]),
         [(0, 20_000, 1.0), (20_000, 50_000, 2.0)]
@@ -138,7 +139,7 @@ proptest! {
     #[test]
     fn figures_are_bounded(values in proptest::collection::vec(0.0_f64..=1.0, 1..60)) {
         let mut activity = Activity::new(0.05, 5_000);
-        let mut held = Held::new(WINDOW);
+        let mut held = GaugeReader::new(WINDOW);
         for (at, value) in values.iter().enumerate() {
             held.push(at as i64 * 2_000, Some(*value)).into_iter().for_each(|stretch| activity.add(stretch));
         }

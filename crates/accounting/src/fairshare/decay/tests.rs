@@ -18,7 +18,10 @@ fn step_by_step(
         1.0 - 0.693 / f64::from(half_life)
     };
     let slice = |seconds: i64| seconds.max(0) as f64 * per_second.powf(seconds.max(0) as f64);
-    let (mut usage, mut at_last_tick, mut last_ran, mut finished) = (0.0, 0.0, None::<i64>, false);
+    let mut usage = 0.0;
+    let mut at_last_tick = 0.0;
+    let mut last_ran = None::<i64>;
+    let mut finished = false;
     let mut resets = resets.to_vec();
     resets.sort_unstable();
     for tick in ticks
@@ -154,12 +157,14 @@ proptest! {
         after in 600_i64..50_000,
     ) {
         const PERIOD: u32 = 300;
-        let (end, decay) = (start + length, Decay::new(half_life));
+        let end = start + length;
+        let decay = Decay::new(half_life);
         let worth = |phase| {
             let ticks = Ticks::every(PERIOD, phase, -300, end + after);
             DecayTable::new(decay, &ticks, &[], end + after).seconds(start, Some(end)).total()
         };
-        let (one, other) = (worth(0), worth(phase));
+        let one = worth(0);
+        let other = worth(phase);
         let most = 1.0 / decay.over(2 * i64::from(PERIOD));
         prop_assert!(one <= other * most && other <= one * most, "{one} {other} {most}");
     }
@@ -173,7 +178,8 @@ proptest! {
         after in 0_i64..50_000,
     ) {
         const PERIOD: u32 = 300;
-        let (end, decay) = (start + length, Decay::new(half_life));
+        let end = start + length;
+        let decay = Decay::new(half_life);
         let cut = start + 1 + (cut * (length - 1) as f64) as i64;
         let as_of = end + after;
         let table = DecayTable::new(decay, &Ticks::every(PERIOD, 0, 0, as_of), &[], as_of);

@@ -105,10 +105,8 @@ fn projected_usage_meets_what_the_runs_then_make() {
     );
     let decay = Decay::new(half_life);
     let later = DecayTable::new(decay, &Ticks::every(60, 0, 0, 16 * HOUR), &[], 16 * HOUR);
-    let (ann, bob_then) = (
-        2.0 * later.seconds(0, Some(4 * HOUR)).total(),
-        2.0 * later.seconds(0, None).total(),
-    );
+    let ann = 2.0 * later.seconds(0, Some(4 * HOUR)).total();
+    let bob_then = 2.0 * later.seconds(0, None).total();
     let close = |left: f64, right: f64| (left - right).abs() < 1e-3 * right;
     assert!(
         close(projected[tree.of_user("ann")[0].index()], ann),
