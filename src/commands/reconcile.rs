@@ -12,7 +12,7 @@ use takt_accounting::reconcile::{Circumstances, Line, reconcile};
 use takt_server::Failure;
 use takt_server::answers::{CapacityQuestion, SqlQuestion, UsageQuestion};
 use takt_server::listing::{Column, Listing};
-use takt_slurm::sreport::Key;
+use takt_slurm::sreport::SreportKey;
 use takt_store::Database;
 
 /// Runs the command.
@@ -77,7 +77,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
     print(asked.format, &listing(&shown), &shown)
 }
 
-fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
+fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<SreportKey, u64> {
     let mut ours = BTreeMap::new();
     for row in &usage.rows {
         let value = |at: usize| {
@@ -87,7 +87,7 @@ fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
                 .and_then(|(_, value)| value.clone())
                 .unwrap_or_default()
         };
-        let key = |resource: &str| Key {
+        let key = |resource: &str| SreportKey {
             account: value(0),
             user: value(1),
             resource: resource.to_owned(),
@@ -116,10 +116,10 @@ fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
         ];
         ours.extend(parts.into_iter().map(|(part, seconds)| {
             (
-                Key {
+                SreportKey {
                     resource: row.resource.clone(),
                     part: part.to_owned(),
-                    ..Key::default()
+                    ..SreportKey::default()
                 },
                 seconds,
             )
@@ -187,7 +187,7 @@ fn listing(lines: &[Line]) -> Listing {
         Text("reason"),
     ]);
     for line in lines {
-        let Key {
+        let SreportKey {
             account,
             user,
             resource,

@@ -263,7 +263,7 @@ fn questions_that_make_no_sense() {
         (
             &["fairshare", "--user", "alice", "--plan", "cpus=4"],
             2,
-            "Slurm counts no 'cpus' (expected cpu=N, gres/gpu=N",
+            "Slurm does not track 'cpus' (expected cpu=N, gres/gpu=N",
         ),
         (
             &["fairshare", "--user", "alice", "--plan", "cpu=four"],
@@ -273,7 +273,7 @@ fn questions_that_make_no_sense() {
         (
             &["report", "cluster", "--month", "October"],
             2,
-            "'October' is no month",
+            "'October' is not a month",
         ),
         (
             &["report", "cluster", "--month", "2199-01"],
@@ -286,7 +286,7 @@ fn questions_that_make_no_sense() {
             2,
             "there is no credit 7 in force",
         ),
-        (&["assess", "--month", "x"], 2, "'x' is no month"),
+        (&["assess", "--month", "x"], 2, "'x' is not a month"),
     ] {
         let error = takt.run(arguments).fails(code);
         assert!(error.contains(message), "{arguments:?}: {error}");

@@ -4,7 +4,7 @@ use super::command::ask_in;
 use super::config::JobsConfig;
 use super::status::PollError;
 use std::collections::BTreeMap;
-use takt_slurm::sreport::{Key, by_part, by_user};
+use takt_slurm::sreport::{SreportKey, by_part, by_user};
 
 /// Seconds of each user and of the cluster's parts, from one local midnight to another (`2026-10-01`), in the zone in which
 /// slurmdbd cuts its days.
@@ -16,7 +16,7 @@ pub async fn sreport(
     zone: &str,
     from: &str,
     to: &str,
-) -> Result<BTreeMap<Key, u64>, PollError> {
+) -> Result<BTreeMap<SreportKey, u64>, PollError> {
     let ask = async |report: &str, format: &[&str]| {
         let (start, end) = (format!("start={from}"), format!("end={to}"));
         let args = [

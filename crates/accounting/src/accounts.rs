@@ -1,24 +1,25 @@
-//! Accounts and what is above them.
+//! The hierarchy of accounts.
 
 use std::collections::HashMap;
 
-/// The account above all others, as Slurm calls it.
+/// Slurm's name of the top account.
 const ROOT: &str = "root";
 
-/// Which account is above which. An account that nobody tells of is above and below none.
+/// Parent of each account. An account without an entry has neither parent nor children.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accounts(HashMap<String, String>);
 
 impl Accounts {
-    /// Of each account's parent.
+    /// Builds the hierarchy from each account's parent.
     pub fn new(parents: HashMap<String, String>) -> Self {
         Self(parents)
     }
 
-    /// An account and those above it, itself first. The root is everybody's, and is left out.
+    /// Returns an account and its ancestors, starting with the account itself. The root account is
+    /// left out.
     pub fn up<'a>(&'a self, account: &'a str) -> Vec<&'a str> {
         let mut path = vec![account];
-        // Whatever was told, a tree has an end.
+        // Faulty records may contain a cycle.
         while let Some(parent) = self.0.get(*path.last().unwrap_or(&account))
             && parent != ROOT
             && !path.contains(&parent.as_str())
@@ -28,7 +29,7 @@ impl Accounts {
         path
     }
 
-    /// Whether an account is `above` or is below it.
+    /// Returns whether an account equals `above` or is below it.
     pub fn is_within(&self, account: &str, above: &str) -> bool {
         account == above || self.up(account).contains(&above)
     }

@@ -1,10 +1,10 @@
-//! Budgets of users and accounts, and how far they are used.
+//! Budgets of users and accounts, and their use.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use takt_model::ConfigError;
 
-/// What a user or an account may use in a period.
+/// Limit of a user's or an account's usage in a period.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetConfig {
@@ -20,7 +20,7 @@ pub struct BudgetConfig {
     pub money: Option<f64>,
 }
 
-/// For how long a budget is.
+/// Length of a budget's period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetPeriod {
@@ -31,25 +31,25 @@ pub enum BudgetPeriod {
     Year,
 }
 
-/// Shares of a budget at which a warning is due.
+/// Fractions of a budget at which a warning is sent.
 pub const WARN_AT: [f64; 3] = [0.5, 0.8, 1.0];
 
-/// How far a budget is used.
+/// Use of a budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BudgetUse {
-    /// The user or account.
+    /// User or account.
     pub name: String,
-    /// Whether that is an account.
+    /// Whether `name` is an account.
     pub is_account: bool,
-    /// Its period.
+    /// Calendar period of the budget.
     pub period: BudgetPeriod,
     /// `GPU-hours`, or the currency.
     pub unit: String,
-    /// What may be used.
+    /// Limit, in `unit`.
     pub limit: f64,
-    /// What is.
+    /// Amount used, in `unit`.
     pub used: f64,
-    /// The highest of [`WARN_AT`] that is reached; `None` below all of them.
+    /// The highest of [`WARN_AT`] that is reached. `None` below all of them.
     pub warning: Option<f64>,
 }
 
@@ -57,7 +57,7 @@ impl BudgetConfig {
     /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
-    /// Not exactly one of user and account, no amount, or one that is not above 0.
+    /// Not exactly one of user and account is set, or an amount is missing, or not above 0.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.user.is_some() == self.account.is_some() {
             return Err(ConfigError::new(
@@ -83,7 +83,7 @@ impl BudgetConfig {
         }
     }
 
-    /// How far it is used, by this many GPU-hours and this much money.
+    /// Returns the use of each limit after this many GPU-hours and this much money.
     pub fn used(&self, gpu_hours: f64, money: f64, currency: &str) -> Vec<BudgetUse> {
         let name = self
             .user

@@ -1,146 +1,165 @@
-//! What a cluster had in a period, and what became of it: held, down, down as planned, wanted, idle; and GPUs that nobody
-//! could have had because the CPUs or the memory of their node were taken.
+//! Capacity: the use of a cluster's resources in a period, as allocated, down, planned down,
+//! planned and idle time, and the GPUs that were stranded because the CPUs or the memory of their
+//! node were allocated.
 //!
-//! Hour by hour as Slurm's rollup does it, so that the sums are those of `sreport cluster Utilization`: what is held
-//! cannot be more than there is, what waits is counted as far as there was room for it (`planned`), and the rest was
-//! idle. Slurm counts waiting for CPUs only; here GPUs wait too. Suspended time is taken off CPUs only, as Slurm does,
-//! and all of it from the end of a run, since nobody records when it was.
+//! The sums are formed hour by hour as in Slurm's rollup, so they equal `sreport cluster
+//! Utilization`: allocations cannot exceed the total, waiting jobs count as `planned` as far as
+//! resources were free, and the rest is idle. Slurm counts waiting for CPUs only; here GPUs count
+//! too. As in Slurm, suspended time is subtracted from CPUs only, and from the end of a run,
+//! because its real times are not recorded.
 
 use super::Period;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use takt_slurm::{Amounts, nodelist};
 
-/// The resources that capacity counts, in the order of [`amount_of`].
+/// Resources that capacity counts, in the order of [`amount_of`].
 const RESOURCES: [&str; 2] = ["cpu", "gres/gpu"];
 
 fn amount_of(amounts: Amounts, resource: usize) -> u64 {
     [amounts.cpus, amounts.gpus][resource]
 }
 
-/// What something in the cluster's history did to its capacity.
+/// Effect of an event in the cluster's history on its capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Effect {
-    /// The cluster had so much.
+    /// Resources that the cluster had.
     Existed,
     /// A node was down or drained.
     Down,
-    /// A node was away as planned: in maintenance, powered down, not there yet.
+    /// A node was planned to be away: in maintenance, powered down, or not installed yet.
     PlannedDown,
-    /// It was kept for somebody.
+    /// Resources were reserved.
     Reserved,
 }
 
-/// A reservation's name and when it was: what runs in it use is part of what it keeps.
+/// Name and time of a reservation. Usage of its jobs is part of the reserved amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept<'r> {
-    /// Its name.
+pub struct ReservedPeriod<'r> {
+    /// Reservation name.
     pub name: &'r str,
-    /// UTC seconds.
+    /// Start, UTC seconds.
     pub from: i64,
-    /// UTC seconds.
+    /// End, UTC seconds.
     pub to: i64,
 }
 
-/// A time in which there was so much of something. Instants are UTC seconds.
+/// An interval in which an effect applied to some amounts. Times are UTC seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// What it is.
+pub struct CapacitySpan {
+    /// Effect.
     pub effect: Effect,
-    /// Its beginning.
+    /// Start.
     pub from: i64,
-    /// Its end; `None` while it lasts.
+    /// End. `None` while the interval lasts.
     pub to: Option<i64>,
-    /// How much.
+    /// Amounts of each resource.
     pub amounts: Amounts,
 }
 
-/// A run, as far as capacity looks at it.
+/// The fields of a run that capacity reads. Times are UTC seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CapacityRun<'r> {
-    /// When nothing but a lack of resources kept it waiting.
+    /// Time from which only a lack of resources delayed the run.
     pub eligible: Option<i64>,
-    /// When it got its nodes.
+    /// Start time.
     pub start: Option<i64>,
-    /// When it left them, or the queue.
+    /// End time.
     pub end: Option<i64>,
-    /// Seconds of suspension.
+    /// Time of suspension, in seconds.
     pub suspended: u64,
-    /// What it held.
+    /// Allocated amounts.
     pub held: Amounts,
-    /// What it asked for.
+    /// Requested amounts.
     pub wanted: Amounts,
-    /// The nodes that it held, as Slurm writes them.
+    /// Allocated nodes, as Slurm writes them.
     pub node_list: Option<&'r str>,
-    /// The reservation that it was submitted to.
+    /// Reservation that the job was submitted to.
     pub reservation: Option<&'r str>,
 }
 
-/// What a node has.
+/// Capacity of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeCapacity {
-    /// Its name.
+    /// Node name.
     pub node: String,
-    /// What it has.
+    /// CPUs, GPUs and memory of the node.
     pub amounts: Amounts,
 }
 
-/// What became of a cluster's resources in a period. Seconds × amount.
+/// Use of a cluster's resources in a period, in seconds × amount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityReport {
-    /// The cluster.
+    /// Cluster name.
     pub cluster: String,
-    /// The period's first instant, RFC 3339.
+    /// First instant of the period, RFC 3339.
     pub from: String,
-    /// The first instant after it, RFC 3339.
+    /// First instant after the period, RFC 3339.
     pub to: String,
-    /// The zone whose days the period is made of.
+    /// Time zone of the period's days.
     pub timezone: String,
-    /// One row a resource.
+    /// One row per resource.
     pub rows: Vec<CapacityRow>,
 }
 
-/// What became of one resource. `allocated` to `idle` add up to `reported`.
+/// Use of one resource. `allocated`, `down`, `planned_down`, `planned` and `idle` add up to
+/// `reported`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityRow {
     /// `cpu` or `gres/gpu`.
     pub resource: String,
-    /// All there was.
+    /// Total.
     pub reported: u64,
-    /// Held by runs, or kept by a reservation.
+    /// Allocated to runs, or reserved.
     pub allocated: u64,
-    /// Of nodes that were down or drained.
+    /// On nodes that were down or drained.
     pub down: u64,
-    /// Of nodes that were away as planned.
+    /// On nodes that were planned to be away.
     pub planned_down: u64,
-    /// What waiting jobs wanted, as far as there was room.
+    /// Requested by waiting jobs, as far as resources were free.
     pub planned: u64,
     /// The rest.
     pub idle: u64,
-    /// What waiting jobs wanted beyond that.
+    /// Requested by waiting jobs beyond the free resources. Not part of `reported`.
     pub overcommitted: u64,
-    /// Part of what was allocated: kept by a reservation, and used by nobody.
+    /// Part of `allocated`: reserved but unused.
     #[serde(default)]
     pub reserved_idle: u64,
-    /// Part of what was idle or planned: GPUs of nodes whose CPUs or memory were taken. `None` for what is no GPU, and
-    /// where no node is known.
+    /// Part of `planned` and `idle`: GPUs of nodes whose CPUs or memory were allocated. `None` for
+    /// other resources, and if no node is known.
     pub stranded: Option<u64>,
 }
 
-/// What became of a period's resources, while runs are added to it in any order.
+impl CapacityRow {
+    /// Returns the parts that add up to `reported`, with their names for people. Every report
+    /// shows these parts, so that their sums agree.
+    pub fn parts(&self) -> [(&'static str, u64); 6] {
+        let held = self.allocated.saturating_sub(self.reserved_idle);
+        [
+            ("held by runs", held),
+            ("reserved but unused", self.reserved_idle),
+            ("down", self.down),
+            ("planned down", self.planned_down),
+            ("planned for waiting jobs", self.planned),
+            ("idle", self.idle),
+        ]
+    }
+}
+
+/// Use of a period's resources while runs are added, in any order.
 pub struct Capacity<'n> {
     hours: Hours,
     stranded: Stranded<'n>,
-    kept: &'n [Kept<'n>],
+    kept: &'n [ReservedPeriod<'n>],
     now: i64,
 }
 
 impl<'n> Capacity<'n> {
-    /// Nothing held yet. Runs that go on hold until `now`.
+    /// Starts without runs. Running jobs count until `now`.
     pub fn new(
         period: &Period,
-        spans: &[Span],
-        kept: &'n [Kept<'n>],
+        spans: &[CapacitySpan],
+        kept: &'n [ReservedPeriod<'n>],
         nodes: &'n [NodeCapacity],
         now: i64,
     ) -> Self {
@@ -206,7 +225,7 @@ impl<'n> Capacity<'n> {
                 );
             }
         }
-        // What waits for a reservation of its own waits for no room elsewhere.
+        // A job that waits for its reservation does not wait for free resources.
         if let Some(eligible) = run.eligible.filter(|_| run.reservation.is_none()) {
             let until = run.start.unwrap_or(end);
             for (resource, _) in RESOURCES.iter().enumerate() {
@@ -221,7 +240,7 @@ impl<'n> Capacity<'n> {
         }
     }
 
-    /// One row a resource.
+    /// Returns one row per resource.
     pub fn rows(self) -> Vec<CapacityRow> {
         let mut rows: Vec<CapacityRow> = (0..RESOURCES.len())
             .map(|resource| self.hours.row(resource))
@@ -231,12 +250,12 @@ impl<'n> Capacity<'n> {
     }
 }
 
-/// The report of a period as of `now`, in which running runs hold until then.
+/// Returns the report of a period as of `now`. Running jobs count until then.
 pub fn capacity<'r>(
     cluster: &str,
     period: &Period,
-    spans: &[Span],
-    kept: &[Kept<'_>],
+    spans: &[CapacitySpan],
+    kept: &[ReservedPeriod<'_>],
     nodes: &[NodeCapacity],
     runs: impl IntoIterator<Item = CapacityRun<'r>>,
     now: i64,
@@ -265,7 +284,7 @@ enum Part {
     InReservation,
 }
 
-/// Seconds × amount of each resource and part in each hour.
+/// Seconds × amount of each resource and part, by hour.
 struct Hours {
     from: i64,
     to: i64,
@@ -285,7 +304,8 @@ impl Hours {
     }
 
     fn add(&mut self, resource: usize, part: Part, from: i64, to: i64, amount: u64) {
-        let (from, to) = (from.max(self.from), to.min(self.to));
+        let from = from.max(self.from);
+        let to = to.min(self.to);
         let mut at = from;
         while at < to && amount > 0 {
             let hour = (at - self.from) / HOUR;
@@ -301,7 +321,8 @@ impl Hours {
         }
     }
 
-    /// Hour by hour what there was room for, as Slurm's rollup settles it.
+    /// Adds up the hours. Each hour is limited to the resources that were free, as in Slurm's
+    /// rollup.
     fn row(&self, resource: usize) -> CapacityRow {
         let mut sums = [0_u128; 8];
         for hour in &self.sums {
@@ -360,13 +381,13 @@ impl Hours {
     }
 }
 
-/// Less free memory than this on a node, and no job gets in.
+/// A node with less free memory than this accepts no job.
 const LEAST_MEMORY_BYTES: u64 = 1 << 30;
 
-/// What is taken (or, where false, given back) of a node, and when.
+/// Time of a change, whether it begins (or ends) an allocation, and the amounts.
 type Change = (i64, bool, Amounts);
 
-/// When what was taken of each node.
+/// Allocations on each node over time.
 struct Stranded<'n> {
     from: i64,
     to: i64,
@@ -388,9 +409,10 @@ impl<'n> Stranded<'n> {
         }
     }
 
-    /// What a run held is split over its nodes as evenly as whole units allow.
+    /// Splits the allocation of a run over its nodes, as evenly as whole units allow.
     fn add(&mut self, run: &CapacityRun<'_>, start: i64, end: i64) {
-        let (start, end) = (start.max(self.from), end.min(self.to));
+        let start = start.max(self.from);
+        let end = end.min(self.to);
         let Some(list) = run
             .node_list
             .filter(|_| start < end && !self.nodes.is_empty())
@@ -422,16 +444,18 @@ impl<'n> Stranded<'n> {
         }
     }
 
-    /// GPUs × seconds; `None` where no node with GPUs is known.
+    /// Returns GPUs × seconds. `None` if no node with GPUs is known.
     fn seconds(self) -> Option<u64> {
         if self.nodes.is_empty() {
             return None;
         }
         let mut sum = 0_u128;
         for (has, mut changes) in self.nodes.into_values() {
-            // What ends makes room before something else begins.
+            // An end frees resources before an allocation at the same instant.
             changes.sort_unstable_by_key(|(at, begins, _)| (*at, *begins));
-            let (mut cpus, mut gpus, mut memory) = (0_u64, 0_u64, 0_u64);
+            let mut cpus = 0_u64;
+            let mut gpus = 0_u64;
+            let mut memory = 0_u64;
             let mut since = self.from;
             for (at, begins, held) in changes {
                 let full =
@@ -459,8 +483,8 @@ impl<'n> Stranded<'n> {
     }
 }
 
-/// What a state of a node adds to the history of the cluster's capacity. What happens to a node in maintenance is its
-/// reservation's doing, and is counted there.
+/// Returns the effect of a node's state in the history of capacity. Maintenance is counted by its
+/// reservation.
 pub fn history_of(state: &str) -> Option<Effect> {
     let says_maintenance = state
         .to_uppercase()
@@ -473,7 +497,8 @@ pub fn history_of(state: &str) -> Option<Effect> {
     }
 }
 
-/// How a state of a node, in Slurm's words (`DOWN*`, `IDLE+DRAIN`, `MAINT`), takes it away; `None` where it does not.
+/// Returns the effect of a node's state in Slurm's words (`DOWN*`, `IDLE+DRAIN`, `MAINT`). `None`
+/// if the node is available.
 pub fn effect_of(state: &str) -> Option<Effect> {
     let words: Vec<String> = state
         .split(['+', ' ', ','])
@@ -511,275 +536,4 @@ pub fn effect_of(state: &str) -> Option<Effect> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use jiff::Timestamp;
-    use jiff::tz::TimeZone;
-    use proptest::prelude::*;
-
-    fn day() -> Period {
-        let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-        Period::days("2026-10-01", "2026-10-02", &TimeZone::UTC, now).unwrap()
-    }
-
-    const DAY: u64 = 86_400;
-
-    fn amounts(cpus: u64, gpus: u64) -> Amounts {
-        Amounts {
-            cpus,
-            gpus,
-            mem_bytes: 0,
-        }
-    }
-
-    fn existed(cpus: u64, gpus: u64) -> Span {
-        Span {
-            effect: Effect::Existed,
-            from: 0,
-            to: None,
-            amounts: amounts(cpus, gpus),
-        }
-    }
-
-    fn report(
-        spans: &[Span],
-        nodes: &[NodeCapacity],
-        runs: &[CapacityRun<'_>],
-    ) -> Vec<CapacityRow> {
-        let period = day();
-        capacity(
-            "lab",
-            &period,
-            spans,
-            &[],
-            nodes,
-            runs.iter().copied(),
-            period.to() + 1000,
-        )
-        .rows
-    }
-
-    #[test]
-    fn a_day_of_a_small_cluster() {
-        let from = day().from();
-        let down = Span {
-            effect: Effect::Down,
-            from: from + HOUR,
-            to: Some(from + 2 * HOUR),
-            amounts: amounts(8, 2),
-        };
-        // Waits an hour, runs two of them, half an hour suspended.
-        let run = CapacityRun {
-            eligible: Some(from + 2 * HOUR),
-            start: Some(from + 3 * HOUR),
-            end: Some(from + 5 * HOUR),
-            suspended: 1800,
-            held: amounts(4, 1),
-            wanted: amounts(4, 1),
-            node_list: Some("g1"),
-            reservation: None,
-        };
-        let rows = report(&[existed(16, 4), down], &[], &[run]);
-        let hour = HOUR as u64;
-        assert_eq!(
-            rows[0],
-            CapacityRow {
-                resource: "cpu".into(),
-                reported: 16 * DAY,
-                allocated: 4 * (2 * hour - 1800),
-                down: 8 * hour,
-                planned: 4 * hour,
-                idle: 16 * DAY - 4 * (2 * hour - 1800) - 8 * hour - 4 * hour,
-                ..CapacityRow::default()
-            }
-        );
-        // Suspension keeps the GPU, and GPUs wait too.
-        assert_eq!(
-            (rows[1].allocated, rows[1].planned, rows[1].down),
-            (2 * hour, hour, 2 * hour)
-        );
-        assert_eq!(rows[1].stranded, None, "no node is known");
-    }
-
-    #[test]
-    fn a_reservation_is_allocated_whether_it_is_used_or_not() {
-        let from = day().from();
-        let kept = Kept {
-            name: "class",
-            from: from + HOUR,
-            to: from + 3 * HOUR,
-        };
-        let span = |effect| Span {
-            effect,
-            from: kept.from,
-            to: Some(kept.to),
-            amounts: amounts(8, 2),
-        };
-        let run = |reservation, hours: i64| CapacityRun {
-            eligible: Some(from),
-            start: Some(from + HOUR),
-            end: Some(from + (1 + hours) * HOUR),
-            held: amounts(4, 1),
-            wanted: amounts(4, 1),
-            reservation,
-            ..CapacityRun::default()
-        };
-        let period = day();
-        let rows = |effect, runs: &[CapacityRun<'_>]| {
-            let spans = [existed(16, 4), span(effect)];
-            capacity(
-                "lab",
-                &period,
-                &spans,
-                &[kept],
-                &[],
-                runs.iter().copied(),
-                period.to() + 1000,
-            )
-            .rows
-        };
-        let hour = HOUR as u64;
-        // A run in it for an hour, another beside it for two, which waited for an hour.
-        let found = rows(Effect::Reserved, &[run(Some("class"), 1), run(None, 2)]);
-        assert_eq!(
-            (found[0].allocated, found[0].reserved_idle),
-            (16 * hour + 4 * 2 * hour, 12 * hour)
-        );
-        assert_eq!(
-            (found[1].allocated, found[1].reserved_idle),
-            (4 * hour + 2 * hour, 3 * hour)
-        );
-        assert_eq!(
-            found[0].planned,
-            4 * hour,
-            "what waits for the reservation is not counted"
-        );
-        let found = rows(Effect::PlannedDown, &[]);
-        assert_eq!(
-            (
-                found[0].planned_down,
-                found[0].allocated,
-                found[1].planned_down
-            ),
-            (16 * hour, 0, 4 * hour)
-        );
-    }
-
-    #[test]
-    fn what_waits_beyond_the_room_is_overcommitted() {
-        let from = day().from();
-        let waits = CapacityRun {
-            eligible: Some(from),
-            end: Some(from + HOUR),
-            wanted: amounts(100, 0),
-            ..CapacityRun::default()
-        };
-        let rows = report(&[existed(16, 0)], &[], &[waits]);
-        assert_eq!(
-            (rows[0].planned, rows[0].overcommitted),
-            (16 * 3600, 84 * 3600)
-        );
-        assert_eq!(rows[0].idle, 16 * (DAY - 3600));
-    }
-
-    #[test]
-    fn gpus_are_stranded_where_the_cpus_or_the_memory_are_taken() {
-        let from = day().from();
-        let gib = |n: u64| n << 30;
-        let node = |node: &str| NodeCapacity {
-            node: node.into(),
-            amounts: Amounts {
-                cpus: 8,
-                gpus: 2,
-                mem_bytes: gib(64),
-            },
-        };
-        let run = |list, hours: i64, cpus, gpus, mem_bytes| CapacityRun {
-            start: Some(from),
-            end: Some(from + hours * HOUR),
-            held: Amounts {
-                cpus,
-                gpus,
-                mem_bytes,
-            },
-            node_list: Some(list),
-            ..CapacityRun::default()
-        };
-        let nodes = [node("g1"), node("g2")];
-        let stranded =
-            |runs: &[CapacityRun<'_>]| report(&[existed(16, 4)], &nodes, runs)[1].stranded;
-        assert_eq!(stranded(&[]), Some(0));
-        assert_eq!(
-            stranded(&[run("g1", 2, 8, 0, gib(8))]),
-            Some(2 * 2 * 3600),
-            "all CPUs"
-        );
-        assert_eq!(
-            stranded(&[run("g1", 2, 1, 1, gib(64))]),
-            Some(2 * 3600),
-            "all memory, one GPU in use"
-        );
-        assert_eq!(
-            stranded(&[run("g[1-2]", 1, 16, 4, gib(8))]),
-            Some(0),
-            "nothing is left to strand"
-        );
-        assert_eq!(
-            stranded(&[run("g1", 1, 4, 0, gib(8)), run("g1", 1, 4, 0, gib(8))]),
-            Some(2 * 3600)
-        );
-    }
-
-    #[test]
-    fn states_of_nodes() {
-        for (state, effect) in [
-            ("IDLE", None),
-            ("MIXED+CLOUD", None),
-            ("DOWN*", Some(Effect::Down)),
-            ("IDLE+DRAIN", Some(Effect::Down)),
-            ("drained*", Some(Effect::Down)),
-            ("IDLE+POWERED_DOWN", Some(Effect::PlannedDown)),
-            ("DOWN+MAINT", Some(Effect::PlannedDown)),
-            ("FUTURE", Some(Effect::PlannedDown)),
-            ("", None),
-        ] {
-            assert_eq!(effect_of(state), effect, "{state}");
-            let history = if state.contains("MAINT") {
-                None
-            } else {
-                effect
-            };
-            assert_eq!(history_of(state), history, "{state}");
-        }
-    }
-
-    proptest! {
-        /// Whatever happens, the parts add up to the whole, and nothing is more than there is.
-        #[test]
-        fn parts_add_up(
-            runs in proptest::collection::vec((-50_000..90_000_i64, 0..50_000_i64, 0..90_000_i64, 0..40_u64, 0..9_u64), 0..20),
-            down in proptest::collection::vec((-9000..90_000_i64, 0..20_000_i64, 0..20_u64, 0..5_u64, any::<bool>()), 0..6),
-        ) {
-            let from = day().from();
-            let runs: Vec<_> = runs.into_iter().map(|(at, wait, ran, cpus, gpus)| CapacityRun {
-                eligible: Some(from + at),
-                start: Some(from + at + wait),
-                end: Some(from + at + wait + ran),
-                held: amounts(cpus, gpus),
-                wanted: amounts(cpus, gpus),
-                ..CapacityRun::default()
-            }).collect();
-            let spans: Vec<_> = down.into_iter().map(|(at, lasted, cpus, gpus, planned)| Span {
-                effect: if planned { Effect::PlannedDown } else { Effect::Down },
-                from: from + at,
-                to: Some(from + at + lasted),
-                amounts: amounts(cpus, gpus),
-            }).chain([existed(16, 4)]).collect();
-            for row in report(&spans, &[], &runs) {
-                let parts = row.allocated + row.down + row.planned_down + row.planned + row.idle;
-                prop_assert_eq!(parts, row.reported);
-                prop_assert_eq!(row.reported, if row.resource == "cpu" { 16 * DAY } else { 4 * DAY });
-            }
-        }
-    }
-}
+mod tests;

@@ -1,40 +1,40 @@
-//! Hours given back by an operator: a ledger of who gave what to whom, when and why.
+//! Ledger of hours that operators credited back.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// An entry of the ledger. Entries are never changed; a mistake is revoked by an entry that names it.
+/// An entry of the ledger. Entries never change; a mistake is revoked by another entry.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Credit {
-    /// Its number.
+    /// Number of the entry.
     pub id: i64,
-    /// The cluster.
+    /// Cluster name.
     pub cluster: String,
-    /// Who gets it.
+    /// User who gets the credit.
     pub user: String,
-    /// The account whose hours they were.
+    /// Account that the lost hours were charged to.
     pub account: String,
-    /// The run whose hours were lost: its job.
+    /// Job id of the run that was lost.
     pub job_id: Option<String>,
-    /// And its submission, UTC seconds.
+    /// Submission of that run, UTC seconds.
     pub submit: Option<i64>,
-    /// GPU-seconds given back.
+    /// GPU-seconds credited.
     pub gpu_seconds: f64,
-    /// CPU-seconds given back.
+    /// CPU-seconds credited.
     pub cpu_seconds: f64,
-    /// The instant for whose month it counts: the run's end. UTC seconds.
+    /// Time that decides in which month the credit counts: the end of the run, UTC seconds.
     pub credited_to: i64,
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// Who gave it.
+    /// Operator who granted the credit.
     pub granted_by: String,
-    /// When, UTC seconds.
+    /// Time of the grant, UTC seconds.
     pub granted_at: i64,
-    /// The entry that this one takes back.
+    /// Number of the entry that this one revokes.
     pub revokes: Option<i64>,
 }
 
-/// The entries that are in force: no revocations, and none that was revoked.
+/// Returns the effective entries: neither revocations nor revoked entries.
 pub fn in_force(ledger: &[Credit]) -> impl Iterator<Item = &Credit> {
     let revoked: BTreeSet<i64> = ledger.iter().filter_map(|credit| credit.revokes).collect();
     ledger

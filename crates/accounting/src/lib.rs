@@ -1,5 +1,5 @@
-//! Usage, capacity, fair share, efficiency and monthly sheets: plain arithmetic over plain values. No I/O, no SQL, no
-//! clock.
+//! Usage, capacity, fair share, efficiency and monthly reports: plain arithmetic on plain values,
+//! without I/O, SQL or a clock.
 
 mod accounts;
 mod budget;
@@ -18,7 +18,7 @@ mod usage;
 pub use accounts::Accounts;
 pub use budget::{BudgetConfig, BudgetPeriod, BudgetUse};
 pub use credit::{Credit, in_force};
-pub use period::{Period, PeriodError, Slice, Unit};
+pub use period::{Period, PeriodError, TimeSlice, Unit};
 pub use policy::{Breach, PolicyWindow};
-pub use rates::{Cost, Held, RateCard, Rates, RatesConfig};
+pub use rates::{Cost, HeldAmounts, RateCard, Rates, RatesConfig};
 pub use usage::{Figures, Group, GroupBy, Row, Usage, UsageReport, usage};

@@ -1,6 +1,7 @@
-//! A period of a report: from one local midnight to another.
+//! Period of a report, from one local midnight to another.
 //!
-//! Months and days are the cluster's: in most zones one day of the year has 23 hours and one 25.
+//! Months and days follow the cluster's time zone: in most zones one day of the year has 23 hours
+//! and one has 25.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -13,36 +14,36 @@ pub struct Period {
     to: Zoned,
 }
 
-/// What is no period that a report can be made of.
+/// Error in the period of a report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeriodError {
-    /// Not `YYYY-MM`.
-    #[error("'{0}' is no month (expected one such as 2026-10)")]
+    /// The text is not `YYYY-MM`.
+    #[error("'{0}' is not a month (expected one such as 2026-10)")]
     Month(String),
-    /// Not `YYYY-MM-DD`.
-    #[error("'{0}' is no date (expected one such as 2026-10-31)")]
+    /// The text is not `YYYY-MM-DD`.
+    #[error("'{0}' is not a date (expected one such as 2026-10-31)")]
     Date(String),
-    /// It ends where or before it begins.
+    /// The period ends before or where it begins.
     #[error(
         "the period from {from} to {to} is empty: 'to' is the first day that does not belong to it"
     )]
     Empty {
-        /// Its first day.
+        /// First day of the period.
         from: Date,
-        /// The day after its last.
+        /// First day after the period.
         to: Date,
     },
-    /// Nothing can have been used in it.
+    /// The period is in the future.
     #[error("{what} has not begun: it begins at {begins}")]
     NotBegun {
-        /// The month or day as it was asked for.
+        /// The month or day as the user wrote it.
         what: String,
         /// Its beginning, RFC 3339.
         begins: String,
     },
 }
 
-/// A unit of the calendar and the clock.
+/// A unit of the calendar or the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is what it is called")]
 pub enum Unit {
@@ -52,19 +53,20 @@ pub enum Unit {
     Year,
 }
 
-/// One of a period's hours, days, months or years.
+/// One hour, day, month or year of a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slice {
-    /// `2026-10-25T02:00+02:00`, `2026-10-25`, `2026-10`, `2026`.
+pub struct TimeSlice {
+    /// Name: `2026-10-25T02:00+02:00`, `2026-10-25`, `2026-10` or `2026`.
     pub name: String,
-    /// UTC seconds.
+    /// Start, UTC seconds.
     pub from: i64,
-    /// UTC seconds.
+    /// End, UTC seconds.
     pub to: i64,
 }
 
 impl Unit {
-    /// Where the one after that begins in which `at` lies; `None` beyond the years that can be counted.
+    /// Returns the start of the unit after the one that contains `at`. `None` beyond the supported
+    /// years.
     fn next(self, at: &Zoned) -> Option<Zoned> {
         let day = match self {
             Self::Hour => return at.checked_add(1.hour()).ok()?.round(jiff::Unit::Hour).ok(),
@@ -86,10 +88,10 @@ impl Unit {
 }
 
 impl Period {
-    /// A calendar month, `2026-10`.
+    /// Returns a calendar month, `2026-10`.
     ///
     /// # Errors
-    /// What is no month, and one that begins after `now`.
+    /// The text is not a month, or the month begins after `now`.
     pub fn month(text: &str, zone: &TimeZone, now: Timestamp) -> Result<Self, PeriodError> {
         let invalid = || PeriodError::Month(text.to_owned());
         let first = text
@@ -106,10 +108,10 @@ impl Period {
         Self::between(first, next, zone, text, now).ok_or_else(invalid)?
     }
 
-    /// From the beginning of one day to that of another, `2026-10-01` and `2026-11-01`.
+    /// Returns the period from one day to another, `2026-10-01` and `2026-11-01`.
     ///
     /// # Errors
-    /// What is no date, an empty period, and one that begins after `now`.
+    /// A text is not a date, the period is empty, or it begins after `now`.
     pub fn days(
         from: &str,
         to: &str,
@@ -121,7 +123,8 @@ impl Period {
             10 => text.parse::<Date>().map_err(|_| invalid(text)),
             _ => Err(invalid(text)),
         };
-        let (first, next) = (date(from)?, date(to)?);
+        let first = date(from)?;
+        let next = date(to)?;
         if next <= first {
             return Err(PeriodError::Empty {
                 from: first,
@@ -131,7 +134,7 @@ impl Period {
         Self::between(first, next, zone, from, now).ok_or_else(|| invalid(to))?
     }
 
-    /// `None` where the days lie beyond the years that can be counted.
+    /// Returns `None` beyond the supported years.
     fn between(
         first: Date,
         next: Date,
@@ -154,32 +157,32 @@ impl Period {
         })
     }
 
-    /// Its first second, UTC since 1970.
+    /// Returns the first second, UTC since 1970.
     pub fn from(&self) -> i64 {
         self.from.timestamp().as_second()
     }
 
-    /// The first second after it, UTC since 1970.
+    /// Returns the first second after the period, UTC since 1970.
     pub fn to(&self) -> i64 {
         self.to.timestamp().as_second()
     }
 
-    /// Its beginning in the zone's own time, RFC 3339.
+    /// Returns the start in local time, RFC 3339.
     pub fn from_text(&self) -> String {
         rfc3339(&self.from)
     }
 
-    /// Its end in the zone's own time, RFC 3339.
+    /// Returns the end in local time, RFC 3339.
     pub fn to_text(&self) -> String {
         rfc3339(&self.to)
     }
 
-    /// The zone.
+    /// Returns the time zone.
     pub fn zone(&self) -> TimeZone {
         self.from.time_zone().clone()
     }
 
-    /// The midnights of its days, and its end.
+    /// Returns the midnights of the days, and the end.
     pub fn midnights(&self) -> Vec<i64> {
         let days = (0..).map_while(|days| {
             let date = self.from.date().checked_add(days.days()).ok()?;
@@ -193,14 +196,14 @@ impl Period {
         days.chain([self.to()]).collect()
     }
 
-    /// Its hours, days, months or years, in order, cut at its ends.
-    pub fn slices(&self, unit: Unit) -> Vec<Slice> {
+    /// Returns the hours, days, months or years in order, cut at the ends of the period.
+    pub fn slices(&self, unit: Unit) -> Vec<TimeSlice> {
         let end = self.to();
         let mut slices = Vec::new();
         let mut at = self.from.clone();
         while at.timestamp().as_second() < end {
             let Some(next) = unit.next(&at) else { break };
-            slices.push(Slice {
+            slices.push(TimeSlice {
                 name: at.strftime(unit.format()).to_string(),
                 from: at.timestamp().as_second(),
                 to: next.timestamp().as_second().min(end),
@@ -210,14 +213,16 @@ impl Period {
         slices
     }
 
-    /// Its first day.
+    /// Returns the first day.
     pub fn first_day(&self) -> Date {
         self.from.date()
     }
 
-    /// `2026-10` for a calendar month, else its days: `2026-10-01 to 2026-10-15`, the last one included.
+    /// Returns `2026-10` for a calendar month, otherwise the days: `2026-10-01 to 2026-10-15`, the
+    /// last one included.
     pub fn label(&self) -> String {
-        let (first, next) = (self.from.date(), self.to.date());
+        let first = self.from.date();
+        let next = self.to.date();
         let is_month = first.day() == 1 && first.checked_add(1.month()).ok() == Some(next);
         match next.yesterday() {
             _ if is_month => first.strftime("%Y-%m").to_string(),
@@ -226,13 +231,16 @@ impl Period {
         }
     }
 
-    /// The period of the same kind before it: the month before a month, else as many days.
+    /// Returns the previous period of the same kind: the month before a month, otherwise as many
+    /// days. `None` beyond the supported years.
     pub fn before(&self) -> Option<Self> {
-        let (first, next) = (self.from.date(), self.to.date());
+        let first = self.from.date();
+        let next = self.to.date();
         let is_month = first.day() == 1 && first.checked_add(1.month()).ok() == Some(next);
-        let earlier = match is_month {
-            true => first.checked_sub(1.month()),
-            false => first.checked_sub((next - first).get_days().days()),
+        let earlier = if is_month {
+            first.checked_sub(1.month())
+        } else {
+            first.checked_sub((next - first).get_days().days())
         };
         let midnight = |date: Date| date.to_zoned(self.from.time_zone().clone()).ok();
         Some(Self {
@@ -241,7 +249,7 @@ impl Period {
         })
     }
 
-    /// The calendar year that its first day lies in.
+    /// Returns the calendar year of the first day.
     pub fn year(&self) -> Option<Self> {
         let midnight = |year: i16| {
             Date::new(year, 1, 1)
@@ -256,7 +264,7 @@ impl Period {
         })
     }
 
-    /// The zone's IANA name, or its offset where it has none.
+    /// Returns the zone's IANA name, or its offset without one.
     pub fn zone_name(&self) -> String {
         let zone = self.from.time_zone();
         zone.iana_name()
@@ -269,171 +277,4 @@ fn rfc3339(instant: &Zoned) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn zone(name: &str) -> TimeZone {
-        TimeZone::get(name).unwrap()
-    }
-
-    fn now() -> Timestamp {
-        "2026-11-21T10:00:00Z".parse().unwrap()
-    }
-
-    #[test]
-    fn months_are_the_zones_own() {
-        const HOUR: i64 = 3600;
-        for (month, name, hours, from, to) in [
-            (
-                "2026-10",
-                "UTC",
-                744,
-                "2026-10-01T00:00:00+00:00",
-                "2026-11-01T00:00:00+00:00",
-            ),
-            (
-                "2026-10",
-                "Europe/Oslo",
-                745,
-                "2026-10-01T00:00:00+02:00",
-                "2026-11-01T00:00:00+01:00",
-            ),
-            (
-                "2026-03",
-                "Europe/Oslo",
-                743,
-                "2026-03-01T00:00:00+01:00",
-                "2026-04-01T00:00:00+02:00",
-            ),
-            (
-                "2010-05",
-                "Asia/Tokyo",
-                744,
-                "2010-05-01T00:00:00+09:00",
-                "2010-06-01T00:00:00+09:00",
-            ),
-            (
-                "2024-02",
-                "America/New_York",
-                696,
-                "2024-02-01T00:00:00-05:00",
-                "2024-03-01T00:00:00-05:00",
-            ),
-            (
-                "2026-11",
-                "UTC",
-                720,
-                "2026-11-01T00:00:00+00:00",
-                "2026-12-01T00:00:00+00:00",
-            ),
-        ] {
-            let period = Period::month(month, &zone(name), now()).unwrap();
-            assert_eq!(
-                (period.to() - period.from()) / HOUR,
-                hours,
-                "{month} {name}"
-            );
-            assert_eq!(
-                (period.from_text().as_str(), period.to_text().as_str()),
-                (from, to)
-            );
-            assert_eq!(period.zone_name(), name);
-        }
-    }
-
-    #[test]
-    fn days_have_23_24_or_25_hours() {
-        for (from, to, hours) in [
-            ("2026-10-25", "2026-10-26", 25),
-            ("2026-03-29", "2026-03-30", 23),
-            ("2026-10-01", "2026-10-02", 24),
-        ] {
-            let period = Period::days(from, to, &zone("Europe/Oslo"), now()).unwrap();
-            assert_eq!(period.to() - period.from(), hours * 3600, "{from}");
-        }
-        // A day whose midnight the clock skips begins at the first instant that it has.
-        let period = Period::days(
-            "2018-11-04",
-            "2018-11-05",
-            &zone("America/Sao_Paulo"),
-            now(),
-        )
-        .unwrap();
-        assert_eq!(period.from_text(), "2018-11-04T01:00:00-02:00");
-    }
-
-    #[test]
-    fn the_days_of_a_period_and_the_periods_around_it() {
-        let oslo = zone("Europe/Oslo");
-        let october = Period::month("2026-10", &oslo, now()).unwrap();
-        let midnights = october.midnights();
-        let hours: Vec<i64> = midnights
-            .windows(2)
-            .map(|day| (day[1] - day[0]) / 3600)
-            .collect();
-        assert_eq!(
-            (hours.len(), hours.iter().sum::<i64>(), hours[24]),
-            (31, 745, 25)
-        );
-        assert_eq!(
-            (october.label(), october.before().unwrap().label()),
-            ("2026-10".into(), "2026-09".into())
-        );
-        assert_eq!(october.before().unwrap().to(), october.from());
-        assert_eq!(
-            october.year().unwrap().from_text(),
-            "2026-01-01T00:00:00+01:00"
-        );
-        let week = Period::days("2026-10-24", "2026-10-31", &oslo, now()).unwrap();
-        assert_eq!(
-            (week.label(), week.before().unwrap().label()),
-            (
-                "2026-10-24 to 2026-10-30".into(),
-                "2026-10-17 to 2026-10-23".into()
-            )
-        );
-    }
-
-    #[test]
-    fn what_is_no_period() {
-        for text in [
-            "2026-13",
-            "2026-00",
-            "2026",
-            "2026-1",
-            "26-10",
-            "october",
-            "2026-10-01",
-            "",
-            "-026-10",
-        ] {
-            assert_eq!(
-                Period::month(text, &zone("UTC"), now()),
-                Err(PeriodError::Month(text.to_owned()))
-            );
-        }
-        let error = Period::month("2026-12", &zone("Europe/Oslo"), now()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "2026-12 has not begun: it begins at 2026-12-01T00:00:00+01:00"
-        );
-        let days = |from, to| {
-            Period::days(from, to, &zone("UTC"), now())
-                .unwrap_err()
-                .to_string()
-        };
-        assert_eq!(
-            days("2026-02-30", "2026-03-01"),
-            "'2026-02-30' is no date (expected one such as 2026-10-31)"
-        );
-        assert_eq!(
-            days("2026-02-01", "20260301"),
-            "'20260301' is no date (expected one such as 2026-10-31)"
-        );
-        assert!(
-            days("2026-03-01", "2026-03-01")
-                .starts_with("the period from 2026-03-01 to 2026-03-01 is empty")
-        );
-        assert!(days("2027-01-01", "2027-01-02").starts_with("2027-01-01 has not begun"));
-    }
-}
+mod tests;

@@ -26,20 +26,20 @@ pub struct PolicyWindow {
     pub to: String,
 }
 
-/// A run that was on such a node in such an hour.
+/// A run on forbidden nodes during forbidden hours.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Breach {
-    /// The window's name.
+    /// Name of the policy window.
     pub window: String,
-    /// The job.
+    /// Job id.
     pub job_id: String,
-    /// Its user.
+    /// Unix user.
     pub user: String,
-    /// Its account.
+    /// Account.
     pub account: String,
-    /// The nodes of the window that it held.
+    /// Nodes of the window that the run held.
     pub nodes: Vec<String>,
-    /// Seconds within the window's hours.
+    /// Run time within the forbidden hours, in seconds.
     pub seconds: u64,
 }
 
@@ -57,7 +57,7 @@ impl PolicyWindow {
     /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
-    /// The first key that is not what it should be.
+    /// The first invalid key.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.read().map(|_| ())
     }
@@ -78,9 +78,10 @@ impl PolicyWindow {
                 ConfigError::new("days", "mon, tue, wed, thu, fri, sat or sun", name)
             })
         };
-        let days = match self.days.is_empty() {
-            true => DAYS.map(|(_, day)| day).to_vec(),
-            false => self.days.iter().map(day).collect::<Result<_, _>>()?,
+        let days = if self.days.is_empty() {
+            DAYS.map(|(_, day)| day).to_vec()
+        } else {
+            self.days.iter().map(day).collect::<Result<_, _>>()?
         };
         let time = |key: &str, text: &String| {
             let time = format!("{text}:00")
@@ -97,7 +98,7 @@ impl PolicyWindow {
         ))
     }
 
-    /// The forbidden times that begin in a period or on the day before it, as UTC seconds.
+    /// Returns the forbidden times that begin in a period or on the day before it, as UTC seconds.
     fn times(&self, period: &Period, zone: &TimeZone) -> Vec<(i64, i64)> {
         let Ok((_, days, from, to)) = self.read() else {
             return Vec::new();
@@ -133,7 +134,8 @@ impl PolicyWindow {
         times
     }
 
-    /// The runs that broke the rule in a period, the longest first. A run that goes on counts up to `now`.
+    /// Returns the runs that broke the policy in a period, the longest first. Running jobs count
+    /// until `now`.
     pub fn breaches(
         &self,
         runs: &[JobRun],
@@ -180,143 +182,4 @@ impl PolicyWindow {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn window(days: &[&str], from: &str, to: &str) -> PolicyWindow {
-        PolicyWindow {
-            name: "desks by day".into(),
-            nodes: "desk[1-2]".into(),
-            days: days.iter().map(|day| (*day).to_owned()).collect(),
-            from: from.into(),
-            to: to.into(),
-        }
-    }
-
-    /// Seconds of breach of a run on these nodes, from and to instants in Oslo.
-    fn seconds(window: &PolicyWindow, nodes: &str, from: &str, to: Option<&str>) -> Vec<u64> {
-        let zone = TimeZone::get("Europe/Oslo").unwrap();
-        let at = |text: &str| {
-            text.parse::<jiff::civil::DateTime>()
-                .unwrap()
-                .to_zoned(zone.clone())
-                .unwrap()
-                .timestamp()
-        };
-        let now = at("2026-11-15T12:00");
-        let period = Period::month("2026-10", &zone, now).unwrap();
-        let run = JobRun {
-            job_id: "7".into(),
-            node_list: Some(nodes.into()),
-            start: Some(at(from).as_second()),
-            end: to.map(|to| at(to).as_second()),
-            ..JobRun::default()
-        };
-        window
-            .breaches(&[run], &period, &zone, now)
-            .iter()
-            .map(|breach| breach.seconds)
-            .collect()
-    }
-
-    #[test]
-    fn desks_by_day() {
-        let by_day = window(&["mon", "tue", "wed", "thu", "fri"], "08:00", "18:00");
-        // Monday 5 October, 06:00 to 10:30.
-        assert_eq!(
-            seconds(
-                &by_day,
-                "desk1,gpu7",
-                "2026-10-05T06:00",
-                Some("2026-10-05T10:30")
-            ),
-            [9000]
-        );
-        assert_eq!(
-            seconds(
-                &by_day,
-                "gpu7",
-                "2026-10-05T06:00",
-                Some("2026-10-05T10:30")
-            ),
-            [0; 0]
-        );
-        // The night, and Saturday.
-        assert_eq!(
-            seconds(
-                &by_day,
-                "desk1",
-                "2026-10-05T18:00",
-                Some("2026-10-06T08:00")
-            ),
-            [0; 0]
-        );
-        assert_eq!(
-            seconds(
-                &by_day,
-                "desk2",
-                "2026-10-03T08:00",
-                Some("2026-10-03T18:00")
-            ),
-            [0; 0]
-        );
-        // Two days of it, cut at the month's end though it goes on.
-        assert_eq!(
-            seconds(&by_day, "desk[1-2]", "2026-10-29T17:00", None),
-            [11 * 3600]
-        );
-    }
-
-    #[test]
-    fn a_night_that_has_an_hour_more() {
-        let by_night = window(&[], "22:00", "06:00");
-        assert_eq!(
-            seconds(
-                &by_night,
-                "desk1",
-                "2026-10-24T22:00",
-                Some("2026-10-25T06:00")
-            ),
-            [9 * 3600]
-        );
-        // The night before the month's first day reaches into it.
-        assert_eq!(
-            seconds(
-                &by_night,
-                "desk1",
-                "2026-10-01T00:00",
-                Some("2026-10-01T07:00")
-            ),
-            [6 * 3600]
-        );
-    }
-
-    #[test]
-    fn what_is_no_window() {
-        let error = |change: fn(&mut PolicyWindow)| {
-            let mut window = window(&["mon"], "08:00", "18:00");
-            change(&mut window);
-            window.validate().unwrap_err().to_string()
-        };
-        assert_eq!(
-            error(|w| w.name.clear()),
-            "name: expected a name, found nothing"
-        );
-        assert_eq!(
-            error(|w| w.nodes = "a[".into()),
-            "nodes: expected a list of nodes such as desk[01-12], found a["
-        );
-        assert_eq!(
-            error(|w| w.days = vec!["Monday".into()]),
-            "days: expected mon, tue, wed, thu, fri, sat or sun, found Monday"
-        );
-        assert_eq!(
-            error(|w| w.to = "8".into()),
-            "to: expected a time of day such as 08:00, found 8"
-        );
-        assert_eq!(
-            error(|w| w.from = "25:00".into()),
-            "from: expected a time of day such as 08:00, found 25:00"
-        );
-    }
-}
+mod tests;

@@ -1,51 +1,52 @@
-//! Our hours beside `sreport`'s, with the reason of each difference.
+//! Compares Takt's hours with `sreport`'s, with a reason for each difference.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use takt_slurm::sreport::Key;
+use takt_slurm::sreport::SreportKey;
 
-/// What is known of a user's runs in the period that may explain a difference.
+/// Facts about a user's runs in the period that may explain a difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Circumstances {
-    /// CPUs × seconds of suspension, which Slurm takes off.
+    /// CPUs × seconds of suspension, which Slurm subtracts.
     pub suspended_cpu_seconds: u64,
-    /// Runs that should have ended by their limit long ago: runaway jobs, which Slurm counts until somebody ends them.
+    /// Number of runaway runs: past their time limit without an end. Slurm counts them until an
+    /// operator ends them.
     pub runaway_runs: u64,
-    /// Runs that have not ended, which Slurm has counted up to the last full hour.
+    /// Number of unfinished runs. Slurm has counted them up to the last full hour.
     pub open_runs: u64,
-    /// Runs whose GPUs nobody saw.
+    /// Number of runs with an unknown number of GPUs.
     pub gpu_unknown_runs: u64,
-    /// Jobs that were resized: Slurm counts what they held before from their beginning on for what followed, too.
+    /// Number of resized jobs. Slurm counts their time before the resize twice.
     pub resized_jobs: u64,
-    /// CPUs × seconds of reservations that were theirs and that nobody used.
+    /// CPUs × seconds of unused reservations that the user owned.
     pub reserved_idle_cpu_seconds: u64,
 }
 
-/// One line of the comparison.
+/// One row of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// Of what.
+    /// User, account, resource and part.
     #[serde(flatten)]
-    pub key: Key,
-    /// Seconds by our records.
+    pub key: SreportKey,
+    /// Seconds by Takt's records.
     pub ours: u64,
     /// Seconds by `sreport`.
     pub sreport: u64,
-    /// Ours less theirs.
+    /// `ours` minus `sreport`.
     pub difference: i64,
-    /// Why; empty where there is no difference.
+    /// Reason of the difference. Empty without one.
     pub reason: String,
 }
 
-/// Both sides, line by line. `with_reservations` says whether there were any in the period.
+/// Compares both sides, row by row. `with_reservations` says whether the period had reservations.
 pub fn reconcile(
-    ours: &BTreeMap<Key, u64>,
-    theirs: &BTreeMap<Key, u64>,
+    ours: &BTreeMap<SreportKey, u64>,
+    theirs: &BTreeMap<SreportKey, u64>,
     circumstances: &BTreeMap<(String, String), Circumstances>,
     with_reservations: bool,
 ) -> Vec<Line> {
-    let keys: BTreeSet<&Key> = ours.keys().chain(theirs.keys()).collect();
-    // What is true of one of its users is true of the whole cluster.
+    let keys: BTreeSet<&SreportKey> = ours.keys().chain(theirs.keys()).collect();
+    // The circumstances of one user also apply to the whole cluster.
     let of_all = circumstances
         .values()
         .fold(Circumstances::default(), |all, one| Circumstances {
@@ -54,11 +55,12 @@ pub fn reconcile(
             open_runs: all.open_runs + one.open_runs,
             gpu_unknown_runs: all.gpu_unknown_runs + one.gpu_unknown_runs,
             resized_jobs: all.resized_jobs + one.resized_jobs,
-            // What is charged to owners is part of what the cluster had allocated, on both sides.
+            // Both sides count charges to owners as part of the cluster's allocated time.
             reserved_idle_cpu_seconds: 0,
         });
-    let line = |key: &Key| {
-        let (ours, sreport) = (ours.get(key).copied(), theirs.get(key).copied());
+    let line = |key: &SreportKey| {
+        let ours = ours.get(key).copied();
+        let sreport = theirs.get(key).copied();
         let of_user = circumstances
             .get(&(key.account.clone(), key.user.clone()))
             .copied();
@@ -87,7 +89,7 @@ pub fn reconcile(
 }
 
 fn reason(
-    key: &Key,
+    key: &SreportKey,
     ours: Option<u64>,
     sreport: Option<u64>,
     difference: i64,
@@ -160,9 +162,9 @@ fn reason(
 mod tests {
     use super::*;
 
-    fn key(user: &str, resource: &str, part: &str) -> Key {
+    fn key(user: &str, resource: &str, part: &str) -> SreportKey {
         let account = if user.is_empty() { "" } else { "lab" };
-        Key {
+        SreportKey {
             account: account.into(),
             user: user.into(),
             resource: resource.into(),

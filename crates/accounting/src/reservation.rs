@@ -1,25 +1,26 @@
-//! Reservations: nodes that were kept for somebody, or out of use for maintenance.
+//! Reservations in accounting.
 //!
-//! Slurm takes all of a reservation for used, whether anybody ran in it or not, maintenance for planned down time, and
-//! one that ignores running jobs for nothing at all. It counts their CPUs only, since that is all that it notes of them;
-//! here the GPUs of nodes that were kept whole count too.
+//! Slurm counts all of a reservation as allocated, used or not, maintenance as planned down time,
+//! and a reservation that ignores running jobs not at all. It counts CPUs only, because it records
+//! only these; Takt also counts the GPUs of nodes that are reserved completely.
 
 use super::capacity::{Effect, NodeCapacity};
 use std::collections::{BTreeMap, HashMap};
 use takt_slurm::{Amounts, Owner, Reservation};
 
-/// A run in a reservation, as far as the idle rest of it is concerned.
+/// A run in a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReservedRun<'r> {
-    /// The reservation's name.
+    /// Reservation name.
     pub reservation: &'r str,
-    /// UTC seconds.
+    /// Start, UTC seconds.
     pub start: i64,
-    /// UTC seconds.
+    /// End, UTC seconds.
     pub end: i64,
 }
 
-/// The effect of a reservation on the cluster's capacity. `None` where it only marks nodes on which jobs go on.
+/// Returns the effect of a reservation on the cluster's capacity. `None` if jobs keep running on
+/// its nodes.
 pub fn effect(reservation: &Reservation) -> Option<Effect> {
     if reservation.ignores_jobs() {
         None
@@ -30,7 +31,7 @@ pub fn effect(reservation: &Reservation) -> Option<Effect> {
     }
 }
 
-/// What each node has, by name.
+/// Returns the capacity of each node by name.
 pub fn by_name(nodes: &[NodeCapacity]) -> HashMap<&str, Amounts> {
     nodes
         .iter()
@@ -38,8 +39,9 @@ pub fn by_name(nodes: &[NodeCapacity]) -> HashMap<&str, Amounts> {
         .collect()
 }
 
-/// CPU-seconds that Slurm charges the owners of reservations for what nobody used of them in `[from, to)`: hour by hour,
-/// in equal parts without remainders. It takes all of a reservation for used as long as one job runs in it.
+/// Returns the CPU-seconds of unused reservations in `[from, to)` that Slurm charges to their
+/// owners: hour by hour, in equal parts, rounded down. While one job runs in a reservation, all of
+/// it counts as used.
 pub fn idle_charges(
     reservations: &[Reservation],
     runs: &[ReservedRun<'_>],
@@ -147,7 +149,7 @@ mod tests {
             reservation: "other",
             ..run(0, 99_999)
         };
-        // Half an hour that nobody used, then half of an hour.
+        // Half an hour unused, then half of another hour.
         let charged = idle_charges(
             std::slice::from_ref(&kept),
             &[run(5400, 9000), other],

@@ -1,14 +1,15 @@
-//! Usage: what runs held, times how long, cut at the ends of a period.
+//! Usage: allocated amounts × run time, cut at the ends of a period.
 //!
-//! A running job counts up to `now`. Suspended time counts, because the nodes are held all the while; Slurm's sreport
-//! takes it off the CPUs only. A run that never got a node holds nothing.
+//! A running job counts until `now`. Suspended time counts, because the nodes stay allocated;
+//! Slurm's sreport subtracts it, from CPUs only. A run that never started uses nothing.
 //!
-//! By node, what a run held is split over its nodes as evenly as whole units allow, since nobody recorded how Slurm
-//! did: three CPUs on two nodes are one on the first and two on the second. A run counts as a job, with its wall and
-//! waiting time, on each of its nodes, so these add up to more than the totals. So does it in each hour, day, month or year in
-//! which it ran, if these are asked for, and in each account above its own with `account_tree`.
+//! By node, an allocation is split as evenly as whole units allow, because Slurm's real split is
+//! not recorded: of three CPUs on two nodes, the first gets one and the second two. A run counts as
+//! a job, with its wall time and waiting time, on each of its nodes, so these add up to more than
+//! the totals. The same applies to each hour, day, month or year in which the run was active, and
+//! to each ancestor account with `account_tree`.
 
-use super::period::{Slice, Unit};
+use super::period::{TimeSlice, Unit};
 use super::{Accounts, Period};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -19,7 +20,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use takt_slurm::{HeldRun, nodelist};
 
-/// What usage can be grouped by.
+/// Attribute by which usage is grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the columns of the same names")]
 pub enum GroupBy {
@@ -38,7 +39,7 @@ pub enum GroupBy {
 }
 
 impl GroupBy {
-    /// All of them, with the names that people and reports use.
+    /// All attributes with their names in commands and reports.
     pub const ALL: &[(&str, Self)] = &[
         ("user", Self::User),
         ("account", Self::Account),
@@ -54,7 +55,7 @@ impl GroupBy {
         ("year", Self::Year),
     ];
 
-    /// The unit of time, where it is one.
+    /// Returns the unit of time, if the attribute is one.
     pub fn unit(self) -> Option<Unit> {
         match self {
             Self::Hour => Some(Unit::Hour),
@@ -65,7 +66,7 @@ impl GroupBy {
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         Self::ALL
             .iter()
@@ -74,7 +75,7 @@ impl GroupBy {
     }
 }
 
-/// A word that usage cannot be grouped by.
+/// Usage cannot be grouped by this word.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot group by '{0}' (expected some of user, account, account_tree, partition, qos, node, gpu_model, state, and one of hour, day, month, year)"
@@ -93,83 +94,84 @@ impl FromStr for GroupBy {
     }
 }
 
-/// Who used how much in a period.
+/// Usage in a period.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsageReport {
-    /// The cluster.
+    /// Cluster name.
     pub cluster: String,
-    /// The period's first instant, RFC 3339.
+    /// First instant of the period, RFC 3339.
     pub from: String,
-    /// The first instant after it, RFC 3339.
+    /// First instant after the period, RFC 3339.
     pub to: String,
-    /// The zone whose days the period is made of.
+    /// Time zone of the period's days.
     pub timezone: String,
-    /// Everybody together; each run counts once.
+    /// Totals. Each run counts once.
     pub totals: Figures,
-    /// One row a group, most GPU time first, then most CPU time, then by name.
+    /// One row per group, ordered by GPU time, then CPU time (descending), then name.
     pub rows: Vec<Row>,
 }
 
-/// One group and what it used.
+/// Usage of one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The group.
+    /// Group.
     #[serde(flatten)]
     pub group: Group,
-    /// What it used.
+    /// Usage.
     #[serde(flatten)]
     pub figures: Figures,
 }
 
-/// The values that the runs of a group share, in the order in which they were asked for. `None` is unknown or absent:
-/// the QOS that was not recorded, the GPU model of a run without GPUs, the node of one that has none yet.
+/// Attribute values that the runs of a group share, in the requested order. `None` is unknown or
+/// missing: an unrecorded QOS, the GPU model of a run without GPUs, the node of a pending run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group(pub Vec<(&'static str, Option<String>)>);
 
-/// What was used. Seconds are exact; hours are the nearest double to seconds / 3,600.
+/// Usage. Seconds are exact; hours are the nearest double to seconds / 3,600.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Runs submitted in the period.
+    /// Runs that were submitted in the period.
     pub jobs_submitted: u64,
-    /// Runs that got their nodes in the period.
+    /// Runs that started in the period.
     pub jobs_started: u64,
-    /// Runs that left their nodes, or the queue, in the period.
+    /// Runs that ended in the period, or left the queue.
     pub jobs_ended: u64,
-    /// Runs that held something at some time of the period.
+    /// Runs that held resources at some time of the period, whether they have ended since or not.
     pub jobs_running: u64,
-    /// Those of them whose number of GPUs nobody saw.
+    /// The part of `jobs_running` with an unknown number of GPUs.
     pub jobs_gpu_unknown: u64,
     /// CPUs × seconds.
     pub cpu_seconds: u64,
     /// CPUs × hours.
     pub cpu_hours: f64,
-    /// GPUs × seconds of the runs whose number of GPUs is known; `None` where that is none of several.
+    /// GPUs × seconds of the runs with a known number of GPUs. `None` if no run has one.
     pub gpu_seconds: Option<u64>,
     /// GPUs × hours.
     pub gpu_hours: Option<f64>,
-    /// Nodes × seconds; a node that is shared counts for each run on it.
+    /// Nodes × seconds. A shared node counts for each run on it.
     pub node_seconds: u64,
     /// Nodes × hours.
     pub node_hours: f64,
-    /// Seconds of running.
+    /// Run time in seconds.
     pub wall_seconds: u64,
-    /// Hours of running.
+    /// Run time in hours.
     pub wall_hours: f64,
-    /// Memory (GiB) × hours.
+    /// Memory in GiB × hours.
     pub mem_gib_hours: f64,
-    /// Billing TRES × seconds: by Slurm's own rates.
+    /// Billing TRES × seconds, by Slurm's own weights.
     #[serde(default)]
     pub billing_seconds: u64,
     /// Billing TRES × hours.
     #[serde(default)]
     pub billing_hours: f64,
-    /// Start − submit of the runs that started in the period. Clocks that were set can make it negative.
+    /// Start − submit of the runs that started in the period, in seconds. Clock changes can make it
+    /// negative.
     pub wait_seconds: i64,
     /// The same in hours.
     pub wait_hours: f64,
 }
 
-/// Usage of a period while runs are added to it, in any order.
+/// Usage of a period while runs are added, in any order.
 #[derive(Debug)]
 pub struct Usage<'p> {
     period: &'p Period,
@@ -179,20 +181,20 @@ pub struct Usage<'p> {
     by: Vec<GroupBy>,
     totals: Sums,
     groups: Vec<Sums>,
-    /// Groups by the values they share, each ended by a byte that no UTF-8 text holds.
+    /// Index of a group by its values. Each value ends with a byte that UTF-8 text cannot contain.
     index: HashMap<Vec<u8>, usize>,
     key: Vec<u8>,
-    /// Lists of nodes that were expanded: the same few come again and again.
+    /// Expanded node lists: few different ones occur.
     nodes: HashMap<String, Arc<[String]>>,
-    /// The hours, days, … that are asked for; else the period as one.
-    slices: Vec<Slice>,
-    /// Which account is above which.
+    /// The requested hours, days, … or empty for the whole period.
+    slices: Vec<TimeSlice>,
+    /// Hierarchy of accounts.
     accounts: Accounts,
-    /// The paths of an account and of those above it: `physics`, `physics/optics`.
+    /// Paths of an account and its ancestors: `physics`, `physics/optics`.
     paths: HashMap<String, Arc<[String]>>,
 }
 
-/// What of a group is not the run's own.
+/// Attributes of a group that do not come from the run itself.
 #[derive(Debug, Clone, Copy)]
 struct Place<'a> {
     slice: usize,
@@ -200,7 +202,7 @@ struct Place<'a> {
     node: Option<&'a str>,
 }
 
-/// The usage of many runs.
+/// Returns the usage of many runs.
 pub fn usage<'r>(
     runs: impl IntoIterator<Item = HeldRun<'r>>,
     cluster: &str,
@@ -216,7 +218,7 @@ pub fn usage<'r>(
 }
 
 impl<'p> Usage<'p> {
-    /// Nothing used yet. `now` is how long running jobs count.
+    /// Starts without runs. Running jobs count until `now`.
     pub fn new(period: &'p Period, by: &[GroupBy], now: i64) -> Self {
         Self {
             period,
@@ -238,12 +240,12 @@ impl<'p> Usage<'p> {
         }
     }
 
-    /// With accounts that are below others.
+    /// Sets the hierarchy of accounts.
     pub fn with_accounts(self, accounts: Accounts) -> Self {
         Self { accounts, ..self }
     }
 
-    /// Adds what a run did in the period, if anything.
+    /// Adds the part of a run within the period.
     pub fn add(&mut self, run: &HeldRun<'_>) {
         let Some(part) = self.part(run, self.from, self.to) else {
             return;
@@ -252,13 +254,13 @@ impl<'p> Usage<'p> {
         if self.slices.is_empty() {
             return self.add_to_accounts(run, 0, &part);
         }
-        // Nothing of it lies before its submission or its start, whichever is first, nor after its end.
+        // A run has no part before its submission or start, whichever is first, nor after its end.
         let first = run.start.map_or(run.submit, |start| start.min(run.submit));
         let mut slice = self
             .slices
             .partition_point(|slice| slice.from <= first)
             .saturating_sub(1);
-        while let Some(&Slice { from, to, .. }) = self.slices.get(slice)
+        while let Some(&TimeSlice { from, to, .. }) = self.slices.get(slice)
             && run.end.unwrap_or(self.now).max(run.submit) >= from
         {
             if let Some(part) = self.part(run, from, to) {
@@ -307,8 +309,8 @@ impl<'p> Usage<'p> {
         let nodes = match self.nodes.get(list) {
             Some(nodes) => nodes.clone(),
             None => {
-                // A list that cannot be expanded is a group of its own: better one odd name than a share charged to
-                // nobody.
+                // A list that cannot be expanded becomes a group with its own name, so that its
+                // usage is not lost.
                 let nodes: Arc<[String]> = nodelist::expand(list)
                     .unwrap_or_else(|_| vec![list.to_owned()])
                     .into();
@@ -324,12 +326,12 @@ impl<'p> Usage<'p> {
                     ..place
                 },
                 part,
-                Held::from(run).share(position, nodes.len()),
+                HeldUnits::from(run).share(position, nodes.len()),
             );
         }
     }
 
-    /// The report of what was added.
+    /// Returns the report.
     pub fn report(self, cluster: &str) -> UsageReport {
         let mut rows: Vec<Row> = self
             .index
@@ -339,7 +341,7 @@ impl<'p> Usage<'p> {
                 figures: self.groups[group].figures(),
             })
             .collect();
-        // The hour that comes twice has two names, which say by their offsets which is which but do not sort.
+        // The names of a repeated hour differ in their offsets, which do not sort.
         let slices: HashMap<&str, usize> = self
             .slices
             .iter()
@@ -370,7 +372,7 @@ impl<'p> Usage<'p> {
         }
     }
 
-    /// What of the run lies in `[from, to)`; `None` if nothing does.
+    /// Returns the part of the run within `[from, to)`. `None` if it is empty.
     fn part(&self, run: &HeldRun<'_>, from: i64, to: i64) -> Option<Part> {
         let within = |instant: i64| from <= instant && instant < to;
         let mut part = Part {
@@ -388,7 +390,7 @@ impl<'p> Usage<'p> {
         (part.submitted || part.started || part.ended || part.running).then_some(part)
     }
 
-    fn add_to_group(&mut self, run: &HeldRun<'_>, place: Place<'_>, part: &Part, held: Held) {
+    fn add_to_group(&mut self, run: &HeldRun<'_>, place: Place<'_>, part: &Part, held: HeldUnits) {
         if self.by.is_empty() {
             return;
         }
@@ -428,7 +430,7 @@ impl<'p> Usage<'p> {
     }
 }
 
-/// The account and those above it, from the top, each as the way to it.
+/// Returns the paths of an account and its ancestors, from the top.
 fn paths(account: &str, accounts: &Accounts) -> Vec<String> {
     let mut way = accounts.up(account);
     way.reverse();
@@ -450,22 +452,22 @@ fn group_of(by: &[GroupBy], key: &[u8]) -> Group {
     Group(by.iter().map(|by| by.name()).zip(values).collect())
 }
 
-/// What of one run lies in the period.
+/// Part of one run within the period.
 #[derive(Debug, Default)]
 struct Part {
     submitted: bool,
     started: bool,
     ended: bool,
     running: bool,
-    /// Seconds of running in the period.
+    /// Run time within the period, in seconds.
     seconds: u64,
     /// Seconds between submission and start.
     waited: i64,
 }
 
-/// What a run, or its share on a node, holds at any moment.
+/// Amounts that a run, or its share of a node, holds.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldUnits {
     nodes: Option<u64>,
     cpus: Option<u64>,
     gpus: Option<u64>,
@@ -473,7 +475,7 @@ struct Held {
     billing: Option<u64>,
 }
 
-impl From<&HeldRun<'_>> for Held {
+impl From<&HeldRun<'_>> for HeldUnits {
     fn from(run: &HeldRun<'_>) -> Self {
         let HeldRun {
             nodes,
@@ -493,11 +495,12 @@ impl From<&HeldRun<'_>> for Held {
     }
 }
 
-impl Held {
-    /// The share of the node at `position` of `count`. Units stay whole and the shares add up; that they do not depend
-    /// on time lets a run be cut anywhere.
+impl HeldUnits {
+    /// Returns the share of the node at `position` of `count`. Units stay whole and shares add up.
+    /// They do not depend on time, so a run can be cut anywhere.
     fn share(self, position: usize, count: usize) -> Self {
-        let (position, count) = (position as u128, count as u128);
+        let position = position as u128;
+        let count = count as u128;
         let until = |amount: u64, position: u128| u128::from(amount) * position / count;
         let share = |amount: u64| {
             u64::try_from(until(amount, position + 1) - until(amount, position)).unwrap_or(0)
@@ -512,7 +515,7 @@ impl Held {
     }
 }
 
-/// Sums that no input can overflow and no order can change.
+/// Exact sums that cannot overflow and do not depend on the order.
 #[derive(Debug, Default)]
 struct Sums {
     submitted: u64,
@@ -530,7 +533,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, part: &Part, held: Held) {
+    fn add(&mut self, part: &Part, held: HeldUnits) {
         self.submitted += u64::from(part.submitted);
         self.ended += u64::from(part.ended);
         if part.started {
@@ -592,7 +595,7 @@ impl Serialize for Group {
     }
 }
 
-/// A group lies flat among a row's figures, so what is no name of a group is passed over.
+/// The attributes are fields of the row itself, so other fields are ignored.
 impl<'de> Deserialize<'de> for Group {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Flat;
@@ -619,459 +622,4 @@ impl<'de> Deserialize<'de> for Group {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use jiff::Timestamp;
-    use jiff::tz::TimeZone;
-    use proptest::prelude::*;
-
-    const HOUR: i64 = 3600;
-
-    fn now() -> i64 {
-        "2026-11-15T12:00:00Z"
-            .parse::<Timestamp>()
-            .unwrap()
-            .as_second()
-    }
-
-    fn days(from: &str, to: &str) -> Period {
-        let zone = TimeZone::get("Europe/Oslo").unwrap();
-        Period::days(from, to, &zone, Timestamp::from_second(now()).unwrap()).unwrap()
-    }
-
-    fn october() -> Period {
-        days("2026-10-01", "2026-11-01")
-    }
-
-    fn run(start: i64, end: i64) -> HeldRun<'static> {
-        HeldRun {
-            submit: start - 60,
-            start: Some(start),
-            end: Some(end),
-            nodes: Some(1),
-            cpus: Some(8),
-            gpus: Some(2),
-            mem_bytes: Some(4 << 30),
-            user: "ann",
-            account: "lab",
-            partition: "gpu",
-            state: "COMPLETED",
-            ..HeldRun::default()
-        }
-    }
-
-    fn totals(runs: &[HeldRun<'_>], period: &Period) -> Figures {
-        usage(runs.iter().copied(), "c", period, &[], now()).totals
-    }
-
-    #[test]
-    fn a_run_is_cut_at_the_ends_of_the_period() {
-        let (from, to) = (october().from(), october().to());
-        for (start, end, hours, started, ended, running) in [
-            (from, from + HOUR, 1, 1, 1, 1),
-            (from - HOUR, from + HOUR, 1, 0, 1, 1),
-            (to - HOUR, to + HOUR, 1, 1, 0, 1),
-            (from - HOUR, to + HOUR, 745, 0, 0, 1),
-            // Half-open: what ends with the beginning held nothing in it, though it ended in it.
-            (from - HOUR, from, 0, 0, 1, 0),
-            (to, to + HOUR, 0, 0, 0, 0),
-            (from + 5, from + 5, 0, 1, 1, 1),
-        ] {
-            let figures = totals(&[run(start, end)], &october());
-            let counts = (
-                figures.jobs_started,
-                figures.jobs_ended,
-                figures.jobs_running,
-            );
-            assert_eq!(counts, (started, ended, running), "{start} {end}");
-            assert_eq!(figures.wall_seconds, hours * 3600);
-            assert_eq!(figures.cpu_seconds, hours * 8 * 3600);
-            assert_eq!(figures.gpu_seconds, Some(hours * 2 * 3600));
-            assert_eq!(figures.node_hours, hours as f64);
-            assert_eq!(figures.mem_gib_hours, (hours * 4) as f64);
-            assert_eq!(figures.wait_seconds, 60 * started.cast_signed());
-        }
-    }
-
-    #[test]
-    fn a_running_job_counts_up_to_now() {
-        let period = days("2026-11-01", "2026-12-01");
-        let running = HeldRun {
-            end: None,
-            ..run(now() - HOUR, 0)
-        };
-        let figures = totals(&[running], &period);
-        assert_eq!(
-            (
-                figures.wall_seconds,
-                figures.jobs_running,
-                figures.jobs_ended
-            ),
-            (3600, 1, 0)
-        );
-        // In a month that is over it counts to the month's end.
-        let old = HeldRun {
-            end: None,
-            ..run(october().from(), 0)
-        };
-        assert_eq!(totals(&[old], &october()).wall_hours, 745.0);
-    }
-
-    #[test]
-    fn a_run_that_never_got_a_node_holds_nothing() {
-        let from = october().from();
-        let cancelled = HeldRun {
-            start: None,
-            gpus: None,
-            ..run(from, from + HOUR)
-        };
-        let pending = HeldRun {
-            end: None,
-            ..cancelled
-        };
-        let figures = totals(
-            &[
-                HeldRun {
-                    submit: from,
-                    ..cancelled
-                },
-                HeldRun {
-                    submit: from,
-                    ..pending
-                },
-            ],
-            &october(),
-        );
-        let expected = Figures {
-            jobs_submitted: 2,
-            jobs_ended: 1,
-            gpu_seconds: Some(0),
-            gpu_hours: Some(0.0),
-            ..Figures::default()
-        };
-        assert_eq!(figures, expected);
-        // One that waits all the time neither begins nor ends anything in it.
-        assert!(
-            usage([pending], "c", &october(), &[GroupBy::User], now())
-                .rows
-                .is_empty()
-        );
-    }
-
-    #[test]
-    fn gpus_are_unknown_only_where_nobody_saw_any() {
-        let from = october().from();
-        let unseen = HeldRun {
-            gpus: None,
-            user: "bob",
-            ..run(from, from + HOUR)
-        };
-        let report = usage(
-            [unseen, run(from, from + HOUR), unseen],
-            "c",
-            &october(),
-            &[GroupBy::User],
-            now(),
-        );
-        assert_eq!(
-            (report.totals.gpu_seconds, report.totals.jobs_gpu_unknown),
-            (Some(7200), 2)
-        );
-        let bob = &report.rows[1].figures;
-        assert_eq!(
-            (
-                bob.gpu_seconds,
-                bob.gpu_hours,
-                bob.jobs_gpu_unknown,
-                bob.cpu_hours
-            ),
-            (None, None, 2, 16.0)
-        );
-    }
-
-    #[test]
-    fn by_node_whole_units_are_shared_out() {
-        let from = october().from();
-        let two = HeldRun {
-            nodes: Some(2),
-            cpus: Some(3),
-            gpus: Some(4),
-            node_list: Some("g[1-2]"),
-            ..run(from, from + HOUR)
-        };
-        let none = HeldRun {
-            start: None,
-            end: None,
-            submit: from,
-            node_list: None,
-            ..two
-        };
-        let odd = HeldRun {
-            node_list: Some("g[1-"),
-            nodes: Some(1),
-            cpus: Some(1),
-            ..two
-        };
-        let report = usage([two, none, odd], "c", &october(), &[GroupBy::Node], now());
-        let rows: Vec<_> = report
-            .rows
-            .iter()
-            .map(|row| {
-                (
-                    row.group.0[0].1.as_deref(),
-                    row.figures.cpu_hours,
-                    row.figures.gpu_hours,
-                    row.figures.jobs_running,
-                )
-            })
-            .collect();
-        let expected = [
-            (Some("g[1-"), 1.0, Some(4.0), 1),
-            (Some("g2"), 2.0, Some(2.0), 1),
-            (Some("g1"), 1.0, Some(2.0), 1),
-            (None, 0.0, Some(0.0), 0),
-        ];
-        assert_eq!(rows, expected);
-    }
-
-    /// 25 October 2026 in Oslo: 02:00 to 03:00 comes twice.
-    #[test]
-    fn by_hour_and_day_over_a_change_of_clocks() {
-        let day = days("2026-10-24", "2026-10-27");
-        let at = |text: &str| text.parse::<Timestamp>().unwrap().as_second();
-        let night = run(
-            at("2026-10-25T01:30:00+02:00"),
-            at("2026-10-25T03:30:00+01:00"),
-        );
-        let by = |by| {
-            let report = usage([night], "c", &day, &[by, GroupBy::User], now());
-            let row = |row: &Row| (row.group.0[0].1.clone().unwrap(), row.figures.wall_seconds);
-            report.rows.iter().map(row).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            by(GroupBy::Hour),
-            [
-                ("2026-10-25T01:00+02:00".to_owned(), 1800),
-                ("2026-10-25T02:00+02:00".to_owned(), 3600),
-                ("2026-10-25T02:00+01:00".to_owned(), 3600),
-                ("2026-10-25T03:00+01:00".to_owned(), 1800)
-            ]
-        );
-        assert_eq!(by(GroupBy::Day), [("2026-10-25".to_owned(), 10_800)]);
-        assert_eq!(by(GroupBy::Month), [("2026-10".to_owned(), 10_800)]);
-        assert_eq!(by(GroupBy::Year), [("2026".to_owned(), 10_800)]);
-    }
-
-    #[test]
-    fn an_account_holds_what_those_below_it_hold() {
-        let from = october().from();
-        let of = |account| HeldRun {
-            account,
-            ..run(from, from + HOUR)
-        };
-        let parents = [
-            ("optics", "physics"),
-            ("laser", "optics"),
-            ("physics", "root"),
-            ("odd", "even"),
-            ("even", "odd"),
-        ];
-        let parents = parents
-            .map(|(account, parent)| (account.to_owned(), parent.to_owned()))
-            .into();
-        let period = october();
-        let mut usage = Usage::new(&period, &[GroupBy::AccountTree], now())
-            .with_accounts(Accounts::new(parents));
-        for account in ["physics", "laser", "laser", "odd", "unknown"] {
-            usage.add(&of(account));
-        }
-        let rows = usage.report("c").rows;
-        let found: Vec<_> = rows
-            .iter()
-            .map(|row| (row.group.0[0].1.as_deref().unwrap(), row.figures.wall_hours))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("physics", 3.0),
-                ("physics/optics", 2.0),
-                ("physics/optics/laser", 2.0),
-                ("even", 1.0),
-                ("even/odd", 1.0),
-                ("unknown", 1.0)
-            ]
-        );
-    }
-
-    #[test]
-    fn a_report_is_flat_json_that_can_be_read_back() {
-        let from = october().from();
-        let cpu_only = HeldRun {
-            gpus: Some(0),
-            ..run(from, from + 1800)
-        };
-        let by = [GroupBy::User, GroupBy::GpuModel];
-        let report = usage(
-            [
-                cpu_only,
-                HeldRun {
-                    gpu_model: Some("a100"),
-                    ..run(from, from + HOUR)
-                },
-            ],
-            "c",
-            &october(),
-            &by,
-            now(),
-        );
-        let json = serde_json::to_value(&report).unwrap();
-        assert_eq!(json["from"], "2026-10-01T00:00:00+02:00");
-        assert_eq!(json["to"], "2026-11-01T00:00:00+01:00");
-        assert_eq!(json["timezone"], "Europe/Oslo");
-        assert_eq!(json["totals"]["cpu_seconds"], 8 * 5400);
-        assert_eq!(json["rows"][0]["user"], "ann");
-        assert_eq!(json["rows"][0]["gpu_model"], "a100");
-        assert_eq!(json["rows"][0]["gpu_hours"], 2.0);
-        assert!(json["rows"][1]["gpu_model"].is_null());
-        let text = serde_json::to_string(&report).unwrap();
-        assert_eq!(serde_json::from_str::<UsageReport>(&text).unwrap(), report);
-        assert!(
-            text.contains(r#""rows":[{"user":"ann","gpu_model":"a100","jobs_submitted":0,"#),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn groups_have_the_names_of_the_columns() {
-        for (name, by) in GroupBy::ALL {
-            assert_eq!(name.parse(), Ok(*by));
-            assert_eq!(by.name(), *name);
-        }
-        assert_eq!("gpu".parse::<GroupBy>(), Err(UnknownGroup("gpu".into())));
-    }
-
-    /// Runs around October, a second of which is as good as an hour.
-    fn any_run() -> impl Strategy<Value = HeldRun<'static>> {
-        let from = october().from();
-        let times = (
-            from - 900_000..from + 3_600_000,
-            0..500_000_i64,
-            0..2_000_000_i64,
-            0..10_u8,
-        );
-        let held = (
-            0..5_u64,
-            0..300_u64,
-            proptest::option::of(0..9_u64),
-            proptest::option::of(0..1_u64 << 40),
-        );
-        let words = (0..4_usize, 0..3_usize, 0..3_usize);
-        (times, held, words).prop_map(
-            |((submit, wait, length, fate), (nodes, cpus, gpus, mem_bytes), (a, b, c))| {
-                let start = Some(submit + wait).filter(|_| fate > 0);
-                HeldRun {
-                    submit,
-                    start,
-                    end: Some(submit + wait + length).filter(|_| fate != 1),
-                    nodes: Some(nodes),
-                    cpus: Some(cpus),
-                    gpus,
-                    mem_bytes,
-                    billing: mem_bytes.map(|bytes| bytes >> 30),
-                    user: ["ann", "bob", "", "carol"][a],
-                    account: ["lab-a", "lab-b", "lab-a|x"][b],
-                    partition: "gpu",
-                    state: ["COMPLETED", "FAILED", "RUNNING"][c],
-                    qos: [None, Some("normal"), Some("")][b],
-                    gpu_model: [None, Some("a100"), Some("l40s")][c],
-                    node_list: [None, Some("g1"), Some("g[1-3]"), Some("n[01-16],g1")][a],
-                    reservation: None,
-                }
-            },
-        )
-    }
-
-    fn exact(figures: &Figures) -> [u128; 4] {
-        let gpu_seconds = figures.gpu_seconds.unwrap_or(0);
-        [
-            figures.cpu_seconds,
-            gpu_seconds,
-            figures.node_seconds,
-            figures.wall_seconds,
-        ]
-        .map(u128::from)
-    }
-
-    fn sum(rows: &[Row]) -> [u128; 4] {
-        rows.iter().fold([0; 4], |sums, row| {
-            std::array::from_fn(|i| sums[i] + exact(&row.figures)[i])
-        })
-    }
-
-    proptest! {
-        /// The period in two parts, wherever it is cut, and the period in one.
-        #[test]
-        fn cut_anywhere_is_uncut(runs in proptest::collection::vec(any_run(), 0..20), cut in 2..31_u8) {
-            let middle = format!("2026-10-{cut:02}");
-            for by in [GroupBy::User, GroupBy::Node] {
-                let report = |from: &str, to: &str| usage(runs.iter().copied(), "c", &days(from, to), &[by], now());
-                let parts = [report("2026-10-01", &middle), report(&middle, "2026-11-01")];
-                let whole = report("2026-10-01", "2026-11-01");
-                let of = |report: &UsageReport, group: &Group| -> [u128; 4] {
-                    report.rows.iter().find(|row| row.group == *group).map_or([0; 4], |row| exact(&row.figures))
-                };
-                for row in &whole.rows {
-                    let (a, b) = (of(&parts[0], &row.group), of(&parts[1], &row.group));
-                    prop_assert_eq!(std::array::from_fn(|i| a[i] + b[i]), exact(&row.figures));
-                }
-                for count in [|f: &Figures| f.jobs_submitted, |f: &Figures| f.jobs_started, |f: &Figures| f.jobs_ended] {
-                    prop_assert_eq!(parts.iter().map(|part| count(&part.totals)).sum::<u64>(), count(&whole.totals));
-                }
-                let hours: f64 = parts.iter().map(|part| part.totals.mem_gib_hours).sum();
-                prop_assert!((hours - whole.totals.mem_gib_hours).abs() <= 1e-12 * hours);
-            }
-        }
-
-        /// One run cut in two at any instant holds what it held.
-        #[test]
-        fn a_run_cut_anywhere_is_the_run(run in any_run(), share in 0.0..1.0_f64) {
-            let (Some(start), Some(end)) = (run.start, run.end) else { return Ok(()) };
-            let cut = start + ((end - start) as f64 * share) as i64;
-            let halves = [HeldRun { end: Some(cut), ..run }, HeldRun { start: Some(cut), ..run }];
-            prop_assert_eq!(exact(&totals(&halves, &october())), exact(&totals(&[run], &october())));
-        }
-
-        #[test]
-        fn groups_add_up_to_the_totals(runs in proptest::collection::vec(any_run(), 0..30)) {
-            for (name, by) in GroupBy::ALL {
-                let report = usage(runs.iter().copied(), "c", &october(), &[*by, GroupBy::State], now());
-                let (groups, totals) = (sum(&report.rows), exact(&report.totals));
-                prop_assert_eq!(&groups[..3], &totals[..3], "{}", name);
-                if by.unit().is_some() {
-                    let count = |of: fn(&Figures) -> u64| report.rows.iter().map(|row| of(&row.figures)).sum::<u64>();
-                    prop_assert_eq!(count(|f| f.jobs_submitted), report.totals.jobs_submitted);
-                    prop_assert_eq!(count(|f| f.jobs_started), report.totals.jobs_started);
-                    prop_assert_eq!(count(|f| f.jobs_ended), report.totals.jobs_ended);
-                }
-                if *by != GroupBy::Node && by.unit().is_none() {
-                    prop_assert_eq!(groups[3], totals[3]);
-                    let count = |of: fn(&Figures) -> u64| report.rows.iter().map(|row| of(&row.figures)).sum::<u64>();
-                    prop_assert_eq!(count(|f| f.jobs_running), report.totals.jobs_running);
-                    prop_assert_eq!(count(|f| f.jobs_submitted), report.totals.jobs_submitted);
-                    let waited: i64 = report.rows.iter().map(|row| row.figures.wait_seconds).sum();
-                    prop_assert_eq!(waited, report.totals.wait_seconds);
-                }
-            }
-        }
-
-        #[test]
-        fn order_does_not_matter(
-            (runs, shuffled) in proptest::collection::vec(any_run(), 0..30)
-                .prop_flat_map(|runs| (Just(runs.clone()), Just(runs).prop_shuffle()))
-        ) {
-            let by = [GroupBy::User, GroupBy::Qos];
-            let report = |runs: &[HeldRun<'static>]| usage(runs.iter().copied(), "c", &october(), &by, now());
-            prop_assert_eq!(report(&runs), report(&shuffled));
-        }
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use takt_collector::schedulers::{PollState, PollStatus};
 use takt_model::Matcher;
 use takt_model::Timestamp;
 use takt_slurm::Entry;
-use takt_slurm::process_usage::{GAP_SECONDS, Seen, Sighting, sighting_of};
+use takt_slurm::process_usage::{GAP_SECONDS, ProcessSighting, ProcessUsage, sighting_of};
 use takt_store::{GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError};
 use tokio::sync::watch;
 
@@ -26,7 +26,7 @@ const SOURCE: &str = "processes";
 
 /// Looks for ever, as long as no scheduler is found.
 pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Receiver<PollStatus>>) {
-    let mut seen: Option<Seen> = None;
+    let mut seen: Option<ProcessUsage> = None;
     for round in 0_u64.. {
         tokio::time::sleep(INTERVAL).await;
         if round % ROUNDS_A_NOTE == 0 {
@@ -64,8 +64,8 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
 }
 
 /// What was open when the server stopped: it goes on if it is still seen, and else ended with its last sample.
-fn resumed(store: &Store, cluster: &str) -> Result<Seen, StoreError> {
-    let mut seen = Seen::default();
+fn resumed(store: &Store, cluster: &str) -> Result<ProcessUsage, StoreError> {
+    let mut seen = ProcessUsage::default();
     let filter = JobFilter {
         cluster: Some(cluster.to_owned()),
         states: vec!["RUNNING".to_owned()],
@@ -129,7 +129,7 @@ fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
 /// Processes that no job brought.
 const ON_GPU: &str = "takt_gpu_process_without_job";
 
-fn look(store: &Store, cluster: &str, seen: &mut Seen) -> Result<(), StoreError> {
+fn look(store: &Store, cluster: &str, seen: &mut ProcessUsage) -> Result<(), StoreError> {
     let now = Timestamp::from(SystemTime::now());
     let records = Records::of(store.database());
     // What runs beside a scheduler's jobs is not what its accounts are about.
@@ -147,7 +147,7 @@ fn look(store: &Store, cluster: &str, seen: &mut Seen) -> Result<(), StoreError>
         let (node, uuid, user) = (label("node")?, label("uuid")?, label("user")?);
         let gpu = gpus.iter().find(|gpu| gpu.labels.get("uuid") == Some(uuid));
         let info = |name| gpu.and_then(|gpu| gpu.labels.get(name)).map(str::to_owned);
-        Some(Sighting {
+        Some(ProcessSighting {
             node: node.to_owned(),
             gpu: info("index").unwrap_or_else(|| uuid.to_owned()),
             user: user.to_owned(),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An amount of each resource that is counted.
+/// Amounts of the resources that accounting counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is what it is called")]
 pub struct Amounts {

@@ -2,25 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One association as Slurm's database has it.
+/// One association, as slurmdbd stores it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Association {
-    /// The account; a user's is the one she is in.
+    /// Account. For a user's association, the account that the user belongs to.
     pub account: String,
-    /// The account above, for an account; `None` for the root and for users.
+    /// Parent account. `None` for the root account and for users.
     pub parent_account: Option<String>,
-    /// The user; `None` for an account.
+    /// Unix user. `None` for an account's association.
     pub user: Option<String>,
-    /// The partition, where the association holds for one only.
+    /// Partition, if the association is valid in one partition only.
     pub partition: Option<String>,
-    /// Her shares among her siblings.
+    /// Shares among the siblings (`Fairshare` in `sacctmgr`).
     pub shares: Shares,
-    /// `GrpTRESMins` as Slurm writes it, where there is a limit.
+    /// `GrpTRESMins` as Slurm writes it. `None` without a limit.
     pub grp_tres_mins: Option<String>,
 }
 
 impl Association {
-    /// An account below another, or the root.
+    /// Returns the association of an account; `parent` is `None` for the root account.
     pub fn account(account: &str, parent: Option<&str>, shares: Shares) -> Self {
         Self {
             account: account.to_owned(),
@@ -32,7 +32,7 @@ impl Association {
         }
     }
 
-    /// A user in an account.
+    /// Returns the association of a user in an account.
     pub fn user(account: &str, user: &str, shares: Shares) -> Self {
         Self {
             user: Some(user.to_owned()),
@@ -40,7 +40,7 @@ impl Association {
         }
     }
 
-    /// The name that siblings differ in.
+    /// Returns the user's name, or the account's name for an account.
     pub fn name(&self) -> &str {
         self.user.as_deref().unwrap_or(&self.account)
     }
@@ -50,14 +50,14 @@ impl Association {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shares {
-    /// So many, against the sum of the siblings.
+    /// This many shares, relative to the sum over the siblings.
     Raw(u32),
-    /// `fairshare=parent`: no share of one's own, that of the account is used.
+    /// `fairshare=parent`: the association uses the shares of its account.
     Parent,
 }
 
 impl Shares {
-    /// As Slurm's database and REST interface count them, where 2³¹ − 1 stands for `parent`.
+    /// Converts the number in Slurm's database and REST interface. 2³¹ − 1 stands for `parent`.
     pub fn from_raw(raw: u32) -> Self {
         if raw == i32::MAX.unsigned_abs() {
             Self::Parent

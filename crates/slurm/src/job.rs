@@ -1,76 +1,78 @@
-//! One job run, and what one row of a scheduler's records turned out to be.
+//! One job run, and the result of parsing one record.
 
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-/// One run of a job: from a submission to its end. A requeued job has one for each time it was queued, an array one
-/// for each task, a heterogeneous job one for each component.
+/// One run of a job, from submission to end. A requeued job has one run for each time it was
+/// queued, an array has one for each task, a heterogeneous job has one for each component.
 ///
-/// `cluster`, `job_id` and `submit` are its identity: ids come round again. Instants are UTC seconds since 1970. What
-/// a run held is `None` where nobody saw it, never 0; a run that never got a node has no `start` and held nothing.
+/// `cluster`, `job_id` and `submit` identify a run, because Slurm reuses job ids. Times are UTC
+/// seconds since 1970. Amounts are `None` if the source did not record them, never 0. A run that
+/// never started has no `start` and held nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRun {
-    /// The cluster's name (Slurm's `ClusterName`).
+    /// Cluster name (Slurm's `ClusterName`).
     pub cluster: String,
-    /// As Slurm writes it: `123`, `123_4` (array task), `123+0` (component of a heterogeneous job).
+    /// Job id as Slurm writes it: `123`, `123_4` (array task), `123+0` (component of a
+    /// heterogeneous job).
     pub job_id: String,
-    /// When it was submitted, or requeued, or resized.
+    /// Time of submission, requeue or resize.
     pub submit: i64,
-    /// When nothing but a lack of resources kept it waiting any more.
+    /// Time from which only a lack of resources delayed the run.
     pub eligible: Option<i64>,
-    /// When it got its nodes; `None` if it never did, or not yet.
+    /// Start time. `None` if the run has not started.
     pub start: Option<i64>,
-    /// When it left them, or the queue; `None` while it waits or runs.
+    /// End time. `None` while the run is pending or running.
     pub end: Option<i64>,
-    /// Slurm's word: `COMPLETED`, `RUNNING`, `CANCELLED` (without the `by 1000`), …
+    /// Slurm's state: `COMPLETED`, `RUNNING`, `CANCELLED` (without `by 1000`), …
     pub state: String,
-    /// Who submitted it.
+    /// Unix user who submitted the job.
     pub user: String,
-    /// What it is charged to.
+    /// Account that is charged.
     pub account: String,
-    /// Where it ran; several with commas while it waits in several.
+    /// Partition. A pending job may list several, separated by commas.
     pub partition: String,
-    /// Its quality of service.
+    /// Quality of service.
     pub qos: Option<String>,
-    /// The name its user gave it.
+    /// Job name.
     pub name: Option<String>,
-    /// Nodes held.
+    /// Number of allocated nodes.
     pub nodes: Option<u64>,
-    /// CPUs held, as Slurm counts them (threads or cores).
+    /// Number of allocated CPUs, as Slurm counts them (threads or cores).
     pub cpus: Option<u64>,
-    /// GPUs held.
+    /// Number of allocated GPUs.
     pub gpus: Option<u64>,
-    /// Their type in Slurm's words (`a100`); several types are joined with `+`.
+    /// GPU type in Slurm's words (`a100`). Several types are joined with `+`.
     pub gpu_model: Option<String>,
-    /// Memory held, on all nodes together.
+    /// Allocated memory on all nodes together, in bytes.
     pub mem_bytes: Option<u64>,
-    /// Billing TRES: the units that Slurm's own rates make of what it held.
+    /// Billing TRES: billing units by Slurm's own weights.
     pub billing: Option<u64>,
-    /// What it held, as Slurm wrote it.
+    /// Allocated TRES (`AllocTRES`), as Slurm wrote them.
     pub alloc_tres: Option<String>,
-    /// What it asked for, as Slurm wrote it.
+    /// Requested TRES (`ReqTRES`), as Slurm wrote them.
     pub req_tres: Option<String>,
-    /// The nodes it held, as Slurm wrote them (`gpu[1-3]`).
+    /// Allocated nodes, as Slurm wrote them (`gpu[1-3]`).
     pub node_list: Option<String>,
-    /// Seconds it ran, suspension excluded; known when it has ended.
+    /// Run time without suspension, in seconds. `None` until the run has ended.
     pub elapsed: Option<u64>,
-    /// Seconds it was suspended.
+    /// Time of suspension, in seconds.
     pub suspended: Option<u64>,
-    /// Seconds it may run; `None` without a limit.
+    /// Time limit in seconds. `None` without a limit.
     pub timelimit: Option<u64>,
     /// Exit code and signal (`1:0`).
     pub exit_code: Option<String>,
-    /// The reservation that it was submitted to.
+    /// Reservation that the job was submitted to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
-    /// Slurm's own number of an array's task or a component, by which its nodes know it: `123_4` may be 130 there. `None`
-    /// where it is the id, or nobody told.
+    /// Slurm's internal number of an array task or a component. The node's cgroups use it: `123_4`
+    /// may be 130 there. `None` if it equals the id or the source lacks it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_job_id: Option<String>,
 }
 
 impl JobRun {
-    /// What accounting looks at.
+    /// Returns the fields that accounting reads.
     pub fn held(&self) -> HeldRun<'_> {
         HeldRun {
             submit: self.submit,
@@ -93,8 +95,7 @@ impl JobRun {
     }
 }
 
-/// The part of a [`JobRun`] that accounting looks at, borrowed from wherever it lies: a million of them are read for a
-/// report.
+/// The fields of a [`JobRun`] that accounting reads, borrowed: one report reads a million of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(
     missing_docs,
@@ -119,44 +120,44 @@ pub struct HeldRun<'a> {
     pub reservation: Option<&'a str>,
 }
 
-/// What one row of a source turned out to be.
+/// Result of parsing one record of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A run.
     Run(JobRun),
-    /// The tasks of an array that Slurm tells of in one row (`17_[5-9]`), because it never took them apart.
+    /// Pending tasks of an array in one record (`17_[5-9]`).
     Tasks {
-        /// What they have in common: everything but the id.
+        /// Fields that the tasks share: all except the id.
         run: JobRun,
-        /// Their ids.
+        /// Job ids of the tasks.
         job_ids: Vec<String>,
     },
-    /// A step, which holds nothing beyond its job's allocation.
+    /// A job step. Its allocation is part of the job's.
     Step,
-    /// Not understood.
+    /// A record that cannot be parsed.
     Rejected(Reject),
 }
 
-/// A row that could not be understood: set aside as it came, never dropped.
+/// A record that cannot be parsed. Takt stores it unchanged instead of dropping it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reject {
-    /// Its line in the file, from 1; `None` where there is no file.
+    /// Line number in the file, from 1. `None` if the source is not a file.
     pub line: Option<u64>,
-    /// Why.
+    /// Reason why the record was rejected.
     pub reason: String,
-    /// The row.
+    /// Text of the record.
     pub text: String,
 }
 
-/// A time zone's name that the IANA database does not have.
+/// The IANA time zone database lacks this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown time zone '{0}' (expected an IANA name such as Europe/Oslo)")]
 pub struct UnknownTimeZone(pub String);
 
-/// The time zone of an IANA name.
+/// Returns the time zone of an IANA name.
 ///
 /// # Errors
-/// When there is none of that name.
+/// The database lacks the name.
 pub fn time_zone(name: &str) -> Result<TimeZone, UnknownTimeZone> {
     TimeZone::get(name).map_err(|_| UnknownTimeZone(name.to_owned()))
 }

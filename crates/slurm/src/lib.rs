@@ -1,7 +1,8 @@
-//! Values and formats of Slurm: job runs, nodes, reservations, associations, TRES, node lists, and the texts of
-//! `sacct`, `sacctmgr`, `scontrol`, `sreport`, jobcomp and slurmrestd.
+//! Values and formats of Slurm: job runs, nodes, reservations, associations, TRES, node lists, and
+//! the output of `sacct`, `sacctmgr`, `scontrol`, `sreport`, jobcomp and slurmrestd.
 //!
-//! Parsers take text and return values. Nothing here runs a command, opens a socket or knows a table.
+//! Parsers take text and return values. This crate runs no commands, opens no sockets and knows no
+//! tables.
 
 mod amounts;
 mod association;
@@ -30,5 +31,5 @@ pub use job::{Entry, HeldRun, JobRun, Reject, UnknownTimeZone, time_zone};
 pub use lines::LinesError;
 pub use node::{Node, NodeEvent};
 pub use reservation::{Owner, Reservation};
-pub use share_settings::{PriorityFlags, PrioritySettings, Qos, Rates, ShareSettings};
+pub use share_settings::{BillingRates, PriorityFlags, PrioritySettings, Qos, ShareSettings};
 pub use usage_reset::UsageResetPeriod;

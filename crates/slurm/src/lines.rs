@@ -1,25 +1,26 @@
-//! A text, plain or gzip, a bounded line at a time.
+//! Reads a text line by line, plain or gzip-compressed, with a limit on the length of a line.
 
 use flate2::bufread::MultiGzDecoder;
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read};
 
-/// Most bytes in one line. sacct's longest fields (`SubmitLine`, `Comment`) stay far below.
+/// Maximum length of a line in bytes. sacct's longest fields (`SubmitLine`, `Comment`) are much
+/// shorter.
 pub const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// A text that cannot be read to its end.
+/// Error while reading a text.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {name} after line {line}")]
 pub struct LinesError {
-    /// The file.
+    /// File name.
     name: String,
-    /// The last line that was read.
+    /// Number of the last line that was read.
     line: u64,
-    /// Why.
+    /// Cause.
     source: io::Error,
 }
 
-/// The lines of one text. Nothing comes after an error.
+/// The lines of one text. An error ends the iteration.
 pub(super) struct Lines<'i> {
     name: String,
     input: Box<dyn BufRead + 'i>,
@@ -29,7 +30,7 @@ pub(super) struct Lines<'i> {
 }
 
 impl<'i> Lines<'i> {
-    /// A gzip file is known by its first bytes. `name` is what errors call the text.
+    /// Opens a text and detects gzip by its first bytes. `name` is the file's name in errors.
     pub fn open(input: impl Read + 'i, name: &str) -> Result<Self, LinesError> {
         let failed = |source| LinesError {
             name: name.to_owned(),
@@ -46,7 +47,7 @@ impl<'i> Lines<'i> {
         })
     }
 
-    /// The next line without its end; `None` after the last.
+    /// Returns the next line without its line break, or `None` at the end.
     pub fn next(&mut self) -> Option<Result<&[u8], LinesError>> {
         if self.done {
             return None;
@@ -68,12 +69,12 @@ impl<'i> Lines<'i> {
         }
     }
 
-    /// The number of the line that was read last, from 1.
+    /// Returns the number of the current line, from 1.
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// That line. What is no UTF-8 is replaced.
+    /// Returns the current line. Invalid UTF-8 is replaced.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.row)
     }
@@ -101,7 +102,7 @@ impl<'i> Lines<'i> {
     }
 }
 
-/// How a text begins, for a message that says what was found instead of what was expected.
+/// Quotes the beginning of a line for an error message.
 pub(super) fn beginning(line: &str) -> String {
     match line.chars().take(60).collect::<String>() {
         empty if empty.is_empty() => "an empty line or nothing".to_owned(),
@@ -112,7 +113,7 @@ pub(super) fn beginning(line: &str) -> String {
 fn explained(source: io::Error) -> io::Error {
     match source.kind() {
         io::ErrorKind::UnexpectedEof => {
-            io::Error::new(source.kind(), "the gzip data end in the middle")
+            io::Error::new(source.kind(), "the gzip data are truncated")
         }
         _ => source,
     }
@@ -129,7 +130,7 @@ fn decompressed<'i>(mut input: impl Read + 'i) -> io::Result<Box<dyn BufRead + '
     let is_gzip = magic == GZIP;
     let input = BufReader::with_capacity(BUFFER, io::Cursor::new(magic).chain(input));
     Ok(if is_gzip {
-        // `pigz` and `cat a.gz b.gz` make files of several members.
+        // `pigz` and `cat a.gz b.gz` write files with several members.
         Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(input)))
     } else {
         Box::new(input)

@@ -1,53 +1,54 @@
-//! Nodes: what each has, when it could not be used, and what the cluster had.
+//! Nodes: capacity and state of each node, and changes of state.
 
 use crate::Amounts;
 use crate::openapi::{self, NodeNow};
-use crate::tres::{Tres, scaled};
+use crate::tres::{TresCounts, scaled};
 
-/// A node, as it was last heard of.
+/// A node, as Slurm last reported it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its NodeName.
+    /// Slurm's NodeName.
     pub node: String,
-    /// Slurm's words for its state.
+    /// Slurm's state: base state and flags.
     pub state: String,
-    /// Why, if somebody said so.
+    /// Reason of a drained or down node, if set.
     pub reason: Option<String>,
-    /// Who said so.
+    /// User who set the reason.
     pub reason_by: Option<String>,
-    /// When, UTC seconds.
+    /// Time at which the reason was set, UTC seconds.
     pub reason_at: Option<i64>,
-    /// The partitions that it is in.
+    /// Partitions that contain the node.
     pub partitions: Vec<String>,
-    /// What it has.
+    /// CPUs, GPUs and memory of the node.
     pub has: Amounts,
-    /// Whether its GPUs are among the TRES that Slurm keeps accounts of.
+    /// Whether Slurm tracks the node's GPUs as TRES.
     pub counts_gpus: bool,
 }
 
-/// An interval in which a node could not be used, or in which the cluster had so much.
+/// An interval in which a node was unavailable, or in which the cluster had a certain size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeEvent {
-    /// Its NodeName; empty for the cluster.
+    /// Slurm's NodeName. Empty for the cluster.
     pub node: String,
-    /// Slurm's words.
+    /// Slurm's state.
     pub state: String,
-    /// Why, if somebody said so.
+    /// Reason, if set.
     pub reason: Option<String>,
-    /// What the node has, or the cluster had.
+    /// Capacity of the node or the cluster.
     pub has: Amounts,
-    /// UTC seconds.
+    /// Start, UTC seconds.
     pub from: i64,
-    /// UTC seconds; `None` while it lasts.
+    /// End, UTC seconds. `None` while the interval lasts.
     pub to: Option<i64>,
 }
 
-/// The node of slurmctld's answer.
+/// Converts a node of slurmctld's answer.
 pub fn node(now: &NodeNow) -> Node {
     let mut has = amounts(&now.tres);
     let counts_gpus = now.tres.contains("gres/gpu");
     if !counts_gpus {
-        // Without slurmdbd, or where nobody asked for it, GPUs are no TRES, but the node has them all the same.
+        // Slurm may not track GPUs as TRES (it does not without slurmdbd). `Gres` lists them in any
+        // case.
         has.gpus = gres(&now.gres);
     }
     let NodeNow {
@@ -71,14 +72,14 @@ pub fn node(now: &NodeNow) -> Node {
     }
 }
 
-/// Whether GPUs are among the TRES that Slurm keeps of each job, as far as these nodes have any.
+/// Returns whether Slurm tracks the GPUs of all these nodes as TRES.
 pub fn gpus_are_counted(nodes: &[Node]) -> bool {
     nodes
         .iter()
         .all(|node| node.counts_gpus || node.has.gpus == 0)
 }
 
-/// The GPUs of `gpu:a100:2(S:0-1),gpu:l40s:1,shard:8`.
+/// Returns the number of GPUs in `gpu:a100:2(S:0-1),gpu:l40s:1,shard:8`.
 fn gres(text: &str) -> u64 {
     let gpus = |gres: &str| {
         let name = gres.split('(').next()?;
@@ -92,8 +93,8 @@ fn gres(text: &str) -> u64 {
 }
 
 fn amounts(tres: &str) -> Amounts {
-    // A TRES string of Slurm's that cannot be read says nothing.
-    let tres = Tres::parse(tres).ok().flatten().unwrap_or_default();
+    // An invalid TRES string counts as empty.
+    let tres = TresCounts::parse(tres).ok().flatten().unwrap_or_default();
     let or_none = |amount: Option<u64>| amount.unwrap_or(0);
     Amounts {
         cpus: or_none(tres.cpus),
@@ -102,7 +103,8 @@ fn amounts(tres: &str) -> Amounts {
     }
 }
 
-/// The rows of `sacctmgr -P show event`. A reason may hold separators, so the fields after it are counted from the end.
+/// Parses the rows of `sacctmgr -P show event`. A reason may contain separators, so the fields
+/// after it are counted from the end.
 pub fn events(text: &str, cluster: &str) -> Vec<NodeEvent> {
     let event = |line: &str| {
         let fields: Vec<&str> = line.split('|').collect();

@@ -1,18 +1,18 @@
-//! Slurm's host lists: `gpu[1-3,07],login` names four nodes and one.
+//! Slurm's node lists: `gpu[1-3,07],login` names four nodes and one.
 
-/// Most nodes that one list may name: more than any cluster has, and little enough to be harmless.
+/// Maximum number of nodes in one list: more than any cluster has, few enough to be harmless.
 pub const MAX_NODES: usize = 65_536;
 
-/// A list that cannot be expanded: brackets that do not pair, a range that is none, too many names.
+/// A list that cannot be expanded: unbalanced brackets, an invalid range, or too many names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a list of at most {MAX_NODES} nodes")]
 pub struct NodeListError(pub String);
 
-/// The names of a list, in its order. A bracket holds numbers and ranges, kept at the width in which they are written;
-/// a name may have several (`rack[1-2]-n[01-16]`).
+/// Returns the names of a list, in its order. Brackets contain numbers and ranges with their
+/// leading zeros. A name may have several brackets (`rack[1-2]-n[01-16]`).
 ///
 /// # Errors
-/// A [`NodeListError`] that quotes the list's beginning.
+/// A [`NodeListError`] with the beginning of the list.
 pub fn expand(list: &str) -> Result<Vec<String>, NodeListError> {
     let mut names = Vec::new();
     for pattern in split_outside_brackets(list) {
@@ -45,18 +45,16 @@ pub fn expand(list: &str) -> Result<Vec<String>, NodeListError> {
     Ok(names)
 }
 
-/// The numbers of `1-3,07`, written as wide as they were; `None` where it is something else or has more than `most`.
-/// Array tasks are written the same way, and may say in which steps they go (`0-8:4`).
+/// Returns the numbers of `1-3,07` with their leading zeros, or `None` if the text is invalid or
+/// has more than `most` numbers. Array tasks use the same notation, also with steps (`0-8:4`).
 pub(crate) fn ranges(text: &str, most: usize) -> Option<Vec<String>> {
     let mut numbers = Vec::new();
     for part in text.split(',') {
         let (range, step) = part.split_once(':').unwrap_or((part, "1"));
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (low, high, step) = (
-            number(first)?,
-            number(last)?,
-            usize::try_from(number(step)?).ok()?,
-        );
+        let low = number(first)?;
+        let high = number(last)?;
+        let step = usize::try_from(number(step)?).ok()?;
         if high < low || step == 0 || (high - low) / step as u64 >= (most - numbers.len()) as u64 {
             return None;
         }

@@ -1,31 +1,33 @@
-//! Slurm's OpenAPI in JSON, as slurmrestd answers and as `squeue --json` and `sinfo --json` print.
+//! Slurm's OpenAPI in JSON: answers of slurmrestd and output of `squeue --json` and `sinfo --json`.
 //!
-//! Version 0.0.38 (Slurm 22.05) is what the tests run against a live Slurm. 0.0.39 to 0.0.45 are read from their published
-//! schemas: there a number may be `{"set": true, "infinite": false, "number": 5}` and a state a list. Fields that are
-//! missing or new are passed over. What a job says is put in sacct's words, so that one set of rules reads both.
+//! The tests run version 0.0.38 (Slurm 22.05) against a live Slurm. Versions 0.0.39 to 0.0.45
+//! follow their published schemas: a number may be `{"set": true, "infinite": false, "number": 5}`
+//! and a state a list. Unknown fields are ignored. Jobs are converted to sacct's fields, so that
+//! both sources share the same rules.
 
 use crate::Reservation;
 use crate::reservation::owners;
 use crate::sacct::{Field, Fields, OVER, Options, entry_of};
-use crate::tres::Tres;
+use crate::tres::TresCounts;
 use crate::{Association, BillingWeights, Qos, Shares};
 use crate::{Entry, Reject, nodelist};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// An answer that says that something went wrong, under whatever HTTP status.
+/// Error that Slurm reports in an answer, with any HTTP status.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{source_name}{description} (error {number})")]
 pub struct OpenApiError {
-    /// Slurm's number: 1007 is a bad or expired token, 7000 a slurmdbd that does not answer.
+    /// Slurm's error number: 1007 is an invalid or expired token, 7000 a slurmdbd that does not
+    /// respond.
     pub number: i64,
-    /// What it says.
+    /// Slurm's description.
     pub description: String,
-    /// Which of Slurm's functions said so, with a colon.
+    /// Slurm's function that failed, followed by a colon.
     source_name: String,
 }
 
-/// The first error that an answer tells of. Slurm sends some with status 200.
+/// Returns the first error of an answer. Slurm sends some errors with status 200.
 pub fn error(answer: &Value) -> Option<OpenApiError> {
     let error = answer["errors"].as_array()?.first()?;
     let text = |key: &str| {
@@ -45,7 +47,7 @@ pub fn error(answer: &Value) -> Option<OpenApiError> {
     })
 }
 
-/// The runs of `GET /slurmdb/vX/jobs`.
+/// Returns the runs of `GET /slurmdb/vX/jobs`.
 pub fn database_jobs(answer: &Value, options: &Options) -> Vec<Entry> {
     list(&answer["jobs"])
         .iter()
@@ -58,7 +60,7 @@ fn database_job(job: &Value, options: &Options) -> Entry {
     let state = state(&job["state"]["current"]);
     let allocated = tres(&job["tres"]["allocated"]);
     let requested = tres(&job["tres"]["requested"]);
-    let array = Array {
+    let array = ArrayIds {
         job_id: &job["array"]["job_id"],
         task_id: &job["array"]["task_id"],
         tasks: &job["array"]["task"],
@@ -66,12 +68,13 @@ fn database_job(job: &Value, options: &Options) -> Entry {
     let user = text(&job["association"]["user"])
         .or_else(|| text(&job["user"]))
         .unwrap_or_default();
-    // slurmrestd of Slurm 22.05 says SUCCESS of jobs that exited with 3: of a job that failed, no success is believed.
+    // slurmrestd of Slurm 22.05 reports SUCCESS for jobs with exit code 3. Ignore success of a
+    // failed job.
     let exit_code = exit_code(&job["exit_code"]);
     let believed = OVER.contains(&state.as_str()) && !(state == "FAILED" && exit_code == "0:0");
     let exit_code = if believed { exit_code } else { String::new() };
     let suspended = number(&time["suspended"]).unwrap_or(0).max(0);
-    // While a job is suspended, the database keeps the instant at which that began here.
+    // During a suspension this field is the time at which the suspension began.
     let suspended = if suspended > 1_000_000_000 {
         0
     } else {
@@ -118,20 +121,20 @@ fn database_job(job: &Value, options: &Options) -> Entry {
     entry(&words, job, options)
 }
 
-/// What slurmctld knows of one job now.
+/// Current state of one job, from slurmctld.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveJob {
     /// The run.
     pub entry: Entry,
-    /// The GPUs that it holds: node and GRES index. Known only while it holds them.
+    /// Allocated GPUs: node and GRES index. Empty unless the job runs.
     pub gpus: Vec<(String, u32)>,
-    /// Why it waits, in Slurm's word.
+    /// Slurm's reason why the job waits.
     pub reason: Option<String>,
-    /// When slurmctld means to start it, while it waits.
+    /// Expected start of a pending job, UTC seconds, from slurmctld.
     pub expected_start: Option<i64>,
 }
 
-/// The jobs of `GET /slurm/vX/jobs` and `squeue --json`.
+/// Returns the jobs of `GET /slurm/vX/jobs` and `squeue --json`.
 pub fn live_jobs(answer: &Value, options: &Options) -> Vec<LiveJob> {
     list(&answer["jobs"])
         .iter()
@@ -142,7 +145,7 @@ pub fn live_jobs(answer: &Value, options: &Options) -> Vec<LiveJob> {
 fn live_job(job: &Value, options: &Options) -> LiveJob {
     let state = state(&job["job_state"]);
     let over = OVER.contains(&state.as_str());
-    let array = Array {
+    let array = ArrayIds {
         job_id: &job["array_job_id"],
         task_id: &job["array_task_id"],
         tasks: &job["array_task_string"],
@@ -150,7 +153,7 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
     let user =
         text(&job["user_name"]).or_else(|| number(&job["user_id"]).map(|uid| uid.to_string()));
     let waiting = state == "PENDING";
-    // slurmdbd has a record of its own for what follows a resize, and takes that for its submission.
+    // slurmdbd adds a record at a resize, with the time of the resize as its submission.
     let resized =
         number(&job["resize_time"]).filter(|at| *at > 0 && Some(*at) >= number(&job["start_time"]));
     let submitted = |key: &str| resized.map_or_else(|| instant(&job[key]), |at| at.to_string());
@@ -175,7 +178,7 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
                 instant(&job["start_time"])
             },
         ),
-        // Of a job that is not over this is the end of its time limit.
+        // For an unfinished job this field is the end of its time limit.
         (
             Field::End,
             if over {
@@ -219,7 +222,8 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
         ),
     ];
     let mut entry = entry(&words, job, options);
-    // Slurm forgets what a job holds while it completes, so only of one that runs "none" means none.
+    // While a job completes, slurmctld no longer lists its GPUs: an empty list means "no GPUs" only
+    // for a running job.
     let held = ["RUNNING", "SUSPENDED"]
         .contains(&state.as_str())
         .then(|| held_gpus(job))
@@ -231,7 +235,7 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
             .as_deref()
             .is_some_and(|tres| tres.contains("gres/gpu"))
     {
-        // Without slurmdbd Slurm counts no GPU among the TRES, so that none is there says nothing.
+        // Without slurmdbd TRES never include GPUs, so their absence says nothing.
         run.gpus = held
             .as_ref()
             .map(|held| held.iter().map(|gres| gres.count).sum());
@@ -252,7 +256,7 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
     }
 }
 
-/// Whether a job asked for GPUs, by node, by task or in all.
+/// Returns whether a job requested GPUs in any of its TRES fields.
 fn wants_gpus(job: &Value) -> bool {
     let asked = [
         "tres_per_job",
@@ -267,15 +271,15 @@ fn wants_gpus(job: &Value) -> bool {
 }
 
 /// GPUs of one type that a job holds on one node.
-struct Gres {
+struct GpuGres {
     node: String,
     model: Option<String>,
     count: u64,
     indexes: Vec<u32>,
 }
 
-/// `None` where Slurm gives no detail.
-fn held_gpus(job: &Value) -> Option<Vec<Gres>> {
+/// Returns the allocated GPUs, or `None` if the answer lacks the details.
+fn held_gpus(job: &Value) -> Option<Vec<GpuGres>> {
     let detail = job["gres_detail"].as_array()?;
     let nodes = text(&job["job_resources"]["nodes"]).or_else(|| text(&job["nodes"]))?;
     let nodes = nodelist::expand(&nodes).ok()?;
@@ -288,8 +292,8 @@ fn held_gpus(job: &Value) -> Option<Vec<Gres>> {
     Some(held)
 }
 
-/// `gpu:a100:2(IDX:0-1)`, `gpu:1(IDX:3)`.
-fn gpu(gres: &str, node: &str) -> Option<Gres> {
+/// Parses `gpu:a100:2(IDX:0-1)` or `gpu:1(IDX:3)`.
+fn gpu(gres: &str, node: &str) -> Option<GpuGres> {
     let (name, indexes) = gres.split_once('(').unwrap_or((gres, ""));
     let mut parts = name.split(':');
     if parts.next() != Some("gpu") {
@@ -301,7 +305,7 @@ fn gpu(gres: &str, node: &str) -> Option<Gres> {
         .and_then(|text| text.strip_suffix(')'))
         .unwrap_or_default();
     let indexes = nodelist::ranges(indexes, 1024).unwrap_or_default();
-    Some(Gres {
+    Some(GpuGres {
         node: node.to_owned(),
         model: (parts.len() > 1).then(|| parts[0].to_owned()),
         count: parts.last()?.parse().ok()?,
@@ -312,8 +316,8 @@ fn gpu(gres: &str, node: &str) -> Option<Gres> {
     })
 }
 
-/// The types joined with `+`, as those of TRES are.
-fn models(held: &[Gres]) -> Option<String> {
+/// Joins the types with `+`, as for TRES.
+fn models(held: &[GpuGres]) -> Option<String> {
     let mut models: Vec<&str> = held
         .iter()
         .filter_map(|gres| gres.model.as_deref())
@@ -323,9 +327,11 @@ fn models(held: &[Gres]) -> Option<String> {
     (!models.is_empty()).then(|| models.join("+"))
 }
 
-/// The parts of a list between commas that are in no bracket.
+/// Splits a text at the commas outside brackets.
 pub(super) fn outside_brackets(text: &str) -> Vec<&str> {
-    let (mut depth, mut from, mut parts) = (0_u32, 0, Vec::new());
+    let mut parts = Vec::new();
+    let mut depth = 0_u32;
+    let mut from = 0;
     for (at, letter) in text.char_indices() {
         match letter {
             '(' | '[' => depth += 1,
@@ -342,37 +348,37 @@ pub(super) fn outside_brackets(text: &str) -> Vec<&str> {
     parts
 }
 
-/// When slurmctld answered `GET /slurm/vX/diag`, by its own clock: UTC seconds.
+/// Returns slurmctld's clock in its answer to `GET /slurm/vX/diag`, UTC seconds.
 pub fn time(answer: &Value) -> Option<i64> {
     number(&answer["statistics"]["req_time"]).filter(|at| *at > 0)
 }
 
-/// A node as slurmctld sees it now.
+/// Current state of a node, from slurmctld.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeNow {
-    /// Its NodeName.
+    /// Slurm's NodeName.
     pub node: String,
-    /// The base state and its flags in upper case: `IDLE`, `MIXED+DRAIN`.
+    /// Base state and flags in upper case: `IDLE`, `MIXED+DRAIN`.
     pub state: String,
-    /// Why, if somebody said so.
+    /// Reason, if set.
     pub reason: Option<String>,
-    /// Who said so.
+    /// User who set the reason.
     pub reason_by: Option<String>,
-    /// When, UTC seconds.
+    /// Time at which the reason was set, UTC seconds.
     pub reason_at: Option<i64>,
-    /// The partitions that it is in.
+    /// Partitions that contain the node.
     pub partitions: Vec<String>,
-    /// What it has (`CfgTRES`).
+    /// Configured TRES (`CfgTRES`).
     pub tres: String,
-    /// What jobs hold of it (`AllocTRES`).
+    /// Allocated TRES (`AllocTRES`).
     pub tres_used: String,
-    /// Its GPUs (`Gres`), where Slurm does not count them among the TRES.
+    /// GRES (`Gres`): the node's GPUs, also if Slurm does not track them as TRES.
     pub gres: String,
-    /// Those that jobs hold (`GresUsed`).
+    /// Allocated GRES (`GresUsed`).
     pub gres_used: String,
 }
 
-/// The nodes of `GET /slurm/vX/nodes` and `sinfo --json`.
+/// Returns the nodes of `GET /slurm/vX/nodes` and `sinfo --json`.
 pub fn nodes(answer: &Value) -> Vec<NodeNow> {
     let node = |node: &Value| {
         let mut states: Vec<String> = words(&node["state"]);
@@ -397,11 +403,11 @@ pub fn nodes(answer: &Value) -> Vec<NodeNow> {
     list(&answer["nodes"]).iter().filter_map(node).collect()
 }
 
-/// The reservations of `GET /slurm/vX/reservations`.
+/// Returns the reservations of `GET /slurm/vX/reservations`.
 pub fn reservations(answer: &Value) -> Vec<Reservation> {
     let one = |one: &Value| {
         let tres = text(&one["tres"])
-            .and_then(|tres| Tres::parse(&tres).ok().flatten())
+            .and_then(|tres| TresCounts::parse(&tres).ok().flatten())
             .unwrap_or_default();
         let flags = match text(&one["flags"]) {
             Some(flags) => flags,
@@ -427,7 +433,7 @@ pub fn reservations(answer: &Value) -> Vec<Reservation> {
         .collect()
 }
 
-/// The associations of one cluster in `GET /slurmdb/vX/associations`.
+/// Returns the associations of one cluster in `GET /slurmdb/vX/associations`.
 pub fn associations(answer: &Value, cluster: &str) -> Vec<Association> {
     let association = |one: &Value| {
         let shares = number(&one["shares_raw"])
@@ -450,7 +456,7 @@ pub fn associations(answer: &Value, cluster: &str) -> Vec<Association> {
         .collect()
 }
 
-/// What each QOS of `GET /slurmdb/vX/qos` makes of usage.
+/// Returns the usage factor and flags of each QOS of `GET /slurmdb/vX/qos`.
 pub fn qos(answer: &Value) -> BTreeMap<String, Qos> {
     let listed = if answer["QOS"].is_array() {
         &answer["QOS"]
@@ -475,7 +481,7 @@ pub fn qos(answer: &Value) -> BTreeMap<String, Qos> {
     list(listed).iter().filter_map(one).collect()
 }
 
-/// `TRESBillingWeights` of each partition of `GET /slurm/vX/partitions`.
+/// Returns `TRESBillingWeights` of each partition of `GET /slurm/vX/partitions`.
 pub fn billing_weights(answer: &Value) -> BTreeMap<String, Option<BillingWeights>> {
     let one = |one: &Value| {
         let weights =
@@ -500,14 +506,14 @@ fn entry(words: &[(Field, String)], job: &Value, options: &Options) -> Entry {
     })
 }
 
-struct Array<'v> {
+struct ArrayIds<'v> {
     job_id: &'v Value,
     task_id: &'v Value,
     tasks: &'v Value,
 }
 
-/// As sacct writes it: `6_3`, `6_[4-9]`, `20+1`, `7`.
-fn job_id(id: &Value, array: &Array<'_>, het_id: &Value, het_offset: &Value) -> String {
+/// Returns the job id as sacct writes it: `6_3`, `6_[4-9]`, `20+1`, `7`.
+fn job_id(id: &Value, array: &ArrayIds<'_>, het_id: &Value, het_offset: &Value) -> String {
     let positive = |value: &Value| number(value).filter(|number| *number > 0);
     let id = number(id).map_or_else(String::new, |id| id.to_string());
     if let Some(of) = positive(array.job_id) {
@@ -523,10 +529,10 @@ fn job_id(id: &Value, array: &Array<'_>, het_id: &Value, het_offset: &Value) -> 
     }
 }
 
-/// `SUCCESS` is no number, so the code is put together as sacct writes it: `1:0`, `0:9`.
+/// Returns the exit code as sacct writes it: `1:0`, `0:9`. The API's `SUCCESS` is a word.
 fn exit_code(value: &Value) -> String {
     if let Some(status) = number(value) {
-        // slurmctld's own is a wait status.
+        // slurmctld reports a wait status.
         return format!("{}:{}", (status >> 8) & 0xff, status & 0x7f);
     }
     let code = number(&value["return_code"]).unwrap_or(0);
@@ -536,13 +542,11 @@ fn exit_code(value: &Value) -> String {
     format!("{code}:{signal}")
 }
 
-/// `[{"type": "gres", "name": "gpu", "count": 2}, …]` in the words of a TRES string.
+/// Converts `[{"type": "gres", "name": "gpu", "count": 2}, …]` to a TRES string.
 fn tres(value: &Value) -> String {
     let amount = |one: &Value| {
-        let (kind, count) = (
-            text(&one["type"])?,
-            number(&one["count"]).filter(|count| *count >= 0)?,
-        );
+        let kind = text(&one["type"])?;
+        let count = number(&one["count"]).filter(|count| *count >= 0)?;
         let name = text(&one["name"]).map_or_else(String::new, |name| format!("/{name}"));
         // The API counts memory in MiB.
         let unit = if kind == "mem" { "M" } else { "" };
@@ -555,7 +559,7 @@ fn tres(value: &Value) -> String {
         .join(",")
 }
 
-/// The state that counts of those that a list names: a run that was requeued is over, whatever its job is now.
+/// Returns the effective state. A requeued run has ended, whatever the state of its job.
 fn state(value: &Value) -> String {
     let states = words(value);
     let requeued = states.iter().find(|state| state.starts_with("REQUEUE"));
@@ -580,7 +584,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A text that says something.
+/// Returns a text, or `None` if it is empty.
 fn text(value: &Value) -> Option<String> {
     value
         .as_str()
@@ -588,7 +592,7 @@ fn text(value: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// A number, plain or with the marks of later versions; `None` where it is not set or without bound.
+/// Returns a number, plain or with the flags of later versions. `None` if it is unset or infinite.
 fn number(value: &Value) -> Option<i64> {
     match value {
         Value::Number(number) => number
@@ -609,14 +613,14 @@ fn count(value: &Value) -> String {
         .map_or_else(String::new, |number| number.to_string())
 }
 
-/// Seconds since 1970; 0 is none.
+/// Returns seconds since 1970 as text. 0 means "not set" and yields an empty text.
 fn instant(value: &Value) -> String {
     number(value)
         .filter(|number| *number > 0)
         .map_or_else(String::new, |number| number.to_string())
 }
 
-/// Seconds as sacct writes a duration.
+/// Returns seconds as sacct writes a duration.
 fn clock(seconds: i64) -> String {
     format!(
         "{}:{:02}:{:02}",
@@ -627,290 +631,4 @@ fn clock(seconds: i64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::JobRun;
-    use crate::sacct::Cluster;
-    use jiff::tz::TimeZone;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    fn options() -> Options {
-        Options {
-            cluster: Cluster::Named("lab".into()),
-            zone: TimeZone::UTC,
-            columns: None,
-        }
-    }
-
-    fn run(entry: Entry) -> JobRun {
-        match entry {
-            Entry::Run(run) => run,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// A run as v0.0.38 tells of it, and the same as the schemas of v0.0.40 and later have it.
-    fn both() -> [Value; 2] {
-        let tres = json!([
-            {"type": "cpu", "name": null, "id": 1, "count": 2},
-            {"type": "mem", "name": "", "id": 2, "count": 1000},
-            {"type": "energy", "name": null, "id": 3, "count": -2},
-            {"type": "node", "name": null, "id": 4, "count": 1},
-            {"type": "gres", "name": "gpu", "id": 1001, "count": 1},
-            {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 1},
-        ]);
-        let plain = json!({
-            "job_id": 12, "account": "lab-a", "name": "train", "nodes": "node0", "partition": "gpu", "qos": "normal",
-            "array": {"job_id": 6, "task_id": 3, "task": null}, "het": {"job_id": 0, "job_offset": null},
-            "association": {"user": "alice"}, "state": {"current": "FAILED"}, "allocation_nodes": 1,
-            "time": {"submission": 1000, "eligible": 1001, "start": 1010, "end": 1110, "elapsed": 90, "suspended": 10,
-                     "limit": 5},
-            "exit_code": {"status": "ERROR", "return_code": 3},
-            "tres": {"allocated": tres, "requested": []},
-        });
-        let mut marked = plain.clone();
-        let number = |number: i64| json!({"set": true, "infinite": false, "number": number});
-        marked["array"]["task_id"] = number(3);
-        marked["array"]["task"] = json!("");
-        marked["het"]["job_offset"] = json!({"set": false, "infinite": false, "number": 0});
-        marked["state"]["current"] = json!(["FAILED"]);
-        marked["time"]["limit"] = number(5);
-        marked["exit_code"] = json!({"status": ["ERROR"], "return_code": number(3), "signal": {"id": {"set": false, "number": 0}}});
-        marked["licenses"] = json!("new fields are passed over");
-        [plain, marked]
-    }
-
-    #[test]
-    fn every_version_tells_the_same_run() {
-        for job in both() {
-            let run = run(database_jobs(&json!({"jobs": [job]}), &options()).remove(0));
-            let expected = JobRun {
-                cluster: "lab".into(),
-                job_id: "6_3".into(),
-                submit: 1000,
-                eligible: Some(1001),
-                start: Some(1010),
-                end: Some(1110),
-                state: "FAILED".into(),
-                user: "alice".into(),
-                account: "lab-a".into(),
-                partition: "gpu".into(),
-                qos: Some("normal".into()),
-                name: Some("train".into()),
-                nodes: Some(1),
-                cpus: Some(2),
-                gpus: Some(1),
-                gpu_model: Some("a100".into()),
-                mem_bytes: Some(1000 << 20),
-                alloc_tres: Some("cpu=2,mem=1000M,node=1,gres/gpu=1,gres/gpu:a100=1".into()),
-                node_list: Some("node0".into()),
-                elapsed: Some(90),
-                suspended: Some(10),
-                timelimit: Some(300),
-                exit_code: Some("3:0".into()),
-                raw_job_id: Some("12".into()),
-                ..JobRun::default()
-            };
-            assert_eq!(run, expected);
-        }
-    }
-
-    #[test]
-    fn missing_fields_leave_unknown_what_they_would_say() {
-        let [mut job, _] = both();
-        for field in [
-            "qos",
-            "name",
-            "exit_code",
-            "allocation_nodes",
-            "array",
-            "het",
-        ] {
-            job.as_object_mut().unwrap().remove(field);
-        }
-        let told = run(database_job(&job, &options()));
-        assert_eq!(
-            (told.job_id.as_str(), told.qos, told.name),
-            ("12", None, None)
-        );
-        job["time"] = json!(null);
-        let Entry::Rejected(reject) = database_job(&job, &options()) else {
-            panic!()
-        };
-        assert_eq!(reject.reason, "Submit is missing");
-    }
-
-    #[test]
-    fn a_running_job_tells_its_gpus_by_node_and_index() {
-        let job = json!({
-            "job_id": 5, "job_state": ["RUNNING"], "user_name": "dave", "submit_time": 10, "start_time": 20,
-            "end_time": 320, "partition": "gpu", "nodes": "node[0-1]", "node_count": 2, "cpus": 4, "time_limit": 5,
-            "tres_alloc_str": "cpu=4,mem=4000M,node=2,billing=4", "gres_detail": ["gpu:a100:1(IDX:0)", "gpu:a100:3(IDX:0,2-3)"],
-            "job_resources": {"nodes": "node[0-1]"}, "exit_code": 0,
-        });
-        let told = live_jobs(&json!({"jobs": [job]}), &options()).remove(0);
-        let held = run(told.entry);
-        assert_eq!(
-            (held.end, held.gpus, held.gpu_model.as_deref()),
-            (None, Some(4), Some("a100"))
-        );
-        let at = |node: &str, index| (node.to_owned(), index);
-        assert_eq!(
-            told.gpus,
-            [
-                at("node0", 0),
-                at("node1", 0),
-                at("node1", 2),
-                at("node1", 3)
-            ]
-        );
-
-        // While it completes and once it is over, Slurm no longer says what it held; that is unknown and not nothing.
-        for (state, asked) in [("COMPLETING", ""), ("RUNNING", "gres:gpu:1")] {
-            let mut completing = job_of(&held);
-            completing["job_state"] = json!(state);
-            completing["gres_detail"] = json!([]);
-            completing["tres_per_node"] = json!(asked);
-            assert_eq!(
-                run(live_job(&completing, &options()).entry).gpus,
-                None,
-                "{state}"
-            );
-        }
-        let mut over = job_of(&held);
-        over["gres_detail"] = json!([]);
-        let told = live_job(&over, &options());
-        assert_eq!((run(told.entry).gpus, told.gpus), (None, Vec::new()));
-    }
-
-    fn job_of(run: &JobRun) -> Value {
-        json!({
-            "job_id": 5, "job_state": "COMPLETED", "user_name": run.user, "submit_time": run.submit, "start_time": 20,
-            "end_time": 30, "nodes": "node[0-1]", "tres_alloc_str": "cpu=4,mem=4000M,node=2", "cpus": 4,
-        })
-    }
-
-    #[test]
-    fn pending_jobs_hold_nothing_and_say_why_they_wait() {
-        let job = json!({
-            "job_id": 8, "array_job_id": 8, "array_task_string": "0-2,5", "job_state": "PENDING", "user_id": 61003,
-            "user_name": null, "submit_time": 10, "start_time": 4000, "end_time": 4300, "state_reason": "Resources",
-            "nodes": "", "tres_alloc_str": "", "cpus": 1,
-        });
-        let told = live_job(&job, &options());
-        assert_eq!(told.reason.as_deref(), Some("Resources"));
-        let Entry::Tasks { run, job_ids } = told.entry else {
-            panic!("{:?}", told.entry)
-        };
-        assert_eq!(job_ids, ["8_0", "8_1", "8_2", "8_5"]);
-        assert_eq!(
-            (run.user.as_str(), run.start, run.end, run.gpus),
-            ("61003", None, None, None)
-        );
-    }
-
-    #[test]
-    fn slurmctlds_clock() {
-        let of = |at: Value| time(&json!({"statistics": {"req_time": at}}));
-        assert_eq!(of(json!(1_795_200_573)), Some(1_795_200_573));
-        assert_eq!(
-            of(json!({"set": true, "infinite": false, "number": 1_795_200_573})),
-            Some(1_795_200_573)
-        );
-        assert_eq!((of(json!(0)), time(&json!({}))), (None, None));
-    }
-
-    #[test]
-    fn errors_are_seen_under_any_status() {
-        let answer = json!({"errors": [{"error_number": 1007, "error": "Protocol authentication error", "source": "slurmdb_tres_get"}]});
-        let found = error(&answer).unwrap();
-        assert_eq!(
-            (found.number, found.to_string().as_str()),
-            (
-                1007,
-                "slurmdb_tres_get: Protocol authentication error (error 1007)"
-            )
-        );
-        assert_eq!(
-            error(&json!({"errors": [{"error": "Unspecified error", "errno": -1}]}))
-                .unwrap()
-                .number,
-            -1
-        );
-        assert_eq!(error(&json!({"errors": []})), None);
-        assert_eq!(error(&json!({})), None);
-    }
-
-    #[test]
-    fn shares_and_prices() {
-        let answer = json!({"associations": [
-            {"cluster": "lab", "account": "root", "parent_account": null, "user": null, "partition": null, "shares_raw": 1},
-            {"cluster": "lab", "account": "vision", "parent_account": "root", "user": "", "shares_raw": 2147483647},
-            {"cluster": "lab", "account": "vision", "parent_account": "", "user": "ann", "shares_raw": 10},
-            {"cluster": "other", "account": "root", "shares_raw": 1},
-        ]});
-        let found = associations(&answer, "lab");
-        assert_eq!(
-            (found.len(), found[1].shares, found[2].shares),
-            (3, Shares::Parent, Shares::Raw(10))
-        );
-        assert_eq!(
-            (found[1].user.as_deref(), found[2].user.as_deref()),
-            (None, Some("ann"))
-        );
-        let old =
-            qos(&json!({"QOS": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": 0.5}]}));
-        let new = qos(
-            &json!({"qos": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": {"set": true, "number": 0.5}}]}),
-        );
-        assert_eq!((old["low"], old["low"].usage_factor), (new["low"], 0.5));
-        let old = billing_weights(
-            &json!({"partitions": [{"name": "gpu", "billing_weights": "CPU=1,GRES/gpu=8"}, {"name": "x"}]}),
-        );
-        let new = billing_weights(
-            &json!({"partitions": [{"name": "gpu", "tres": {"billing_weights": "CPU=1,GRES/gpu=8"}}, {"name": "x"}]}),
-        );
-        assert!(old == new && old["gpu"].is_some() && old["x"].is_none());
-    }
-
-    #[test]
-    fn nodes_of_old_and_new_versions() {
-        let old = json!({"nodes": [{"name": "node0", "state": "mixed", "state_flags": ["DRAIN"], "reason": "fan",
-            "reason_set_by_user": "root", "reason_changed_at": 1700000000, "partitions": ["gpu", "all"],
-            "tres": "cpu=8,gres/gpu=2", "tres_used": "cpu=1", "gres": "gpu:a100:2", "gres_used": "gpu:a100:1(IDX:0)"}]});
-        let new = json!({"nodes": [{"name": "node0", "state": ["MIXED", "DRAIN"], "reason": "fan",
-            "reason_set_by_user": "root", "reason_changed_at": {"set": true, "infinite": false, "number": 1700000000},
-            "partitions": ["gpu", "all"],
-            "tres": "cpu=8,gres/gpu=2", "tres_used": "cpu=1", "gres": "gpu:a100:2", "gres_used": "gpu:a100:1(IDX:0)"}]});
-        assert_eq!(nodes(&old), nodes(&new));
-        let node = &nodes(&old)[0];
-        assert_eq!(
-            (node.state.as_str(), node.partitions.join(" ").as_str()),
-            ("MIXED+DRAIN", "gpu all")
-        );
-        assert_eq!(
-            (node.reason_by.as_deref(), node.reason_at),
-            (Some("root"), Some(1_700_000_000))
-        );
-        let well = json!({"nodes": [{"name": "node1", "state": ["IDLE"], "reason_set_by_user": "", "reason_changed_at": 0}]});
-        assert_eq!(
-            (&nodes(&well)[0].reason_by, nodes(&well)[0].reason_at),
-            (&None, None)
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn no_json_makes_a_reader_panic(
-            key in "job_id|time|array|state|tres|gres_detail|nodes|exit_code|job_state|submit_time",
-            value in prop_oneof![Just(json!(null)), Just(json!(-1)), Just(json!([1, {}])), Just(json!({"set": 1})), Just(json!("x,[")), Just(json!(1e300))],
-        ) {
-            for mut job in both() {
-                job[&key] = value.clone();
-                let answer = json!({"jobs": [job, value], "nodes": value});
-                let (_, _, _, _) = (database_jobs(&answer, &options()), live_jobs(&answer, &options()), nodes(&answer), error(&answer));
-            }
-        }
-    }
-}
+mod tests;

@@ -1,56 +1,57 @@
-//! No scheduler at all: whoever has a process on a GPU uses it.
+//! Usage without a scheduler: a user with a process on a GPU uses that GPU.
 //!
-//! The exporter tells which users have processes on which GPU (`takt_gpu_process_without_job`). From their first sighting
-//! to their last they become runs of one GPU, `NODE/gpuINDEX/USER`, so that usage, reports and fair share work on a
-//! shared server and a few workstations as they do on a cluster. Two users on one GPU at a time are both counted. CPUs
-//! and memory are not known.
+//! The exporter reports which users have processes on which GPU (`takt_gpu_process_without_job`).
+//! The time from the first to the last sighting becomes a run of one GPU, `NODE/gpuINDEX/USER`, so
+//! that usage, reports and fair share also work on a shared server or a few workstations. Two users
+//! on one GPU at the same time are both counted. CPUs and memory are unknown.
 
 use crate::JobRun;
 use std::collections::BTreeMap;
 
-/// A user who has a process on a GPU.
+/// A user with a process on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sighting {
-    /// The node.
+pub struct ProcessSighting {
+    /// Node name.
     pub node: String,
-    /// NVML's index of the GPU, or its UUID where that is not known.
+    /// NVML index of the GPU, or its UUID if the index is unknown.
     pub gpu: String,
-    /// The Unix user.
+    /// Unix user.
     pub user: String,
-    /// The GPU's model, where it is known.
+    /// GPU model, if known.
     pub model: Option<String>,
 }
 
-/// Who is on which GPU, and since when.
+/// Users with processes on GPUs, with the first and last sighting of each.
 #[derive(Debug, Default)]
-pub struct Seen {
-    open: BTreeMap<Sighting, Interval>,
+pub struct ProcessUsage {
+    open: BTreeMap<ProcessSighting, SeenInterval>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Interval {
+struct SeenInterval {
     first: i64,
     last: i64,
 }
 
-/// Not seen for so many seconds is gone: a process that ends and begins again between two scrapes goes on.
+/// Seconds after which an unseen process counts as ended. A process that restarts between two
+/// scrapes continues its run.
 pub const GAP_SECONDS: i64 = 120;
 
-/// A state of Slurm's, for those who look for it.
+/// Slurm's state, so that queries for running jobs find these runs.
 const RUNNING: &str = "RUNNING";
 
-impl Seen {
-    /// Goes on with an interval that was open when the server stopped.
-    pub fn resume(&mut self, sighting: Sighting, first: i64, last: i64) {
-        self.open.insert(sighting, Interval { first, last });
+impl ProcessUsage {
+    /// Restores a run that was open when the server stopped.
+    pub fn resume(&mut self, sighting: ProcessSighting, first: i64, last: i64) {
+        self.open.insert(sighting, SeenInterval { first, last });
     }
 
-    /// What changes with these sightings at `now` (UTC seconds): runs that begin, and runs that ended with their last
-    /// sighting. `account` is the one of a user.
+    /// Records the sightings at `now` (UTC seconds). Returns the runs that changed: new ones, and
+    /// those that ended with their last sighting. `account` returns the account of a user.
     pub fn observe(
         &mut self,
         cluster: &str,
-        sightings: impl IntoIterator<Item = Sighting>,
+        sightings: impl IntoIterator<Item = ProcessSighting>,
         now: i64,
         account: impl Fn(&str) -> String,
     ) -> Vec<JobRun> {
@@ -65,7 +66,7 @@ impl Seen {
             if let Some(ended) = self.open.remove(&sighting) {
                 changed.push(run(cluster, &sighting, ended, true, &account));
             }
-            let began = Interval {
+            let began = SeenInterval {
                 first: now,
                 last: now,
             };
@@ -85,8 +86,8 @@ impl Seen {
 
 fn run(
     cluster: &str,
-    seen: &Sighting,
-    interval: Interval,
+    seen: &ProcessSighting,
+    interval: SeenInterval,
     over: bool,
     account: &impl Fn(&str) -> String,
 ) -> JobRun {
@@ -109,11 +110,11 @@ fn run(
     }
 }
 
-/// What [`run`] made of a sighting: its node, GPU and user.
-pub fn sighting_of(run: &JobRun) -> Option<Sighting> {
+/// Returns node, GPU and user of a run that [`run`] created.
+pub fn sighting_of(run: &JobRun) -> Option<ProcessSighting> {
     let (node, rest) = run.job_id.split_once("/gpu")?;
     let (gpu, user) = rest.split_once('/')?;
-    Some(Sighting {
+    Some(ProcessSighting {
         node: node.to_owned(),
         gpu: gpu.to_owned(),
         user: user.to_owned(),
@@ -125,8 +126,8 @@ pub fn sighting_of(run: &JobRun) -> Option<Sighting> {
 mod tests {
     use super::*;
 
-    fn on(gpu: &str, user: &str) -> Sighting {
-        Sighting {
+    fn on(gpu: &str, user: &str) -> ProcessSighting {
+        ProcessSighting {
             node: "ws1".into(),
             gpu: gpu.into(),
             user: user.into(),
@@ -134,7 +135,7 @@ mod tests {
         }
     }
 
-    fn told(runs: &[JobRun]) -> Vec<String> {
+    fn summary(runs: &[JobRun]) -> Vec<String> {
         let words =
             |run: &JobRun| format!("{} {} {}-{:?}", run.job_id, run.state, run.submit, run.end);
         runs.iter().map(words).collect()
@@ -142,9 +143,9 @@ mod tests {
 
     #[test]
     fn sightings_become_runs_of_one_gpu() {
-        let mut seen = Seen::default();
-        let mut at = |now, who: &[Sighting]| {
-            told(&seen.observe("local", who.to_vec(), now, |user| format!("lab-of-{user}")))
+        let mut seen = ProcessUsage::default();
+        let mut at = |now, who: &[ProcessSighting]| {
+            summary(&seen.observe("local", who.to_vec(), now, |user| format!("lab-of-{user}")))
         };
         assert_eq!(
             at(100, &[on("0", "ann"), on("1", "ann")]),
@@ -157,7 +158,7 @@ mod tests {
             at(160, &[on("0", "ann"), on("1", "ann")]).is_empty(),
             "nothing new"
         );
-        // A second user on the same GPU; the first leaves the other one.
+        // A second user on the same GPU; the first user leaves the other one.
         assert_eq!(
             at(220, &[on("0", "ann"), on("0", "bob")]),
             ["ws1/gpu0/bob RUNNING 220-None"]
@@ -166,7 +167,7 @@ mod tests {
             at(290, &[on("0", "ann"), on("0", "bob")]),
             ["ws1/gpu1/ann COMPLETED 100-Some(160)"]
         );
-        // Nobody looked for a while: what was then is not known.
+        // No sightings for a while: usage in between is unknown.
         assert_eq!(
             at(1000, &[on("0", "ann")]),
             [
@@ -178,15 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn a_run_tells_whose_it_was() {
-        let mut seen = Seen::default();
+    fn a_run_names_its_node_gpu_and_user() {
+        let mut seen = ProcessUsage::default();
         let runs = seen.observe("local", [on("0", "ann")], 100, |_| "lab".to_owned());
         assert_eq!(sighting_of(&runs[0]), Some(on("0", "ann")));
         assert_eq!(
             (runs[0].gpus, runs[0].cpus, runs[0].account.as_str()),
             (Some(1), None, "lab")
         );
-        let mut again = Seen::default();
+        let mut again = ProcessUsage::default();
         again.resume(on("0", "ann"), 100, 150);
         assert!(
             again

@@ -1,9 +1,9 @@
-//! Why a run waits, in words: Slurm's reasons (`squeue --format=%r`), what each means and what can be done.
+//! Slurm's reasons for waiting (`squeue --format=%r`) in words: meaning and remedy.
 
 use crate::JobRun;
 
-/// Slurm's word and what it means, to be read after "It waits because …". `{want}` is what the run asked for,
-/// `{partition}` where it waits.
+/// Slurm's reason and its meaning, as the continuation of "It waits because …". `{want}` stands for
+/// the requested resources, `{partition}` for the partition.
 const WORDS: &[(&str, &str)] = &[
     (
         "Priority",
@@ -16,7 +16,7 @@ const WORDS: &[(&str, &str)] = &[
     ("Dependency", "another job has to end first"),
     (
         "DependencyNeverSatisfied",
-        "the job that it depends on ended otherwise than asked for, so it will never start: cancel it",
+        "its dependency can no longer be met, so it will never start: cancel it",
     ),
     (
         "BeginTime",
@@ -29,7 +29,7 @@ const WORDS: &[(&str, &str)] = &[
     ),
     (
         "JobArrayTaskLimit",
-        "as many tasks of its array run as its % limit allows",
+        "its array has reached its % limit of running tasks",
     ),
     (
         "JobLaunchFailure",
@@ -39,13 +39,10 @@ const WORDS: &[(&str, &str)] = &[
     ("Reservation", "its reservation has not begun"),
     (
         "ReservationDeleted",
-        "its reservation was deleted, so it will never start: submit it without",
+        "its reservation was deleted, so it will never start: submit it without one",
     ),
-    (
-        "PartitionDown",
-        "{partition} takes no jobs to its nodes at present",
-    ),
-    ("PartitionInactive", "{partition} starts no jobs at present"),
+    ("PartitionDown", "{partition} is down and starts no jobs"),
+    ("PartitionInactive", "{partition} is inactive"),
     (
         "PartitionNodeLimit",
         "it asks for more nodes than {partition} allows, or than are up: ask for fewer",
@@ -75,29 +72,30 @@ const WORDS: &[(&str, &str)] = &[
     ("InvalidQOS", "its QOS is not valid"),
     (
         "AssociationJobLimit",
-        "its user or account runs as many jobs as allowed",
+        "its user or account has reached its limit of jobs",
     ),
     (
         "AssociationResourceLimit",
-        "its user or account holds as much as allowed",
+        "its user or account has reached its limit of resources",
     ),
     (
         "AssociationTimeLimit",
         "its user or account has used up its time",
     ),
-    ("QOSJobLimit", "as many jobs of its QOS run as allowed"),
-    ("QOSResourceLimit", "its QOS holds as much as allowed"),
-    ("QOSTimeLimit", "its QOS has used up its time"),
+    ("QOSJobLimit", "its QOS has reached its limit of jobs"),
     (
-        "Cleaning",
-        "what its last run left behind is being cleaned up",
+        "QOSResourceLimit",
+        "its QOS has reached its limit of resources",
     ),
+    ("QOSTimeLimit", "its QOS has used up its time"),
+    ("Cleaning", "Slurm is cleaning up after its last run"),
     ("Prolog", "its prolog runs"),
-    ("WaitingForScheduling", "Slurm has not looked at it yet"),
-    ("None", "Slurm has not looked at it yet"),
+    ("WaitingForScheduling", "Slurm has not considered it yet"),
+    ("None", "Slurm has not considered it yet"),
 ];
 
-/// Parts of the names of Slurm's many limits (`QOSMaxGRESPerUser`, `AssocGrpCPUMinutesLimit`).
+/// Scope of a limit, by a part of Slurm's name for it (`QOSMaxGRESPerUser`,
+/// `AssocGrpCPUMinutesLimit`).
 const LIMITS: &[(&str, &str)] = &[
     ("PerUser", "its user"),
     ("PerAccount", "its account"),
@@ -105,7 +103,7 @@ const LIMITS: &[(&str, &str)] = &[
     ("PerNode", "a job on a single node"),
 ];
 
-/// What is limited, by the part of the name that says so.
+/// Resource of a limit, by a part of Slurm's name for it.
 const LIMITED: &[(&str, &str)] = &[
     ("Gres", "GPUs (GRES)"),
     ("GRES", "GPUs (GRES)"),
@@ -119,9 +117,9 @@ const LIMITED: &[(&str, &str)] = &[
     ("Jobs", "jobs"),
 ];
 
-/// Why a run waits, as a sentence without its end.
+/// Returns the reason why a run waits, as a sentence without its full stop.
 pub fn in_words(reason: &str, run: &JobRun) -> String {
-    // `ReqNodeNotAvail, UnavailableNodes:node1` and its like.
+    // Some reasons have details: `ReqNodeNotAvail, UnavailableNodes:node1`.
     let (word, detail) = reason.split_once([',', ' ', '(']).unwrap_or((reason, ""));
     let known = WORDS
         .iter()
@@ -134,9 +132,10 @@ pub fn in_words(reason: &str, run: &JobRun) -> String {
         "" => "what it asks for".to_owned(),
         tres => wanted(tres),
     };
-    let partition = match run.partition.contains(',') {
-        true => format!("the partitions {}", run.partition),
-        false => format!("partition {}", run.partition),
+    let partition = if run.partition.contains(',') {
+        format!("the partitions {}", run.partition)
+    } else {
+        format!("partition {}", run.partition)
     };
     let detail = detail.trim_matches([' ', '(', ')']);
     let detail = if detail.is_empty() {
@@ -150,7 +149,7 @@ pub fn in_words(reason: &str, run: &JobRun) -> String {
         + &detail
 }
 
-/// The sentence of a limit, put together from the parts of its name.
+/// Builds the sentence for a limit from the parts of its name.
 fn limit(word: &str) -> Option<String> {
     let of = ["QOS", "Assoc", "MaxGRES", "Association"]
         .iter()
@@ -167,7 +166,7 @@ fn limit(word: &str) -> Option<String> {
     let what = LIMITED
         .iter()
         .find(|(part, _)| word.contains(part))
-        .map_or("what may be held", |(_, what)| *what);
+        .map_or("resources", |(_, what)| *what);
     let by = if *of == "QOS" {
         "the limits of its QOS"
     } else {
@@ -183,7 +182,7 @@ fn limit(word: &str) -> Option<String> {
     ))
 }
 
-/// A TRES string without what people do not ask for.
+/// Returns a TRES string without the entries that users do not request themselves.
 fn wanted(tres: &str) -> String {
     let asked = tres
         .split(',')

@@ -1,47 +1,47 @@
-//! Reservations: nodes that were kept for some users, or out of use for maintenance.
+//! Reservations: nodes reserved for some users or for maintenance.
 
-use crate::tres::Tres;
+use crate::tres::TresCounts;
 use crate::{Amounts, nodelist};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// A time in which something was kept.
+/// One reservation of resources for a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// Its name.
+    /// Reservation name.
     pub name: String,
-    /// Slurm's words, with commas: `MAINT`, `IGNORE_JOBS`, …
+    /// Slurm's flags, separated by commas: `MAINT`, `IGNORE_JOBS`, …
     pub flags: String,
-    /// Its nodes, as Slurm writes them.
+    /// Reserved nodes, as Slurm writes them.
     pub node_list: Option<String>,
-    /// CPUs.
+    /// Number of reserved CPUs.
     pub cpus: u64,
-    /// GPUs, where Slurm names them.
+    /// Number of reserved GPUs, if Slurm lists them.
     pub gpus: Option<u64>,
-    /// Who may use it.
+    /// Accounts and users that may use the reservation.
     pub owners: Vec<Owner>,
-    /// UTC seconds.
+    /// Start, UTC seconds.
     pub from: i64,
-    /// UTC seconds.
+    /// End, UTC seconds.
     pub to: i64,
 }
 
 /// An account, or one of its users, that may use a reservation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Owner {
-    /// The account; empty where Slurm names a user only.
+    /// Account. Empty if Slurm names a user only.
     pub account: String,
-    /// The user; `None` for the whole account.
+    /// Unix user. `None` for the whole account.
     pub user: Option<String>,
 }
 
 impl Reservation {
-    /// Whether its nodes are kept to be worked on.
+    /// Returns whether the reservation is for maintenance.
     pub fn is_maintenance(&self) -> bool {
         self.says("MAINT")
     }
 
-    /// Whether jobs keep running on its nodes (`IGNORE_JOBS`).
+    /// Returns whether jobs keep running on its nodes (`IGNORE_JOBS`).
     pub fn ignores_jobs(&self) -> bool {
         self.says("IGNORE_JOBS")
     }
@@ -50,7 +50,7 @@ impl Reservation {
         self.flags.split(',').any(|word| word == flag)
     }
 
-    /// The names of its nodes; none where Slurm's list cannot be read.
+    /// Returns the names of the reserved nodes. Empty if Slurm's list is invalid.
     pub fn nodes(&self) -> Vec<String> {
         self.node_list
             .as_deref()
@@ -58,7 +58,8 @@ impl Reservation {
             .unwrap_or_default()
     }
 
-    /// What it keeps: its GPUs are those that Slurm names, else all of its nodes if all of their CPUs are kept.
+    /// Returns the reserved amounts. If Slurm lists no GPUs, all GPUs of the nodes count when all
+    /// their CPUs are reserved.
     pub fn amounts(&self, nodes: &HashMap<&str, Amounts>) -> Amounts {
         let gpus = self.gpus.unwrap_or_else(|| {
             let known: Option<Vec<&Amounts>> = self
@@ -82,7 +83,8 @@ impl Reservation {
     }
 }
 
-/// Account and user of each association id, from `sacctmgr --parsable2 show associations format=ID,Account,User`.
+/// Parses account and user by association id from `sacctmgr --parsable2 show associations
+/// format=ID,Account,User`.
 pub fn owners_by_id(text: &str) -> HashMap<String, Owner> {
     let owner = |line: &str| {
         let (id, rest) = line.split_once('|')?;
@@ -101,14 +103,14 @@ pub fn owners_by_id(text: &str) -> HashMap<String, Owner> {
     text.lines().filter_map(owner).collect()
 }
 
-/// The rows of `sacctmgr --parsable2 show reservation`, whose owners are ids of associations.
+/// Parses the rows of `sacctmgr --parsable2 show reservation`. Their owners are association ids.
 pub fn of_sacctmgr(text: &str, owners: &HashMap<String, Owner>) -> Vec<Reservation> {
     let reservation = |line: &str| {
         let [name, from, to, flags, nodes, assocs, tres] = line.split('|').collect::<Vec<_>>()[..]
         else {
             return None;
         };
-        let tres = Tres::parse(tres).ok().flatten().unwrap_or_default();
+        let tres = TresCounts::parse(tres).ok().flatten().unwrap_or_default();
         Some(Reservation {
             name: name.to_owned(),
             flags: flags.to_owned(),
@@ -128,7 +130,7 @@ pub fn of_sacctmgr(text: &str, owners: &HashMap<String, Owner>) -> Vec<Reservati
     text.lines().filter_map(reservation).collect()
 }
 
-/// One line of `scontrol --oneliner show reservations`.
+/// Parses one line of `scontrol --oneliner show reservations`.
 pub fn of_scontrol(line: &str) -> Option<Reservation> {
     let fields: HashMap<&str, &str> = line
         .split_ascii_whitespace()
@@ -141,7 +143,7 @@ pub fn of_scontrol(line: &str) -> Option<Reservation> {
             .filter(|text| !matches!(*text, "" | "(null)"))
     };
     let tres = text("TRES")
-        .and_then(|tres| Tres::parse(tres).ok().flatten())
+        .and_then(|tres| TresCounts::parse(tres).ok().flatten())
         .unwrap_or_default();
     Some(Reservation {
         name: text("ReservationName")?.to_owned(),
@@ -155,7 +157,7 @@ pub fn of_scontrol(line: &str) -> Option<Reservation> {
     })
 }
 
-/// Accounts and users in slurmctld's words. A name with a minus is one that may not.
+/// Parses slurmctld's lists of accounts and users. A leading minus excludes a name.
 pub(crate) fn owners(accounts: Option<&str>, users: Option<&str>) -> Vec<Owner> {
     let names = |list: Option<&'_ str>| {
         let names = list
@@ -180,9 +182,9 @@ pub(crate) fn owners(accounts: Option<&str>, users: Option<&str>) -> Vec<Owner> 
 mod tests {
     use super::*;
 
-    /// Slurm 22.05.8.
+    /// Output of Slurm 22.05.8.
     #[test]
-    fn slurmctld_and_slurmdbd_tell_the_same() {
+    fn slurmctld_and_slurmdbd_report_the_same() {
         let line = "ReservationName=class StartTime=1795279775 EndTime=1795286975 Duration=02:00:00 Nodes=node0 NodeCnt=1 \
             CoreCnt=8 Features=(null) PartitionName=(null) Flags=SPEC_NODES TRES=cpu=8 Users=(null) Groups=(null) \
             Accounts=lab-a Licenses=(null) State=INACTIVE BurstBuffer=(null) Watts=n/a MaxStartDelay=(null)";

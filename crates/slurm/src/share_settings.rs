@@ -1,24 +1,25 @@
-//! What slurm.conf says of fair share: `Priority*`, `FairShareDampeningFactor`, and what a QOS adds.
+//! Fair-share settings of slurm.conf (`Priority*`, `FairShareDampeningFactor`), partitions and QOS.
 
 use crate::Association;
 use crate::UsageResetPeriod;
-use crate::billing::{BillingWeights, Tres};
+use crate::billing::{BillingWeights, TresAmounts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The settings of the multifactor priority plugin that fair share depends on. The defaults are Slurm's.
+/// Settings of the multifactor priority plugin that affect fair share. The defaults are Slurm's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PrioritySettings {
-    /// `PriorityDecayHalfLife`: seconds after which usage counts half; 0 is no decay.
+    /// `PriorityDecayHalfLife`: half-life of usage in seconds. 0 disables decay.
     pub decay_half_life_seconds: u32,
     /// `PriorityCalcPeriod`: seconds between two ticks of slurmctld's decay thread.
     pub calc_period_seconds: u32,
-    /// `PriorityUsageResetPeriod`: how often usage starts again at nothing.
+    /// `PriorityUsageResetPeriod`: interval at which usage is reset to 0.
     pub usage_reset_period: UsageResetPeriod,
     /// `PriorityFlags`.
     pub flags: PriorityFlags,
-    /// `FairShareDampeningFactor`: how gently the classic factor falls with usage, at least 1.
+    /// `FairShareDampeningFactor`: at least 1. Larger values make the classic factor fall more
+    /// slowly with usage.
     pub dampening_factor: u16,
 }
 
@@ -34,22 +35,22 @@ impl Default for PrioritySettings {
     }
 }
 
-/// The flags of `PriorityFlags` that change usage or fair share.
+/// The flags of `PriorityFlags` that affect usage or fair share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriorityFlags {
-    /// `NO_FAIR_TREE`: the classic factor instead of Fair Tree's ranks.
+    /// `NO_FAIR_TREE`: classic factor instead of Fair Tree's ranks.
     pub no_fair_tree: bool,
-    /// `DEPTH_OBLIVIOUS`: the classic factor, less dependent on how deep in the tree a user hangs.
+    /// `DEPTH_OBLIVIOUS`: classic factor that depends less on a user's depth in the tree.
     pub depth_oblivious: bool,
-    /// `MAX_TRES`: of what a node has, only the costliest resource is billed.
+    /// `MAX_TRES`: bill only the most expensive of the per-node resources.
     pub max_tres: bool,
-    /// `MAX_TRES_GRES` (Slurm 25.05): the same, with every GRES billed beside it.
+    /// `MAX_TRES_GRES` (Slurm 25.05): as `MAX_TRES`, but bill all GRES in addition.
     pub max_tres_gres: bool,
 }
 
 impl PriorityFlags {
-    /// Reads `NO_FAIR_TREE,MAX_TRES`, in any case; flags that do not concern fair share are passed over.
+    /// Parses `NO_FAIR_TREE,MAX_TRES`, ignoring case. Other flags are ignored.
     pub fn parse(text: &str) -> Self {
         let has = |name: &str| {
             text.split(',')
@@ -64,12 +65,12 @@ impl PriorityFlags {
     }
 }
 
-/// What a quality of service makes of usage.
+/// Fair-share settings of a quality of service.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Qos {
-    /// `UsageFactor`: what a second under this QOS counts. Slurm takes a negative one for 1.
+    /// `UsageFactor`: multiplier of usage under this QOS. Slurm treats a negative value as 1.
     pub usage_factor: f64,
-    /// `NoDecay`: the QOS' own usage never fades. That of the association does all the same.
+    /// `NoDecay`: the usage of the QOS itself does not decay. The association's usage still does.
     pub no_decay: bool,
 }
 
@@ -82,39 +83,40 @@ impl Default for Qos {
     }
 }
 
-/// What running costs: `TRESBillingWeights` of each partition, `UsageFactor` of each QOS, and how the TRES add up.
+/// Costs of running: `TRESBillingWeights` by partition, `UsageFactor` by QOS, and the flags that
+/// combine the TRES.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Rates {
-    /// By partition; `None` is a partition without weights, whose CPUs are billed.
+pub struct BillingRates {
+    /// Weights by partition. `None` is a partition without weights: Slurm bills its CPUs.
     pub partitions: BTreeMap<String, Option<BillingWeights>>,
-    /// By QOS. One that is not here counts 1.
+    /// Settings by QOS. An unlisted QOS has factor 1.
     pub qos: BTreeMap<String, Qos>,
-    /// What a partition costs that is not here; `None` is what Slurm billed at the time.
+    /// Weights for unlisted partitions. `None` uses the billing that Slurm recorded.
     pub otherwise: Option<BillingWeights>,
-    /// How the weighted TRES become one number.
+    /// Flags that decide how the weighted TRES combine.
     pub flags: PriorityFlags,
 }
 
-/// What fair share is computed from beside the runs: who shares with whom, how usage fades, what a run costs.
+/// Input of fair share besides the runs: associations, decay and costs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShareSettings {
-    /// The tree, in Slurm's order.
+    /// Associations, in Slurm's order.
     pub associations: Vec<Association>,
-    /// How usage fades and becomes a factor.
+    /// Decay and formula.
     pub priority: PrioritySettings,
-    /// `TRESBillingWeights` by partition; `None` is a partition without.
+    /// `TRESBillingWeights` by partition. `None` is a partition without weights.
     pub partitions: BTreeMap<String, Option<BillingWeights>>,
-    /// By QOS.
+    /// Settings by QOS.
     pub qos: BTreeMap<String, Qos>,
-    /// What a partition costs that is not in `partitions`.
+    /// Weights for partitions that `partitions` lacks.
     pub otherwise: Option<BillingWeights>,
 }
 
 impl ShareSettings {
-    /// What running costs.
-    pub fn rates(&self) -> Rates {
-        Rates {
+    /// Returns the costs of running.
+    pub fn rates(&self) -> BillingRates {
+        BillingRates {
             partitions: self.partitions.clone(),
             qos: self.qos.clone(),
             otherwise: self.otherwise.clone(),
@@ -123,12 +125,13 @@ impl ShareSettings {
     }
 }
 
-impl Rates {
-    /// Billing units a second: what Slurm adds to the usage of an association for each second of such a run.
+impl BillingRates {
+    /// Returns billing units per second: the amount that Slurm adds to an association's usage for
+    /// each second of such a run.
     ///
-    /// Weights are those of today, for old runs too. A partition that is gone leaves what Slurm billed at the time
-    /// (`billing`, cut to a whole number), and without that the CPUs.
-    pub fn per_second(&self, partition: &str, qos: Option<&str>, tres: &Tres) -> f64 {
+    /// The current weights apply to old runs too. For an unlisted partition the recorded `billing`
+    /// (a whole number) applies, and without it the CPUs.
+    pub fn per_second(&self, partition: &str, qos: Option<&str>, tres: &TresAmounts) -> f64 {
         let billing = match self.partitions.get(partition) {
             Some(Some(weights)) => weights.bill(tres, self.flags),
             Some(None) => tres.get("cpu"),
@@ -174,7 +177,7 @@ mod tests {
     #[test]
     fn a_second_costs_what_partition_and_qos_say() {
         let weights = BillingWeights::parse("CPU=1.0,GRES/gpu=8.0").unwrap();
-        let rates = Rates {
+        let rates = BillingRates {
             partitions: [("gpu".into(), Some(weights)), ("plain".into(), None)].into(),
             qos: [("half", 0.5), ("free", 0.0), ("unset", -1.0)]
                 .map(|(name, usage_factor)| {
@@ -187,9 +190,9 @@ mod tests {
                     )
                 })
                 .into(),
-            ..Rates::default()
+            ..BillingRates::default()
         };
-        let tres = Tres::parse("billing=7,cpu=2,gres/gpu=1,mem=1000M").unwrap();
+        let tres = TresAmounts::parse("billing=7,cpu=2,gres/gpu=1,mem=1000M").unwrap();
         for (partition, qos, expected) in [
             ("gpu", None, 10.0),
             ("gpu", Some("half"), 5.0),
@@ -206,7 +209,7 @@ mod tests {
             );
         }
         assert_eq!(
-            rates.per_second("removed", None, &Tres::parse("cpu=2").unwrap()),
+            rates.per_second("removed", None, &TresAmounts::parse("cpu=2").unwrap()),
             2.0
         );
     }

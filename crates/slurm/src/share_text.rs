@@ -1,64 +1,65 @@
-//! What Slurm's tools print, read into the values of this module: `sacctmgr show assoc|qos`, `sacct`, `scontrol show
+//! Parsers of Slurm's tools for fair share: `sacctmgr show assoc|qos`, `sacct`, `scontrol show
 //! config|partition`, `sshare`.
 //!
-//! Rows of the first three have a header and `|` between fields (`-P`); columns come in any order and unknown ones are
-//! passed over.
+//! The output of sacctmgr, sacct and sshare has a header and `|` between the fields (`-P`). Columns
+//! may come in any order; unknown columns are ignored.
 
 use crate::UsageResetPeriod;
-use crate::billing::{BillingWeights, Tres, TresError};
+use crate::billing::{BillingWeights, TresAmounts, TresError};
 use crate::share_settings::{PriorityFlags, PrioritySettings, Qos};
 use crate::{Association, Shares};
 use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A text that is not what it should be.
+/// Error in the output of a Slurm tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SlurmTextError {
     /// The header lacks a column.
-    #[error("there is no column '{0}'")]
+    #[error("column '{0}' is missing")]
     Column(&'static str),
-    /// A row with more or fewer fields than the header.
-    #[error("line {line} has {found} fields, the header {expected}")]
+    /// A row has more or fewer fields than the header.
+    #[error("line {line} has {found} fields, but the header has {expected}")]
     Fields {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// In this line.
+        /// Number of fields in this line.
         found: usize,
-        /// In the header.
+        /// Number of fields in the header.
         expected: usize,
     },
-    /// A field that cannot be read.
+    /// A field has an invalid value.
     #[error("line {line}, {column}: '{text}' is not {expected}")]
     Value {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// The column or the key.
+        /// Column or key.
         column: &'static str,
-        /// What is there.
+        /// Text of the field.
         text: String,
-        /// What should be.
+        /// Expected format.
         expected: &'static str,
     },
-    /// A TRES string that cannot be read.
+    /// A TRES string is invalid.
     #[error("line {line}")]
     Tres {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// Why.
+        /// Cause.
         #[source]
         source: TresError,
     },
 }
 
-/// Associations of one cluster: `sacctmgr -P show assoc [tree] format=Account,ParentName,User,Partition,Share`, best
-/// with `Cluster`, `GrpTRESMins` and `LFT`. With `LFT` they come in the order in which Slurm up to 23.02 keeps them,
-/// without it in that of the text.
+/// Parses the associations of one cluster: `sacctmgr -P show assoc [tree]
+/// format=Account,ParentName,User,Partition,Share`, preferably with `Cluster`, `GrpTRESMins` and
+/// `LFT`. With `LFT` the result has the order of Slurm up to 23.02, otherwise the order of the
+/// text.
 ///
 /// # Errors
-/// A missing column, shares that are neither a number nor `parent`.
+/// A column is missing, or shares are neither a number nor `parent`.
 pub fn associations(text: &str, cluster: &str) -> Result<Vec<Association>, SlurmTextError> {
-    let table = Table::read(text)?;
+    let table = TextTable::read(text)?;
     for column in ["Account", "ParentName", "User", "Share"] {
         table.require(column)?;
     }
@@ -97,12 +98,12 @@ pub fn associations(text: &str, cluster: &str) -> Result<Vec<Association>, Slurm
         .collect())
 }
 
-/// QOS: `sacctmgr -P show qos format=Name,Flags,UsageFactor`.
+/// Parses the QOS: `sacctmgr -P show qos format=Name,Flags,UsageFactor`.
 ///
 /// # Errors
-/// A missing column, a factor that is no number.
+/// A column is missing, or a factor is not a number.
 pub fn qos(text: &str) -> Result<BTreeMap<String, Qos>, SlurmTextError> {
-    let table = Table::read(text)?;
+    let table = TextTable::read(text)?;
     for column in ["Name", "Flags", "UsageFactor"] {
         table.require(column)?;
     }
@@ -128,7 +129,7 @@ pub fn qos(text: &str) -> Result<BTreeMap<String, Qos>, SlurmTextError> {
     Ok(found)
 }
 
-/// A run as `sacct` tells of it, owned. What many of them hold is the same, and kept once.
+/// A run in sacct's output, owned. Runs with equal TRES share one value.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the fields of `Run`")]
 pub struct SacctRun {
@@ -141,17 +142,18 @@ pub struct SacctRun {
     pub start: Option<i64>,
     pub end: Option<i64>,
     pub timelimit_seconds: Option<u64>,
-    pub tres: Option<Arc<Tres>>,
+    pub tres: Option<Arc<TresAmounts>>,
 }
 
-/// Runs: `SLURM_TIME_FORMAT=%s sacct -a -D -X -P -o JobID,Submit,Start,End,User,Account,Partition,QOS,AllocTRES`, best
-/// with `TimelimitRaw`. A run that never got its nodes has no `AllocTRES` and no start here, whatever `Start` says: a
-/// job that is cancelled while it waits has its end there.
+/// Parses runs: `SLURM_TIME_FORMAT=%s sacct -a -D -X -P -o
+/// JobID,Submit,Start,End,User,Account,Partition,QOS,AllocTRES`, preferably with `TimelimitRaw`. A
+/// run that never started has no `AllocTRES`, and no start here: `Start` of a job that was
+/// cancelled while pending is its end.
 ///
 /// # Errors
-/// A missing column, a time that is not in seconds.
+/// A column is missing, or a time is not in seconds.
 pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
-    let table = Table::read(text)?;
+    let table = TextTable::read(text)?;
     for column in [
         "JobID",
         "Submit",
@@ -165,7 +167,7 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
     ] {
         table.require(column)?;
     }
-    let mut kept = HashMap::<String, Arc<Tres>>::new();
+    let mut kept = HashMap::<String, Arc<TresAmounts>>::new();
     let mut found = Vec::new();
     for row in table.rows() {
         let text = |column| row.get(column).unwrap_or_default();
@@ -180,7 +182,7 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
             text => Some(match kept.get(text) {
                 Some(tres) => tres.clone(),
                 None => {
-                    let tres = Tres::parse(text).map_err(|source| SlurmTextError::Tres {
+                    let tres = TresAmounts::parse(text).map_err(|source| SlurmTextError::Tres {
                         line: row.line,
                         source,
                     })?;
@@ -201,7 +203,7 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
             submit: time("Submit")?.unwrap_or_default(),
             start: time("Start")?.filter(|_| tres.is_some()),
             end: time("End")?,
-            // `UNLIMITED` and `Partition_Limit` are no number, and no limit that is known.
+            // `UNLIMITED` and `Partition_Limit` are not numbers; the limit is then unknown.
             timelimit_seconds: text("TimelimitRaw")
                 .parse::<u64>()
                 .ok()
@@ -212,17 +214,18 @@ pub fn sacct(text: &str) -> Result<Vec<SacctRun>, SlurmTextError> {
     Ok(found)
 }
 
-/// Priority settings: `scontrol show config`. What is not there has Slurm's default.
+/// Parses the priority settings: `scontrol show config`. Missing settings have Slurm's default.
 ///
 /// # Errors
-/// A value that cannot be read.
+/// A value is invalid.
 pub fn priority_settings(text: &str) -> Result<PrioritySettings, SlurmTextError> {
     let mut settings = PrioritySettings::default();
     for (index, text) in text.lines().enumerate() {
         let Some((key, value)) = text.split_once('=') else {
             continue;
         };
-        let (line, value) = (index + 1, value.trim());
+        let line = index + 1;
+        let value = value.trim();
         let seconds = |column| {
             let error = || value_error(line, column, value, "a time as in 7-00:00:00");
             duration(value)
@@ -251,10 +254,10 @@ pub fn priority_settings(text: &str) -> Result<PrioritySettings, SlurmTextError>
     Ok(settings)
 }
 
-/// `TRESBillingWeights` by partition: `scontrol show partition`.
+/// Parses `TRESBillingWeights` by partition: `scontrol show partition`.
 ///
 /// # Errors
-/// Weights that cannot be read.
+/// Weights are invalid.
 pub fn partitions(text: &str) -> Result<BTreeMap<String, Option<BillingWeights>>, SlurmTextError> {
     let mut found = BTreeMap::new();
     let mut current = None;
@@ -278,7 +281,7 @@ pub fn partitions(text: &str) -> Result<BTreeMap<String, Option<BillingWeights>>
     Ok(found)
 }
 
-/// One line of `sshare -l -a -P`, as rounded as it is printed. `None` is an empty field.
+/// One line of `sshare -l -a -P`, with sshare's rounding. `None` is an empty field.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the columns of the same names")]
 pub struct SshareRow {
@@ -295,12 +298,13 @@ pub struct SshareRow {
     pub tres_run_minutes: BTreeMap<String, f64>,
 }
 
-/// What `sshare -l -a -P` prints, with `-m` for partitions or without. The classic formula has no `LevelFS`.
+/// Parses `sshare -l -a -P`, with or without `-m` (partitions). The classic formula has no
+/// `LevelFS`.
 ///
 /// # Errors
-/// A missing column, a field that is no number.
+/// A column is missing, or a field is not a number.
 pub fn sshare(text: &str) -> Result<Vec<SshareRow>, SlurmTextError> {
-    let table = Table::read(text)?;
+    let table = TextTable::read(text)?;
     for column in [
         "Account",
         "User",
@@ -312,7 +316,7 @@ pub fn sshare(text: &str) -> Result<Vec<SshareRow>, SlurmTextError> {
     ] {
         table.require(column)?;
     }
-    let row_of = |row: Row<'_>| {
+    let row_of = |row: TextRow<'_>| {
         let filled = |column| {
             row.get(column)
                 .map(str::trim)
@@ -355,19 +359,19 @@ pub fn sshare(text: &str) -> Result<Vec<SshareRow>, SlurmTextError> {
     table.rows().map(row_of).collect()
 }
 
-/// Raw usage with its decimals, which `sshare` cuts off.
+/// Raw usage with the decimals that `sshare` truncates.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AssocMgrUsage {
-    /// Of associations: account, user, partition, two decimals.
+    /// Usage by association: account, user, partition, usage with two decimals.
     pub associations: Vec<(String, Option<String>, Option<String>, f64)>,
-    /// Of QOS, six decimals.
+    /// Usage by QOS, with six decimals.
     pub qos: BTreeMap<String, f64>,
 }
 
-/// What `scontrol show assoc_mgr flags=assoc,qos -o` prints of raw usage.
+/// Parses the raw usage in `scontrol show assoc_mgr flags=assoc,qos -o`.
 ///
 /// # Errors
-/// A usage that is no number.
+/// A usage is not a number.
 pub fn assoc_mgr(text: &str) -> Result<AssocMgrUsage, SlurmTextError> {
     let mut found = AssocMgrUsage::default();
     for (index, text) in text.lines().enumerate() {
@@ -391,10 +395,8 @@ pub fn assoc_mgr(text: &str) -> Result<AssocMgrUsage, SlurmTextError> {
                     .and_then(|text| text.split('(').next())
                     .filter(|text| !text.is_empty())
             };
-            let (user, partition) = (
-                name("UserName").map(str::to_owned),
-                name("Partition").map(str::to_owned),
-            );
+            let user = name("UserName").map(str::to_owned);
+            let partition = name("Partition").map(str::to_owned);
             let usage = number(usage.split('/').next().unwrap_or(usage))?;
             found
                 .associations
@@ -409,7 +411,7 @@ pub fn assoc_mgr(text: &str) -> Result<AssocMgrUsage, SlurmTextError> {
     Ok(found)
 }
 
-/// Reads `7-00:00:00`, `1-12`, `01:30:00`, `05:00`, `90` (minutes) as seconds.
+/// Parses `7-00:00:00`, `1-12`, `01:30:00`, `05:00` or `90` (minutes). Returns seconds.
 fn duration(text: &str) -> Option<u64> {
     let (days, clock) = text
         .split_once('-')
@@ -450,12 +452,12 @@ fn value_error(
 }
 
 /// Rows with `|` between their fields, under a header.
-struct Table<'t> {
+struct TextTable<'t> {
     columns: Vec<&'t str>,
     rows: Vec<(usize, Vec<&'t str>)>,
 }
 
-impl<'t> Table<'t> {
+impl<'t> TextTable<'t> {
     fn read(text: &'t str) -> Result<Self, SlurmTextError> {
         let mut lines = text
             .lines()
@@ -467,7 +469,9 @@ impl<'t> Table<'t> {
         let mut rows = Vec::new();
         for (index, line) in lines {
             let fields: Vec<_> = line.split('|').map(str::trim).collect();
-            let (line, found, expected) = (index + 1, fields.len(), columns.len());
+            let line = index + 1;
+            let found = fields.len();
+            let expected = columns.len();
             if found != expected {
                 return Err(SlurmTextError::Fields {
                     line,
@@ -492,8 +496,8 @@ impl<'t> Table<'t> {
         }
     }
 
-    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.rows.iter().map(|(line, fields)| Row {
+    fn rows(&self) -> impl Iterator<Item = TextRow<'_>> {
+        self.rows.iter().map(|(line, fields)| TextRow {
             columns: &self.columns,
             line: *line,
             fields,
@@ -501,13 +505,13 @@ impl<'t> Table<'t> {
     }
 }
 
-struct Row<'t> {
+struct TextRow<'t> {
     columns: &'t [&'t str],
     line: usize,
     fields: &'t [&'t str],
 }
 
-impl<'t> Row<'t> {
+impl<'t> TextRow<'t> {
     fn get(&self, column: &str) -> Option<&'t str> {
         let index = self
             .columns
@@ -528,103 +532,4 @@ impl<'t> Row<'t> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn durations() {
-        for (text, seconds) in [
-            ("7-00:00:00", Some(604_800)),
-            ("00:05:00", Some(300)),
-            ("1-12", Some(129_600)),
-            ("1-12:30", Some(131_400)),
-            ("05:30", Some(330)),
-            ("90", Some(5400)),
-            ("", None),
-            ("x-1", None),
-            ("1:2:3:4", None),
-            ("99999999999999999-0", None),
-        ] {
-            assert_eq!(duration(text), seconds, "{text}");
-        }
-    }
-
-    #[test]
-    fn associations_in_slurms_own_order_and_of_one_cluster() {
-        let text = "Cluster|Account|ParentName|User|Partition|Share|LFT\n\
-                    lab|root||||1|1\nlab| old|root|||5|9\nlab|  old||ann||1|10\nlab| new|root|||parent|3\nx|y|root|||2|2\n";
-        let found = associations(text, "lab").unwrap();
-        let names: Vec<_> = found.iter().map(Association::name).collect();
-        assert_eq!(names, ["root", "new", "old", "ann"]);
-        assert_eq!(
-            (found[1].shares, found[2].shares),
-            (Shares::Parent, Shares::Raw(5))
-        );
-    }
-
-    #[test]
-    fn what_cannot_be_read_says_where() {
-        let error = |text: &str| associations(text, "lab").unwrap_err().to_string();
-        assert_eq!(
-            error("Account|User|Share\n"),
-            "there is no column 'ParentName'"
-        );
-        const HEADER: &str = "Account|ParentName|User|Share\n";
-        assert_eq!(
-            error(&format!("{HEADER}root|||1\na|root||many")),
-            "line 3, Share: 'many' is not a number of shares or 'parent'"
-        );
-        assert_eq!(
-            error(&format!("{HEADER}root||1")),
-            "line 2 has 3 fields, the header 4"
-        );
-        let error = priority_settings("PriorityCalcPeriod = soon")
-            .unwrap_err()
-            .to_string();
-        assert_eq!(
-            error,
-            "line 1, PriorityCalcPeriod: 'soon' is not a time as in 7-00:00:00"
-        );
-    }
-
-    #[test]
-    fn runs_that_never_started_hold_nothing() {
-        const HEADER: &str =
-            "JobID|Submit|Start|End|User|Account|Partition|QOS|AllocTRES|TimelimitRaw\n";
-        let rows = "1|10|20|30|ann|a|gpu|normal|cpu=1|5\n2|10|25|25|ann|a|gpu|normal||UNLIMITED\n3|10|Unknown|Unknown|ann|a|gpu|||\n";
-        let runs = sacct(&format!("{HEADER}{rows}")).unwrap();
-        let seen: Vec<_> = runs
-            .iter()
-            .map(|run| (run.start, run.end, run.timelimit_seconds))
-            .collect();
-        assert_eq!(
-            seen,
-            [
-                (Some(20), Some(30), Some(300)),
-                (None, Some(25), None),
-                (None, None, None)
-            ]
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_a_parser_panic(
-            header in prop_oneof![
-                Just("Account|ParentName|User|Share|LFT|Cluster"),
-                Just("Name|Flags|UsageFactor"),
-                Just("JobID|Submit|Start|End|User|Account|Partition|QOS|AllocTRES|TimelimitRaw"),
-                Just("Account|User|RawShares|NormShares|RawUsage|EffectvUsage|FairShare|TRESRunMins"),
-                Just("PriorityDecayHalfLife = 99999999999-9:9:9"),
-                Just("PartitionName=a TRESBillingWeights=cpu=1"),
-            ],
-            rows in "([0-9a-z=,:. -]{0,9}[|\n]){0,40}",
-        ) {
-            let text = format!("{header}\n{rows}");
-            let (_, _, _) = (associations(&text, ""), qos(&text), sacct(&text));
-            let (_, _) = (priority_settings(&text), partitions(&text));
-            let (_, _) = (sshare(&text), assoc_mgr(&text.replace('|', " ")));
-        }
-    }
-}
+mod tests;

@@ -1,20 +1,20 @@
-//! What `sreport` prints: seconds of each user and of the parts of the cluster.
+//! Parsers of `sreport`: seconds by user, and seconds by part of the cluster's capacity.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Whose seconds, of what: `account`, `user` (both empty for a part of the whole cluster), `cpu` or `gres/gpu`, and which
-/// part (`used`, `allocated`, `down`, …).
+/// SreportKey of one number: `account` and `user` (both empty for the whole cluster), `resource` (`cpu` or
+/// `gres/gpu`), and `part` (`used`, `allocated`, `down`, …).
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "named above")]
-pub struct Key {
+pub struct SreportKey {
     pub account: String,
     pub user: String,
     pub resource: String,
     pub part: String,
 }
 
-/// The parts of `sreport cluster Utilization`, in its order, from the third column on.
+/// Columns of `sreport cluster Utilization` in its order, from the third on.
 const PARTS: [&str; 6] = [
     "allocated",
     "down",
@@ -24,13 +24,14 @@ const PARTS: [&str; 6] = [
     "reported",
 ];
 
-/// The rows of `sreport -n -P -t seconds cluster UserUtilizationByAccount format=Account,Login,TresName,Used`.
-pub fn by_user(text: &str) -> BTreeMap<Key, u64> {
+/// Parses the rows of `sreport -n -P -t seconds cluster UserUtilizationByAccount
+/// format=Account,Login,TresName,Used`.
+pub fn by_user(text: &str) -> BTreeMap<SreportKey, u64> {
     let row = |line: &str| {
         let [account, user, resource, used] = line.split('|').collect::<Vec<_>>()[..] else {
             return None;
         };
-        let key = Key {
+        let key = SreportKey {
             account: account.to_owned(),
             user: user.to_owned(),
             resource: resource.to_owned(),
@@ -41,16 +42,16 @@ pub fn by_user(text: &str) -> BTreeMap<Key, u64> {
     text.lines().filter_map(row).collect()
 }
 
-/// The rows of `sreport -n -P -t seconds cluster Utilization`.
-pub fn by_part(text: &str) -> BTreeMap<Key, u64> {
+/// Parses the rows of `sreport -n -P -t seconds cluster Utilization`.
+pub fn by_part(text: &str) -> BTreeMap<SreportKey, u64> {
     let mut found = BTreeMap::new();
     for line in text.lines() {
         let fields: Vec<&str> = line.split('|').collect();
         for (part, seconds) in PARTS.iter().zip(fields.iter().skip(2)) {
-            let key = Key {
+            let key = SreportKey {
                 resource: fields[1].to_owned(),
                 part: (*part).to_owned(),
-                ..Key::default()
+                ..SreportKey::default()
             };
             found.extend(seconds.parse().ok().map(|seconds: u64| (key, seconds)));
         }
@@ -65,7 +66,7 @@ mod tests {
     #[test]
     fn rows_of_sreport() {
         let users = by_user("lab-a|alice|cpu|120\nlab-a|alice|gres/gpu|60\nnothing\n");
-        let key = |resource: &str| Key {
+        let key = |resource: &str| SreportKey {
             account: "lab-a".into(),
             user: "alice".into(),
             resource: resource.into(),
@@ -77,10 +78,10 @@ mod tests {
         );
         let parts = by_part("lab|gres/gpu|2262|1|2|2055|0|4320\n");
         let part = |part: &str| {
-            parts[&Key {
+            parts[&SreportKey {
                 resource: "gres/gpu".into(),
                 part: part.into(),
-                ..Key::default()
+                ..SreportKey::default()
             }]
         };
         assert_eq!(

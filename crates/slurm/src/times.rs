@@ -1,32 +1,36 @@
-//! Times as Slurm writes them: local without an offset, or with one, or seconds since 1970.
+//! Times as Slurm writes them: local without an offset, with an offset, or seconds since 1970.
 //!
-//! An hour that a clock goes through twice is settled by how long the job ran, where its start or end lies in it. The
-//! submission is part of a run's identity and must not depend on anything that changes: it is always taken from the
-//! first passage.
+//! When clocks are set back, one local hour occurs twice. The run time decides which of the two a
+//! start or end means. The submission identifies the run and must not depend on data that change,
+//! so it always means the first occurrence.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-/// The instants of a run, in UTC seconds.
-pub(super) struct Times {
+/// Times of a run, in UTC seconds.
+pub(super) struct RunTimes {
     pub submit: i64,
     pub eligible: Option<i64>,
     pub start: Option<i64>,
     pub end: Option<i64>,
 }
 
-/// The instants of a run as its record writes them.
-pub(super) struct Written<'t> {
+/// Times of a run as the record writes them.
+pub(super) struct WrittenTimes<'t> {
     pub submit: &'t str,
     pub eligible: &'t str,
     pub start: &'t str,
     pub end: &'t str,
 }
 
-impl Times {
-    /// `held` is how many seconds lie between start and end, if that is known.
-    pub fn of(written: &Written<'_>, zone: &TimeZone, held: Option<u64>) -> Result<Self, String> {
+impl RunTimes {
+    /// Parses the times. `held` is the number of seconds between start and end, if known.
+    pub fn of(
+        written: &WrittenTimes<'_>,
+        zone: &TimeZone,
+        held: Option<u64>,
+    ) -> Result<Self, String> {
         let moment = |text, name| moment(text, zone).map_err(|reason| format!("{name} {reason}"));
         let submit = moment(written.submit, "Submit")?
             .ok_or("Submit is missing")?
@@ -55,14 +59,14 @@ impl Times {
     }
 }
 
-/// A time as it was written: one instant, or the two at which the clock showed it.
+/// A parsed time: one instant, or the two instants of a repeated local hour.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Moment {
+struct ParsedTime {
     first: i64,
     second: i64,
 }
 
-impl Moment {
+impl ParsedTime {
     fn at(instant: i64) -> Self {
         Self {
             first: instant,
@@ -79,8 +83,8 @@ impl Moment {
     }
 }
 
-/// Which passages of the clock are meant: those that lie as far apart as the job ran, after its submission.
-fn settle(start: Moment, end: Moment, submit: i64, held: Option<u64>) -> (i64, i64) {
+/// Chooses the instants of start and end that fit the run time and follow the submission.
+fn settle(start: ParsedTime, end: ParsedTime, submit: i64, held: Option<u64>) -> (i64, i64) {
     let fits = |start: i64, end: i64| {
         held.is_some_and(|held| end.checked_sub_unsigned(held) == Some(start))
     };
@@ -96,23 +100,23 @@ fn settle(start: Moment, end: Moment, submit: i64, held: Option<u64>) -> (i64, i
         })
 }
 
-/// A time as sacct writes it; `None` where it says that there is none.
-fn moment(text: &str, zone: &TimeZone) -> Result<Option<Moment>, String> {
+/// Parses a time as sacct writes it. `None` if it is not set.
+fn moment(text: &str, zone: &TimeZone) -> Result<Option<ParsedTime>, String> {
     if ["", "Unknown", "unknown", "None", "NONE", "N/A", "0"].contains(&text) {
         return Ok(None);
     }
-    let no_time = || format!("'{text}' is no time");
+    let no_time = || format!("'{text}' is not a time");
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         let seconds = text
             .parse()
             .ok()
             .and_then(|seconds| Timestamp::from_second(seconds).ok())
             .ok_or_else(no_time)?;
-        return Ok(Some(Moment::at(seconds.as_second())));
+        return Ok(Some(ParsedTime::at(seconds.as_second())));
     }
     if text.len() > "2026-10-25T02:30:00".len() {
         let instant: Timestamp = text.parse().map_err(|_| no_time())?;
-        return Ok(Some(Moment::at(instant.as_second())));
+        return Ok(Some(ParsedTime::at(instant.as_second())));
     }
     let local: DateTime = text.parse().map_err(|_| no_time())?;
     let seconds = |offset: Offset| {
@@ -122,12 +126,13 @@ fn moment(text: &str, zone: &TimeZone) -> Result<Option<Moment>, String> {
             .map_err(|_| no_time())
     };
     Ok(Some(match zone.to_ambiguous_timestamp(local).offset() {
-        AmbiguousOffset::Unambiguous { offset } => Moment::at(seconds(offset)?),
-        AmbiguousOffset::Fold { before, after } => Moment {
+        AmbiguousOffset::Unambiguous { offset } => ParsedTime::at(seconds(offset)?),
+        AmbiguousOffset::Fold { before, after } => ParsedTime {
             first: seconds(before)?,
             second: seconds(after)?,
         },
-        // Slurm's clock never showed it, so the zone is not the one it was written in, and every other row is suspect.
+        // This local time was skipped when clocks were set forward, so the time zone is wrong, and
+        // all other rows are suspect.
         AmbiguousOffset::Gap { .. } => {
             let zone = zone.iana_name().unwrap_or("its time zone");
             return Err(format!(

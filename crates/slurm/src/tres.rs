@@ -1,51 +1,53 @@
-//! Trackable resources (TRES) as Slurm prints them: `billing=19,cpu=1,gres/gpu:a100=1,gres/gpu=1,mem=32G,node=1`.
+//! Trackable resources (TRES) as Slurm prints them:
+//! `billing=19,cpu=1,gres/gpu:a100=1,gres/gpu=1,mem=32G,node=1`.
 //!
-//! `gres/gpu:a100` and `gres/gpu` are one and the same GPU, in either order: Slurm tracks the type beside the sum. The
-//! types of one run add up; they never add to the untyped count.
+//! `gres/gpu:a100` and `gres/gpu` mean the same GPU, in either order: Slurm tracks the type in
+//! addition to the sum. The types of one run add up, but are not added to the untyped count.
 
-/// What a TRES string says. A resource that it does not name is `None`, except GPUs: Slurm names what was allocated, so
-/// a string without `gres/gpu` says that there was none. An amount that is none (`mem=-1171M`) leaves its resource
-/// unknown and the others known.
+/// Amounts in a TRES string. A missing resource is `None`, except GPUs: Slurm lists allocated
+/// resources, so a string without `gres/gpu` means 0 GPUs. A resource with an invalid amount
+/// (`mem=-1171M`) is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tres {
-    /// `cpu`
+pub struct TresCounts {
+    /// CPUs (`cpu`).
     pub cpus: Option<u64>,
-    /// `node`
+    /// Nodes (`node`).
     pub nodes: Option<u64>,
-    /// `mem`, in bytes
+    /// Memory in bytes (`mem`).
     pub mem_bytes: Option<u64>,
-    /// `gres/gpu`, or its types together
+    /// GPUs: `gres/gpu`, or the sum of its types.
     pub gpus: Option<u64>,
-    /// The types, joined with `+` in byte order
+    /// GPU types, sorted and joined with `+`.
     pub gpu_model: Option<String>,
-    /// `billing`
+    /// Billing units (`billing`).
     pub billing: Option<u64>,
 }
 
-/// A TRES string that is none.
+/// An entry of a TRES string is not `NAME=AMOUNT`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("TRES '{0}' is not NAME=AMOUNT")]
-pub struct TresError(pub String);
+pub struct TresEntryError(pub String);
 
 const MIB: u64 = 1 << 20;
 
-impl Tres {
-    /// Reads a TRES string; an empty one is `None`.
+impl TresCounts {
+    /// Parses a TRES string. Returns `None` for an empty one. Names that accounting does not use
+    /// (`energy`, `fs/disk`, licenses) are ignored.
     ///
     /// # Errors
-    /// An entry that is not `NAME=AMOUNT`. Names that accounting does not use (`energy`, `fs/disk`, licenses) are
-    /// passed over.
-    pub fn parse(text: &str) -> Result<Option<Self>, TresError> {
+    /// An entry is not `NAME=AMOUNT`.
+    pub fn parse(text: &str) -> Result<Option<Self>, TresEntryError> {
         if text.is_empty() {
             return Ok(None);
         }
         let mut tres = Self::default();
-        let (mut untyped, mut typed) = (Some(0), Some(0_u64));
+        let mut untyped = Some(0);
+        let mut typed = Some(0_u64);
         let mut models = Vec::new();
         for entry in text.split(',') {
             let (name, amount) = entry
                 .split_once('=')
-                .ok_or_else(|| TresError(entry.to_owned()))?;
+                .ok_or_else(|| TresEntryError(entry.to_owned()))?;
             match name {
                 "cpu" => tres.cpus = scaled(amount, 1),
                 "node" => tres.nodes = scaled(amount, 1),
@@ -72,11 +74,11 @@ impl Tres {
     }
 }
 
-/// Largest amount believed: a count beyond it is damage, and sums of what is below it cannot overflow.
+/// Largest valid amount. Larger ones are corrupt; sums of valid ones cannot overflow.
 const MAX_AMOUNT: u128 = 1 << 62;
 
-/// Reads `1000`, `4K` or `93.75G`: suffixes are powers of 1,024 (`K` = 1,024 counts or KiB), and an amount without one
-/// counts in `unit`. Decimals are cut.
+/// Parses `1000`, `4K` or `93.75G`. Suffixes are powers of 1,024 (`K` = 1,024 counts or KiB); an
+/// amount without a suffix counts in `unit`. Decimals of the result are truncated.
 pub(crate) fn scaled(text: &str, unit: u64) -> Option<u64> {
     let shift = match text.as_bytes().last()? {
         b'K' | b'k' => 10,
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     fn gpus(text: &str) -> (Option<u64>, Option<String>) {
-        let tres = Tres::parse(text).unwrap().unwrap();
+        let tres = TresCounts::parse(text).unwrap().unwrap();
         (tres.gpus, tres.gpu_model)
     }
 
@@ -142,7 +144,7 @@ mod tests {
             ),
             ("gres/gpu:l40s=2,gres/gpu:a100=1", (3, Some("a100+l40s"))),
             ("gres/gpu:1g.10gb=3,gres/gpu=3", (3, Some("1g.10gb"))),
-            // Shards, and the GPU's own memory and utilization as TRES, are no GPUs.
+            // Shards, and GPU memory and utilization as TRES, are not GPUs.
             (
                 "cpu=1,gres/shard=4,gres/gpumem=7G,gres/gpuutil=50",
                 (0, None),
@@ -158,9 +160,10 @@ mod tests {
 
     #[test]
     fn amounts() {
-        let tres = Tres::parse("billing=80,cpu=80,mem=93750M,node=10,energy=18446744073709551614")
-            .unwrap()
-            .unwrap();
+        let tres =
+            TresCounts::parse("billing=80,cpu=80,mem=93750M,node=10,energy=18446744073709551614")
+                .unwrap()
+                .unwrap();
         assert_eq!(
             (tres.cpus, tres.nodes, tres.billing),
             (Some(80), Some(10), Some(80))
@@ -187,11 +190,11 @@ mod tests {
 
     #[test]
     fn what_is_no_tres() {
-        assert_eq!(Tres::parse(""), Ok(None));
+        assert_eq!(TresCounts::parse(""), Ok(None));
         for (text, entry) in [("cpu", "cpu"), ("cpu=1,,mem=1G", ""), ("cpu=1,mem", "mem")] {
             assert_eq!(
-                Tres::parse(text),
-                Err(TresError(entry.to_owned())),
+                TresCounts::parse(text),
+                Err(TresEntryError(entry.to_owned())),
                 "{text}"
             );
         }
@@ -199,13 +202,13 @@ mod tests {
 
     #[test]
     fn an_amount_that_is_none_is_unknown() {
-        let tres = Tres::parse("billing=-1,cpu=4,mem=-1171M,node=1,gres/gpu=many")
+        let tres = TresCounts::parse("billing=-1,cpu=4,mem=-1171M,node=1,gres/gpu=many")
             .unwrap()
             .unwrap();
-        let known = Tres {
+        let known = TresCounts {
             cpus: Some(4),
             nodes: Some(1),
-            ..Tres::default()
+            ..TresCounts::default()
         };
         assert_eq!(tres, known);
     }

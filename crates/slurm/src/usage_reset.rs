@@ -11,7 +11,7 @@ pub enum UsageResetPeriod {
     None,
     /// Each midnight.
     Daily,
-    /// Midnight before Sunday.
+    /// Each midnight before Sunday.
     Weekly,
     /// The first day of each month.
     Monthly,
@@ -22,7 +22,8 @@ pub enum UsageResetPeriod {
 }
 
 impl UsageResetPeriod {
-    /// Reads Slurm's word, in any case. `NOW` is a deed and no period, so it is `None` here as Slurm makes it then.
+    /// Parses Slurm's word, ignoring case. `NOW` is a one-time action, after which Slurm's period
+    /// is `NONE`.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text.to_ascii_uppercase().as_str() {
             "NONE" | "NOW" => Self::None,

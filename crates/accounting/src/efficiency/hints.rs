@@ -1,34 +1,34 @@
-//! What to change in a job's script, as lines to paste, with the reason and what it would have spared.
+//! Hints: changes to a job's script as lines to paste, with the reason and the savings.
 
 use super::{Efficiency, EfficiencyConfig};
 use serde::{Deserialize, Serialize};
 use takt_slurm::JobRun;
 
-/// What kind of change. Two runs of one script want the same change of a kind, each with its own value.
+/// Kind of a change. Two runs of one script may need the same kind with different values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fix {
-    /// Ask for no GPU.
+pub enum FixKind {
+    /// Request no GPU.
     NoGpu,
-    /// Ask for fewer GPUs.
+    /// Request fewer GPUs.
     FewerGpus,
-    /// Let the GPUs go when they are done with.
+    /// Release the GPUs once their work is done.
     EndIdle,
-    /// Ask for more CPUs: the GPUs wait for them.
+    /// Request more CPUs: the GPUs wait for them.
     MoreCpus,
     /// Use one node: the GPUs wait for the network.
     OneNode,
-    /// Ask for fewer CPUs.
+    /// Request fewer CPUs.
     FewerCpus,
-    /// Ask for less memory.
+    /// Request less memory.
     LessMemory,
-    /// Ask for less time.
+    /// Request less time.
     LessTime,
 }
 
-impl Fix {
-    /// The line for the script, with an amount (GPUs, CPUs, GiB a node, seconds); a comment where no line of `sbatch`
-    /// helps.
+impl FixKind {
+    /// Returns the line for the script. `amount` is in GPUs, CPUs, GiB per node or seconds,
+    /// depending on the kind. The line is a comment if `sbatch` has no option for the change.
     pub fn line(self, amount: u64) -> String {
         match self {
             Self::NoGpu | Self::FewerGpus => format!("#SBATCH --gpus={amount}"),
@@ -46,26 +46,26 @@ impl Fix {
 /// One change to one job's script.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// Its kind.
-    pub fix: Fix,
-    /// What to ask for; of several runs the highest suits all.
+    /// Kind of the change.
+    pub fix: FixKind,
+    /// Amount to request. For several runs the highest suits all.
     pub amount: u64,
-    /// What was seen.
+    /// Observation that leads to the advice.
     pub why: String,
-    /// GPU-seconds that it would have spared.
+    /// GPU-seconds that the change would have saved.
     pub spares_gpu_seconds: f64,
 }
 
 const GIB: f64 = (1_u64 << 30) as f64;
-/// Room above the highest use seen.
+/// Safety margin above the highest observed use.
 const MARGIN: f64 = 1.25;
-/// Less than this of memory is not worth a word.
+/// Savings of memory below this are not reported.
 const MEMORY_FLOOR: f64 = 4.0 * GIB;
-/// Nor is a limit that was too long by less than this.
+/// Excess time limits below this, in seconds, are not reported.
 const TIME_FLOOR: u64 = 3600;
 const QUARTER: u64 = 900;
 
-/// What would have suited a run better, the most spared first. Nothing where too little was measured.
+/// Returns the advice for a run, largest savings first. Empty if too little was measured.
 pub fn hints(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Vec<Advice> {
     if !seen.is_measured(rules) || seen.fault.is_some() {
         return Vec::new();
@@ -83,15 +83,16 @@ pub fn hints(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Vec<A
 }
 
 fn gpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
-    let (held, idle) = (run.gpus?, seen.gpus_idle);
+    let held = run.gpus?;
+    let idle = seen.gpus_idle;
     if idle == 0 || seen.gpus_measured < held {
         return None;
     }
     let used = held.saturating_sub(idle);
     let fix = if used == 0 {
-        Fix::NoGpu
+        FixKind::NoGpu
     } else {
-        Fix::FewerGpus
+        FixKind::FewerGpus
     };
     let why = format!("{idle} of its {} did nothing", count(held, "GPU"));
     Some(Advice {
@@ -104,28 +105,30 @@ fn gpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
 
 fn idle_streaks(_: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
     let wasted = seen.waste_streak_gpu_seconds;
-    // A quarter of an hour once is no habit.
+    // Less than an hour of idle GPU time is not worth a hint.
     if wasted < 3600.0 {
         return None;
     }
     let longest = hours_minutes(seen.gpu_idle_longest_seconds.unwrap_or(0.0));
     Some(Advice {
-        fix: Fix::EndIdle,
+        fix: FixKind::EndIdle,
         why: format!("GPUs that had worked then idled, {longest} at the longest"),
         spares_gpu_seconds: wasted,
         amount: 0,
     })
 }
 
-/// Low utilization beside full CPUs: the GPUs wait for data.
+/// Low GPU utilization with busy CPUs: the GPUs wait for data.
 fn feeding(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Option<Advice> {
-    let (cpus, ratio, mean) = (run.cpus?, seen.cpu_ratio?, seen.gpu_utilization_mean?);
+    let cpus = run.cpus?;
+    let ratio = seen.cpu_ratio?;
+    let mean = seen.gpu_utilization_mean?;
     if ratio < 0.85 || mean >= rules.low_utilization_ratio || run.nodes != Some(1) {
         return None;
     }
     let wanted = cpus * 2;
     Some(Advice {
-        fix: Fix::MoreCpus,
+        fix: FixKind::MoreCpus,
         why: format!(
             "its {} were busy ({}) while its GPUs waited",
             count(cpus, "CPU"),
@@ -140,7 +143,7 @@ fn network(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advi
     let bound = seen.link_bound_ratio.filter(|_| seen.is_network_bound)?;
     let nodes = run.nodes.unwrap_or(2);
     Some(Advice {
-        fix: Fix::OneNode,
+        fix: FixKind::OneNode,
         why: format!(
             "{} of the time a link of its {nodes} nodes was full and its GPUs waited",
             percent(bound)
@@ -151,13 +154,15 @@ fn network(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advi
 }
 
 fn cpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
-    let (cpus, used, ratio) = (run.cpus?, seen.cpu_seconds?, seen.cpu_ratio?);
+    let cpus = run.cpus?;
+    let used = seen.cpu_seconds?;
+    let ratio = seen.cpu_ratio?;
     if cpus < 4 || ratio > 0.4 || run.nodes != Some(1) || seen.held_seconds == 0 {
         return None;
     }
     let wanted = (used / seen.held_seconds as f64 * MARGIN).ceil().max(1.0) as u64;
     (wanted <= cpus / 2).then(|| Advice {
-        fix: Fix::FewerCpus,
+        fix: FixKind::FewerCpus,
         why: format!("{} of its {} were used", percent(ratio), count(cpus, "CPU")),
         spares_gpu_seconds: 0.0,
         amount: wanted,
@@ -165,11 +170,12 @@ fn cpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
 }
 
 fn memory(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
-    let (held, peak) = (run.mem_bytes? as f64, seen.memory_peak_bytes?);
+    let held = run.mem_bytes? as f64;
+    let peak = seen.memory_peak_bytes?;
     let nodes = run.nodes.filter(|nodes| *nodes > 0)?;
     let wanted = (peak * MARGIN / nodes as f64 / GIB).ceil().max(1.0);
     (peak < held / 2.0 && held - wanted * GIB * nodes as f64 >= MEMORY_FLOOR).then(|| Advice {
-        fix: Fix::LessMemory,
+        fix: FixKind::LessMemory,
         why: format!(
             "{:.1} GiB of {:.0} GiB were used at the highest",
             peak / GIB,
@@ -190,7 +196,7 @@ fn time(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
         && seen.held_seconds < limit / 2
         && limit.saturating_sub(wanted) >= TIME_FLOOR;
     worth.then(|| Advice {
-        fix: Fix::LessTime,
+        fix: FixKind::LessTime,
         why: format!(
             "it ran {} of its limit of {}; a shorter job starts sooner",
             hours_minutes(seen.held_seconds as f64),
@@ -214,9 +220,11 @@ fn hours_minutes(seconds: f64) -> String {
     format!("{}:{:02} h", minutes / 60, minutes % 60)
 }
 
-/// `1-06:15:00`, as sbatch reads it.
+/// Formats a duration for sbatch: `1-06:15:00`.
 fn slurm_time(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    let days = seconds / 86_400;
+    let hours = seconds / 3600 % 24;
+    let minutes = seconds / 60 % 60;
     let day = if days > 0 {
         format!("{days}-")
     } else {

@@ -1,24 +1,28 @@
-//! What one node's series say of one run: which GPUs were its own, and what they, its cgroup and the node's links did.
+//! Evaluates the series of one node for one run: identifies the run's GPUs, and measures them, the
+//! run's cgroup and the node's links.
 //!
-//! Which GPUs a run had is known where a process of its was seen on them. A run that holds GPUs and does nothing has
-//! no process; so where the GPUs of the node that no other job was seen on are as many as the run held there, they are
-//! its own. Otherwise the rest is unknown, and nobody is blamed for it.
+//! A run's GPUs are known if a process of the run was seen on them. A run that holds GPUs without
+//! using them has no process there. Therefore, if the GPUs without other jobs are as many as the
+//! run held on the node, they are the run's. Otherwise the remaining GPUs are unknown and are not
+//! counted as idle.
 //!
-//! Slurm's cgroups carry a number where its records call an array's task `7_3` and a component `7+1`. Most sources tell that
-//! number; else such a run is the job of its user that was on the node exactly while it ran, if there is one only.
+//! Slurm's cgroups use an internal number for array tasks (`7_3`) and components (`7+1`). Most
+//! sources record this number. Without it, the run is the only job of its user that was on the node
+//! exactly during the run.
 //!
-//! Without a scheduler a run is a user on one GPU, which its id names.
+//! Without a scheduler a run is one user on one GPU, and its job id names the GPU.
 //!
-//! Links and NFS mounts are the node's. They count for a run only if no other job was seen on the node.
+//! Links and NFS mounts belong to the node. They count for a run only if no other job was seen
+//! there.
 
-use super::signal::{Activity, ActivityFigures, Growth, Held, Level, Stretch, Window};
+use super::signal::{Activity, ActivityFigures, GaugeReader, Growth, Level, Stretch, Window};
 use super::{EfficiencyConfig, GpuFigures, NodeFigures};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use takt_model::Labels;
 use takt_slurm::JobRun;
 use takt_slurm::process_usage::sighting_of;
 
-/// The metrics that a meter reads; of others it knows nothing.
+/// The metrics that a meter reads. It ignores all others.
 pub const METRICS: &[&str] = &[
     GPU_INFO,
     JOB_INFO,
@@ -52,7 +56,7 @@ const MEMORY_USED: &str = "takt_gpu_memory_used_bytes";
 const MEMORY_TOTAL: &str = "takt_gpu_memory_total_bytes";
 const POWER: &str = "takt_gpu_power_watts";
 const ENERGY: &str = "takt_gpu_energy_joules_total";
-/// By part of the GPU: of these, `sm` and `tensor` are read.
+/// Labelled by part of the GPU. The meter reads `sm` and `tensor`.
 const ACTIVITY: &str = "takt_gpu_activity_ratio";
 const GPU_UP: &str = "takt_gpu_up";
 const XID: &str = "takt_gpu_xid_errors_total";
@@ -68,30 +72,31 @@ const IB_SPEED: &str = "node_infiniband_rate_bytes_per_second";
 const NFS_READ: &str = "node_mountstats_nfs_total_read_bytes_total";
 const NFS_WRITTEN: &str = "node_mountstats_nfs_total_write_bytes_total";
 
-/// Errors that say the GPU is broken, not the program: double-bit, internal halt, remapping failed, NVLink, fallen off
-/// the bus, uncontained, GSP, unrecovered.
+/// XIDs that mean broken hardware: double-bit error, internal halt, failed remapping, NVLink,
+/// fallen off the bus, uncontained error, GSP, unrecovered error.
 const HARDWARE_XIDS: &[&str] = &["48", "62", "64", "74", "79", "95", "119", "120", "140"];
 
-/// A link's traffic and the GPUs' work are compared in steps of this length.
+/// Length of the steps in which link traffic and GPU utilization are compared, in milliseconds.
 const STEP_MS: i64 = 60_000;
 
-/// Values beyond it are no ratios: some drivers tell "not supported" as an enormous number.
+/// Upper limit of a valid ratio. Some drivers report "not supported" as a huge number.
 const MOST_RATIO: f64 = 1.001;
 
-/// A sample: milliseconds since 1970, and its value or the end of the series.
+/// A sample: milliseconds since 1970, and the value. `None` ends the series.
 pub type MeterSample = (i64, Option<f64>);
 
-/// Reads one node's series for one run. Each series' samples come in order of time; several calls may bring them.
+/// Reads one node's series for one run. Samples of one series come in order of time, in one or
+/// several calls.
 #[derive(Debug)]
 pub struct NodeMeter {
     node: String,
-    /// The number that the node knows it by.
+    /// The run's number in the node's cgroups.
     number: Option<String>,
     window: Window,
     user: String,
-    /// The GPU, by index or UUID, on which the run was seen where there is no scheduler.
+    /// Without a scheduler: the GPU of the run, by index or UUID.
     seen_on: Option<String>,
-    /// That GPU's UUID.
+    /// UUID of that GPU.
     seen_uuid: Option<String>,
     rules: EfficiencyConfig,
     gpus: BTreeMap<String, GpuMeter>,
@@ -100,13 +105,13 @@ pub struct NodeMeter {
     nfs: HashMap<(&'static str, Labels), Growth>,
 }
 
-/// A job that was seen on the node about the time of the run.
+/// A job that was seen on the node around the time of the run.
 #[derive(Debug)]
 struct JobTrace {
     user: Option<String>,
     first_ms: i64,
     last_ms: i64,
-    /// Samples of it during the run.
+    /// Number of the job's samples during the run.
     inside: usize,
     gpus: BTreeSet<String>,
     cpu: Growth,
@@ -115,14 +120,14 @@ struct JobTrace {
 
 #[derive(Debug)]
 struct GpuMeter {
-    utilization: (Held, Activity),
+    utilization: (GaugeReader, Activity),
     steps: Steps,
     memory_peak: Option<f64>,
     memory_total: Option<f64>,
-    power: (Held, Level),
+    power: (GaugeReader, Level),
     energy: Growth,
-    sm: (Held, Level),
-    tensor: (Held, Level),
+    sm: (GaugeReader, Level),
+    tensor: (GaugeReader, Level),
     faults: BTreeMap<String, Growth>,
     is_lost: bool,
 }
@@ -134,7 +139,7 @@ struct Link {
     speed: Option<f64>,
 }
 
-/// Sums over steps of time: of a value times its time, or of an amount, and of the time.
+/// Sums by time step: value × milliseconds or amount, and milliseconds.
 #[derive(Debug, Clone, Default)]
 struct Steps(Vec<(f32, f32)>);
 
@@ -155,7 +160,7 @@ impl Steps {
         }
     }
 
-    /// Amount a second in a step, where most of it is covered.
+    /// Returns the amount per second in a step, if more than half of the step is covered.
     fn rate(&self, step: usize) -> Option<f64> {
         let &(sum, ms) = self.0.get(step)?;
         (f64::from(ms) >= STEP_MS as f64 / 2.0).then(|| f64::from(sum) * 1e3 / f64::from(ms))
@@ -163,7 +168,7 @@ impl Steps {
 }
 
 impl NodeMeter {
-    /// For a run on a node of which nothing is known yet.
+    /// Starts without samples, for a run on a node.
     pub fn new(node: &str, run: &JobRun, window: Window, rules: &EfficiencyConfig) -> Self {
         Self {
             node: node.to_owned(),
@@ -246,13 +251,14 @@ impl NodeMeter {
     }
 
     fn gpu(&mut self, uuid: &str) -> &mut GpuMeter {
-        let (window, rules) = (self.window, &self.rules);
+        let window = self.window;
+        let rules = &self.rules;
         self.gpus
             .entry(uuid.to_owned())
             .or_insert_with(|| GpuMeter::new(window, rules))
     }
 
-    /// The trace of the job that a series is about, with these samples added to it.
+    /// Returns the trace of the job that a series belongs to, updated with these samples.
     fn job(
         &mut self,
         labels: &Labels,
@@ -284,7 +290,7 @@ impl NodeMeter {
         Some(trace)
     }
 
-    /// The number that the run has on the node, if it was seen there.
+    /// Returns the run's number on the node, if the run was seen there.
     fn own_id(&self) -> Option<String> {
         if let Some(number) = &self.number {
             return self.jobs.contains_key(number).then(|| number.clone());
@@ -332,7 +338,8 @@ impl NodeMeter {
         }
     }
 
-    /// The figures of a run that held `held` GPUs of this node; `None` where that is not known.
+    /// Returns the figures of a run that held `held` GPUs of this node. `None` means that their
+    /// number is unknown.
     pub fn finish(mut self, held: Option<u64>) -> NodeFigures {
         let id = self.own_id();
         let own_trace = id.and_then(|id| self.jobs.remove(&id));
@@ -352,7 +359,8 @@ impl NodeMeter {
             .filter(|uuid| own.contains(*uuid) || !others.contains(uuid))
             .cloned()
             .collect();
-        // A run whose own number is unknown looks like somebody else: only a whole node is sure then.
+        // Without the run's number its own process looks like another job; then only a run on all
+        // GPUs is unambiguous.
         let is_whole = held == Some(self.gpus.len() as u64);
         let is_told_apart = own_trace.is_some() || self.number.is_some();
         if let Some(uuid) = self.seen_uuid.take() {
@@ -362,7 +370,7 @@ impl NodeMeter {
         } else if is_told_apart && held == Some(free.len() as u64) {
             own = free;
         }
-        // One sample of another job may be the one before, of which the node has yet to clean up.
+        // One sample of another job may come from the previous job, before the node has cleaned up.
         let is_shared = self.jobs.values().any(|trace| trace.inside > 1);
         let is_alone = !self.gpus.is_empty() && is_whole || own_trace.is_some() && !is_shared;
         let link_bound = if is_alone {
@@ -401,7 +409,8 @@ impl NodeMeter {
         }
     }
 
-    /// Seconds in which a link was near its speed while the run's GPUs waited, and in which both are known.
+    /// Returns the seconds in which a link was near its speed while the run's GPUs waited, and the
+    /// seconds in which both are known.
     fn link_bound(&self, own: &BTreeSet<String>) -> Option<(f64, f64)> {
         let gpus: Vec<&Steps> = own
             .iter()
@@ -416,7 +425,8 @@ impl NodeMeter {
         if gpus.is_empty() || links.is_empty() {
             return None;
         }
-        let (mut bound, mut seen) = (0_u32, 0_u32);
+        let mut bound = 0_u32;
+        let mut seen = 0_u32;
         for step in 0..gpus.iter().map(|steps| steps.0.len()).max().unwrap_or(0) {
             let work: Vec<f64> = gpus.iter().filter_map(|steps| steps.rate(step)).collect();
             let use_of = |(speed, link): &(f64, &Link)| {
@@ -446,12 +456,12 @@ impl NodeMeter {
 
 impl GpuMeter {
     fn new(window: Window, rules: &EfficiencyConfig) -> Self {
-        let level = || (Held::new(window), Level::default());
+        let level = || (GaugeReader::new(window), Level::default());
         let streak_ms =
             i64::try_from(rules.idle_streak_seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
         Self {
             utilization: (
-                Held::new(window),
+                GaugeReader::new(window),
                 Activity::new(rules.idle_below_ratio, streak_ms),
             ),
             steps: Steps::default(),
@@ -496,7 +506,8 @@ impl GpuMeter {
                 (XID, Some(count)) => {
                     let xid = labels.get("xid").unwrap_or_default();
                     if HARDWARE_XIDS.contains(&xid) {
-                        // The first error makes the series, so one that began during the run began at zero.
+                        // The first error creates the series, so a series that began during the run
+                        // started at 0.
                         let new = if at < window.from_ms {
                             Growth::new
                         } else {
@@ -523,7 +534,7 @@ impl GpuMeter {
     }
 
     fn finish(mut self, node: &str, uuid: String) -> GpuFigures {
-        let last = |(held, mut level): (Held, Level)| {
+        let last = |(held, mut level): (GaugeReader, Level)| {
             held.finish()
                 .into_iter()
                 .for_each(|stretch| level.add(stretch));
@@ -560,18 +571,18 @@ impl GpuMeter {
     }
 }
 
-fn push((held, level): &mut (Held, Level), at: i64, value: Option<f64>) {
+fn push((held, level): &mut (GaugeReader, Level), at: i64, value: Option<f64>) {
     held.push(at, value)
         .into_iter()
         .for_each(|stretch| level.add(stretch));
 }
 
-/// The next sample of a counter of which only the total is of interest.
+/// Adds a sample of a counter whose total alone matters.
 fn follow(counter: &mut Growth, at: i64, value: f64) {
     counter.push(at, value);
 }
 
-/// Whether an id is what cgroups carry.
+/// Returns whether an id consists of digits only, as in cgroups.
 fn is_number(id: &str) -> bool {
     id.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -1,22 +1,24 @@
-//! How well a run used what it held: computed once, at its end, from the samples of its nodes.
+//! Efficiency: how well a run used its allocation, computed once at its end from its nodes'
+//! samples.
 //!
-//! A number that was not measured is `None`, never 0. Of GPU-seconds each one that was held is counted under exactly
-//! one heading: used, one of the causes of waste, or not measured. Below a floor of coverage nothing is said at all.
+//! A value that was not measured is `None`, never 0. Each allocated GPU-second counts in exactly
+//! one category: used, one of the causes of waste, or not measured. Below a minimum of coverage no
+//! verdict is given.
 
 mod hints;
 mod meter;
 mod signal;
 
-pub use hints::{Advice, Fix, hints};
+pub use hints::{Advice, FixKind, hints};
 pub use meter::{METRICS, MeterSample, NodeMeter};
-pub use signal::{Activity, ActivityFigures, Growth, Held, Level, Stretch, Window};
+pub use signal::{Activity, ActivityFigures, GaugeReader, Growth, Level, Stretch, Window};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use takt_model::ConfigError;
 use takt_slurm::JobRun;
 
-/// What counts as idle, wasteful and measured.
+/// Thresholds of idle, wasteful and measured time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EfficiencyConfig {
@@ -81,7 +83,7 @@ impl EfficiencyConfig {
         Ok(())
     }
 
-    /// The time of a run, and how far its samples reach.
+    /// Returns the time of a run and the reach of its samples.
     pub fn window(&self, start: i64, end: i64) -> Window {
         let reach_ms = i64::try_from(self.max_gap_seconds.saturating_mul(500)).unwrap_or(i64::MAX);
         Window {
@@ -92,139 +94,142 @@ impl EfficiencyConfig {
     }
 }
 
-/// What one GPU did during a run.
+/// Measurements of one GPU during a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuFigures {
-    /// Its node.
+    /// Node name.
     pub node: String,
-    /// Its UUID.
+    /// GPU UUID.
     pub uuid: String,
-    /// Its utilization.
+    /// Utilization.
     pub activity: Option<ActivityFigures>,
-    /// Highest memory in use.
+    /// Maximum of used GPU memory, in bytes.
     pub memory_peak_bytes: Option<f64>,
-    /// Memory it has.
+    /// Total GPU memory, in bytes.
     pub memory_total_bytes: Option<f64>,
-    /// Mean power.
+    /// Mean power, in watts.
     pub power_mean_watts: Option<f64>,
-    /// Energy by its counter, else by its power where that was measured.
+    /// Energy in joules, from the counter, or from the measured power without one.
     pub energy_joules: Option<f64>,
-    /// Mean share of its multiprocessors that had work.
+    /// Mean fraction of multiprocessors with work, 0 to 1.
     pub sm_mean: Option<f64>,
-    /// Mean share of the time its tensor cores worked.
+    /// Mean fraction of time in which tensor cores worked, 0 to 1.
     pub tensor_mean: Option<f64>,
-    /// A hardware fault of it during the run.
+    /// Hardware fault of the GPU during the run.
     pub fault: Option<String>,
 }
 
-/// What one node says of a run.
+/// Measurements of one node during a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeFigures {
-    /// Its name.
+    /// Node name.
     pub node: String,
-    /// The run's GPUs, as far as they are known.
+    /// The run's known GPUs.
     pub gpus: Vec<GpuFigures>,
-    /// CPU time of the run's cgroup.
+    /// CPU time of the run's cgroup, in seconds.
     pub cpu_seconds: Option<f64>,
-    /// Seconds of the run in which that was followed.
+    /// Seconds of the run in which CPU time was measured.
     pub cpu_covered_seconds: f64,
-    /// Highest memory of the run's cgroup.
+    /// Maximum memory of the run's cgroup, in bytes.
     pub memory_peak_bytes: Option<f64>,
-    /// Bytes received and sent by the node, where no other job was on it.
+    /// Bytes received and sent by the node, if no other job was there.
     pub network_bytes: Option<f64>,
-    /// Bytes read from and written to NFS by the node, where no other job was on it.
+    /// Bytes read from and written to NFS by the node, if no other job was there.
     pub nfs_bytes: Option<f64>,
     /// Seconds in which a link was full and the run's GPUs waited.
     pub link_bound_seconds: Option<f64>,
-    /// Seconds in which both are known.
+    /// Seconds in which both links and GPUs were measured.
     pub link_seen_seconds: f64,
 }
 
-/// How well a run used what it held. The names are those of the columns of `run_efficiency`.
+/// Efficiency of a run. The fields have the names of the columns of `run_efficiency`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Efficiency {
-    /// Seconds it held its nodes.
+    /// Run time in seconds.
     pub held_seconds: u64,
-    /// GPU-seconds it held; `None` where the number of its GPUs is unknown.
+    /// Allocated GPU-seconds. `None` if the number of GPUs is unknown.
     pub held_gpu_seconds: Option<f64>,
-    /// Share of that (of its time, for a run without GPUs) which was measured.
+    /// Measured fraction of the allocated GPU time (of the run time for a run without GPUs), 0 to
+    /// 1.
     pub coverage_ratio: f64,
-    /// GPUs of it that are known by UUID and were measured.
+    /// Number of GPUs that are known by UUID and were measured.
     pub gpus_measured: u64,
-    /// Those of them that did nothing at all.
+    /// Number of measured GPUs that did no work.
     pub gpus_idle: u64,
-    /// Mean utilization of its GPUs, by time.
+    /// Mean utilization of the GPUs, weighted by time, 0 to 1.
     pub gpu_utilization_mean: Option<f64>,
-    /// 95th percentile, averaged over its GPUs.
+    /// 95th percentile of utilization, averaged over the GPUs, 0 to 1.
     pub gpu_utilization_p95: Option<f64>,
-    /// Share of the GPU time that was idle.
+    /// Fraction of the measured GPU time that was idle, 0 to 1.
     pub gpu_idle_ratio: Option<f64>,
-    /// Longest time that one of its GPUs was idle without a break.
+    /// Longest continuous idle time of one GPU, in seconds.
     pub gpu_idle_longest_seconds: Option<f64>,
-    /// Highest memory in use on one of its GPUs.
+    /// Maximum of used memory on one GPU, in bytes.
     pub gpu_memory_peak_bytes: Option<f64>,
-    /// Memory of that GPU.
+    /// Total memory of that GPU, in bytes.
     pub gpu_memory_total_bytes: Option<f64>,
-    /// Mean power of all its GPUs together.
+    /// Mean power of all GPUs together, in watts.
     pub gpu_power_mean_watts: Option<f64>,
-    /// Energy of all its GPUs together.
+    /// Energy of all GPUs together, in joules.
     pub gpu_energy_joules: Option<f64>,
-    /// Mean share of multiprocessors with work, where it was measured.
+    /// Mean fraction of multiprocessors with work, if measured, 0 to 1.
     pub gpu_sm_mean: Option<f64>,
-    /// Mean share of time that tensor cores worked, where it was measured.
+    /// Mean fraction of time in which tensor cores worked, if measured, 0 to 1.
     pub gpu_tensor_mean: Option<f64>,
-    /// CPU time used.
+    /// CPU time used, in seconds.
     pub cpu_seconds: Option<f64>,
-    /// CPU time used of what its CPUs had.
+    /// CPU time used over CPU time allocated.
     pub cpu_ratio: Option<f64>,
-    /// Highest memory of its cgroups, all nodes together (kernel's count: anonymous, page cache and shared).
+    /// Maximum memory of the run's cgroups on all nodes, in bytes. The kernel counts anonymous
+    /// memory, page cache and shared memory.
     pub memory_peak_bytes: Option<f64>,
-    /// That of what it asked for.
+    /// Maximum memory over requested memory.
     pub memory_ratio: Option<f64>,
-    /// Bytes over the network, in and out, where it was alone on its nodes.
+    /// Bytes received and sent over the network, if the run was alone on its nodes.
     pub network_bytes: Option<f64>,
-    /// Bytes from and to NFS, where it was alone on its nodes.
+    /// Bytes read from and written to NFS, if the run was alone on its nodes.
     pub nfs_bytes: Option<f64>,
-    /// Share of the time in which a link was full while GPUs waited.
+    /// Fraction of time in which a link was full while GPUs waited, 0 to 1.
     pub link_bound_ratio: Option<f64>,
-    /// Whether that makes it network-bound: several nodes, and more of it than `network_bound_ratio`.
+    /// Whether the run is network-bound: it has several nodes, and `link_bound_ratio` reaches
+    /// `network_bound_ratio`.
     pub is_network_bound: bool,
-    /// GPU-seconds used well enough.
+    /// GPU-seconds in use.
     pub used_gpu_seconds: f64,
-    /// GPU-seconds of GPUs that did nothing at all.
+    /// GPU-seconds of GPUs that did no work.
     pub waste_idle_gpu_seconds: f64,
     /// GPU-seconds in idle streaks of GPUs that worked at other times.
     pub waste_streak_gpu_seconds: f64,
     /// GPU-seconds without a kernel on GPUs of low utilization.
     pub waste_low_gpu_seconds: f64,
-    /// GPU-seconds held by a run that a fault of a node or GPU ended.
+    /// GPU-seconds of a run that a fault of a node or GPU ended.
     pub lost_gpu_seconds: f64,
-    /// CPU-seconds held by such a run.
+    /// CPU-seconds of such a run.
     pub lost_cpu_seconds: f64,
-    /// GPU-seconds of which nothing is known.
+    /// GPU-seconds that were not measured.
     pub unmeasured_gpu_seconds: f64,
-    /// GPU-seconds that the time limit kept reserved beyond the run's end. They were not held: others could use them, but
-    /// the scheduler could not plan with them.
+    /// GPU-seconds between the run's end and its time limit. They were not allocated, but the
+    /// scheduler could not plan with them.
     pub limit_excess_gpu_seconds: f64,
-    /// The fault that ended it.
+    /// Fault that ended the run.
     pub fault: Option<String>,
 }
 
-/// A run and how well it used what it held.
+/// A run and its efficiency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AssessedRun {
     /// The run.
     pub run: JobRun,
-    /// What was found.
+    /// Its efficiency.
     pub efficiency: Efficiency,
 }
 
-/// Of what a run's GPU time went to, in GPU-seconds; together what it held.
+/// A run's GPU time by category, in GPU-seconds. The sum is the allocated time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Split {
-    /// Used well enough.
+    /// In use.
     pub used: f64,
-    /// Held by GPUs that did nothing at all.
+    /// On GPUs that did no work.
     pub idle: f64,
     /// In idle streaks.
     pub streak: f64,
@@ -237,17 +242,28 @@ pub struct Split {
 }
 
 impl Split {
-    /// All of it.
+    /// Returns the sum of all categories.
     pub fn held(&self) -> f64 {
         self.used + self.wasted() + self.lost + self.unmeasured
     }
 
-    /// What its user could have spared.
+    /// Returns the time for which use or waste is known.
+    pub fn measured(&self) -> f64 {
+        self.used + self.wasted()
+    }
+
+    /// Returns the time that the user could have saved. `None` if nothing was measured: waste is
+    /// then unknown, not 0.
+    pub fn known_waste(&self) -> Option<f64> {
+        (self.measured() > 0.0).then(|| self.wasted())
+    }
+
+    /// Returns the time that is known to be wasted; 0 if nothing was measured.
     pub fn wasted(&self) -> f64 {
         self.idle + self.streak + self.low
     }
 
-    /// Adds a share of another.
+    /// Adds a fraction of another split.
     pub fn add(&mut self, other: &Self, share: f64) {
         self.used += other.used * share;
         self.idle += other.idle * share;
@@ -259,7 +275,7 @@ impl Split {
 }
 
 impl Efficiency {
-    /// Of what its GPU time went to.
+    /// Returns the GPU time by category.
     pub fn split(&self) -> Split {
         Split {
             used: self.used_gpu_seconds,
@@ -271,22 +287,22 @@ impl Efficiency {
         }
     }
 
-    /// Whether enough of it was measured to say anything.
+    /// Returns whether enough was measured for a verdict.
     pub fn is_measured(&self, rules: &EfficiencyConfig) -> bool {
         self.coverage_ratio >= rules.min_coverage_ratio
     }
 }
 
-/// Of a GPU whose busy time is no more than this share, nothing was used: a library that looks at it once is no use.
+/// Largest busy fraction of an unused GPU: a library may query the GPU once without using it.
 const NEVER_USED: f64 = 0.01;
 
-/// States in which a fault of the cluster ended the run.
+/// States of runs that a fault of the cluster ended.
 const FAULT_STATES: &[(&str, &str)] = &[
     ("NODE_FAIL", "node failed"),
     ("BOOT_FAIL", "node did not boot"),
 ];
 
-/// States in which a run may have ended because its GPU was gone. A run that completed lost nothing.
+/// States of runs that may have ended because of their GPU. A completed run lost nothing.
 const FAILED_STATES: &[&str] = &[
     "FAILED",
     "TIMEOUT",
@@ -295,7 +311,8 @@ const FAILED_STATES: &[&str] = &[
     "DEADLINE",
 ];
 
-/// The efficiency of a run that has ended, from what its nodes say. `None` for a run that never held anything.
+/// Returns the efficiency of a finished run from the measurements of its nodes. `None` for a run
+/// that never started or has not ended.
 pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> Option<Efficiency> {
     let (start, end) = run.start.zip(run.end)?;
     let held_seconds = u64::try_from(end.saturating_sub(start)).unwrap_or(0);
@@ -309,12 +326,14 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
     let covered: f64 = activities.iter().map(|gpu| gpu.covered_seconds).sum();
     let per_node = seconds * nodes.len() as f64;
     let cpu_covered: f64 = nodes.iter().map(|node| node.cpu_covered_seconds).sum();
-    let coverage_ratio = match held {
-        Some(held) if held > 0.0 => covered / held,
-        None => 0.0,
-        _ if per_node > 0.0 => cpu_covered / per_node,
-        _ => 0.0,
-    };
+    // Without samples the sums are -0.0. Adding 0 clears the sign, which reports would print.
+    let coverage_ratio = 0.0
+        + match held {
+            Some(held) if held > 0.0 => covered / held,
+            None => 0.0,
+            _ if per_node > 0.0 => cpu_covered / per_node,
+            _ => 0.0,
+        };
     let fault = fault(run, &gpus);
     let cpu_seconds = sum_of_all(nodes, |node| node.cpu_seconds);
     let memory_peak_bytes = sum_of_all(nodes, |node| node.memory_peak_bytes);
@@ -385,7 +404,7 @@ pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> 
 }
 
 impl Efficiency {
-    /// Counts each GPU-second of `held` under one heading.
+    /// Assigns each GPU-second of `held` to one category.
     fn spread(&mut self, held: f64, gpus: &[&ActivityFigures], rules: &EfficiencyConfig) {
         if self.fault.is_some() {
             self.lost_gpu_seconds = held;
@@ -401,9 +420,10 @@ impl Efficiency {
                 continue;
             }
             let working = (gpu.covered_seconds - gpu.idle_streak_seconds).max(0.0);
-            let low = match gpu.working_mean < rules.low_utilization_ratio {
-                true => working * (1.0 - gpu.working_mean),
-                false => 0.0,
+            let low = if gpu.working_mean < rules.low_utilization_ratio {
+                working * (1.0 - gpu.working_mean)
+            } else {
+                0.0
             };
             self.waste_streak_gpu_seconds += gpu.idle_streak_seconds;
             self.waste_low_gpu_seconds += low;
@@ -418,7 +438,7 @@ fn is_idle(gpu: &ActivityFigures) -> bool {
     gpu.idle_ratio >= 1.0 - NEVER_USED
 }
 
-/// The fault of the cluster's that ended the run.
+/// Returns the fault of the cluster that ended the run.
 fn fault(run: &JobRun, gpus: &[&GpuFigures]) -> Option<String> {
     if let Some((_, words)) = FAULT_STATES.iter().find(|(state, _)| *state == run.state) {
         return Some((*words).to_owned());
@@ -429,7 +449,7 @@ fn fault(run: &JobRun, gpus: &[&GpuFigures]) -> Option<String> {
     faulty.filter(|_| FAILED_STATES.contains(&run.state.as_str()))
 }
 
-/// Reserved beyond the end, for a run that ended by itself.
+/// Returns the GPU-seconds between the end and the time limit of a completed run.
 fn limit_excess(run: &JobRun, held_seconds: u64) -> f64 {
     let excess = run
         .timelimit
@@ -441,7 +461,7 @@ fn limit_excess(run: &JobRun, held_seconds: u64) -> f64 {
     }
 }
 
-/// The sum over all nodes; `None` where one of them does not know.
+/// Returns the sum over all nodes. `None` if it is unknown for one of them.
 fn sum_of_all(nodes: &[NodeFigures], of: fn(&NodeFigures) -> Option<f64>) -> Option<f64> {
     if nodes.is_empty() {
         return None;
@@ -452,7 +472,7 @@ fn sum_of_all(nodes: &[NodeFigures], of: fn(&NodeFigures) -> Option<f64>) -> Opt
         .try_fold(0.0, |sum, value| Some(sum + value?))
 }
 
-/// The sum of what is known; `None` where nothing is.
+/// Returns the sum of the known values. `None` if all are unknown.
 fn sum(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     values
         .flatten()

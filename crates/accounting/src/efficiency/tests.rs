@@ -109,7 +109,7 @@ fn a_run_that_works_on_one_gpu_and_holds_two() {
             && (seen.used_gpu_seconds - 36_000.0).abs() < 1e-6
     );
     assert_eq!(seen.gpu_idle_longest_seconds, Some(36_000.0));
-    // Two boards of 300 W for ten hours, but for the last 15 s of the counter.
+    // Two boards of 300 W for ten hours, except the last 15 s of the counter.
     assert!((seen.gpu_energy_joules.unwrap() - 2.0 * 300.0 * 35_985.0).abs() < 1.0);
     assert!((seen.cpu_ratio.unwrap() - 0.25).abs() < 0.001);
     assert!((seen.memory_ratio.unwrap() - 10.0 / 64.0).abs() < 1e-9);
@@ -140,7 +140,8 @@ fn activity_is_told_by_part() {
         meter.add(&activity, &every_15s(1, |_| value));
     }
     let seen = seen(&run, meter);
-    let (sm, tensor) = (seen.gpu_sm_mean.unwrap(), seen.gpu_tensor_mean.unwrap());
+    let sm = seen.gpu_sm_mean.unwrap();
+    let tensor = seen.gpu_tensor_mean.unwrap();
     assert!(
         (sm - 0.5).abs() < 1e-9 && (tensor - 0.25).abs() < 1e-9,
         "{sm} {tensor}"
@@ -161,11 +162,11 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
             .concat()
     };
     assert_eq!(of(&["a"], &["c"]), "a");
-    // It never ran anything; all but one GPU have somebody else's processes.
+    // It ran nothing; all GPUs but one have processes of others.
     assert_eq!(of(&[], &["a", "b", "c"]), "d");
-    // Two GPUs are left: which was it?
+    // Two GPUs remain, so neither can be assigned.
     assert_eq!(of(&[], &["a", "c"]), "");
-    // An array's task has another name in its cgroup, so its own process looks like another's.
+    // An array task has another number in its cgroup, so its own process looks like another job's.
     let task = JobRun {
         job_id: "7_1".into(),
         ..run.clone()
@@ -177,7 +178,7 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
         2,
         "a whole node has all of them"
     );
-    // But the job of its user that was there exactly while it ran is it, if there is one only.
+    // The only job of its user that was there exactly during the run is the run.
     let seen_as = |user: &str, jobs: &[(&str, i64)]| {
         let task = JobRun {
             user: user.into(),
@@ -207,7 +208,7 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
     assert_eq!(seen_as("ann", &[("8", 600), ("9", 0)]), "b");
     assert_eq!(seen_as("ann", &[("8", 0), ("9", 0)]), "");
     assert_eq!(seen_as("bob", &[("8", 0)]), "");
-    // Where its number is known nothing has to be guessed.
+    // A known number makes guessing unnecessary.
     let numbered = JobRun {
         raw_job_id: Some("999".into()),
         ..task
@@ -246,7 +247,7 @@ fn nothing_is_said_of_what_was_hardly_measured() {
         (0.0, 36_000.0)
     );
     assert!(hints(&run, &seen, &rules).is_empty());
-    // A driver that tells nonsense measures nothing.
+    // Invalid readings of a driver are not measurements.
     let mut meter = NodeMeter::new("g1", &run, rules.window(0, 36_000), &rules);
     meter.add(
         &labels("takt_gpu_utilization_ratio", &[("uuid", "a")]),
@@ -258,7 +259,7 @@ fn nothing_is_said_of_what_was_hardly_measured() {
             .coverage_ratio,
         0.0
     );
-    // No node said anything.
+    // No node reported anything.
     assert_eq!(
         assess(&run, &[], &rules).unwrap().unmeasured_gpu_seconds,
         36_000.0
@@ -285,7 +286,7 @@ fn idle_streaks_and_low_utilization() {
     assert!((seen.waste_streak_gpu_seconds - 4.0 * 3600.0).abs() < 15.0);
     assert!((seen.waste_low_gpu_seconds - 6.0 * 3600.0 * 0.7).abs() < 15.0);
     assert!((seen.used_gpu_seconds - 6.0 * 3600.0 * 0.3).abs() < 15.0);
-    assert_eq!(hints(&run, &seen, &rules)[0].fix, Fix::EndIdle);
+    assert_eq!(hints(&run, &seen, &rules)[0].fix, FixKind::EndIdle);
 }
 
 #[test]
@@ -386,7 +387,7 @@ fn gpus_that_wait_for_a_full_link() {
 }
 
 proptest! {
-    /// Each GPU-second held is counted once, whatever was seen.
+    /// Each allocated GPU-second counts once, for all inputs.
     #[test]
     fn the_split_adds_up(
         gpus in 1_u64..5,
@@ -426,7 +427,7 @@ proptest! {
         let parts = [split.used, split.idle, split.streak, split.low, split.lost, split.unmeasured];
         prop_assert!(parts.iter().all(|part| *part >= -1e-9));
         prop_assert!((0.0..=1.0).contains(&found.coverage_ratio));
-        // What is stored comes back as it was.
+        // Stored values are read back unchanged.
         let json = serde_json::to_value(&found).unwrap();
         prop_assert_eq!(serde_json::from_value::<Efficiency>(json).unwrap(), found);
     }

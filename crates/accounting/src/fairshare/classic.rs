@@ -1,17 +1,20 @@
 //! The classic factor (`NO_FAIR_TREE`): F = 2^(−(usage / shares) / dampening).
 //!
-//! Usage is effective usage, which mixes in that of the siblings, so an idle user of a busy account stands lower than
-//! an idle one of an idle account. `DEPTH_OBLIVIOUS` mixes by another formula.
+//! The usage is effective usage, which includes a part of the siblings' usage, so an idle user of a
+//! busy account ranks below an idle user of an idle account. `DEPTH_OBLIVIOUS` combines them by
+//! another formula.
 //!
-//! Slurm computes accounts at the beginning of a tick, from the usage of the tick before, and users when somebody asks.
-//! So what it shows is a tick behind for accounts; after two ticks without change it is what we compute.
+//! Slurm computes accounts at the beginning of a tick, from the usage at the previous tick, and
+//! users on request. Its values for accounts are therefore one tick late; after two ticks without
+//! change they equal ours.
 
 use super::factor::{Standing, norm_usage, share_of_level};
 use super::tree::{AssociationId, AssociationTree};
 use takt_slurm::PrioritySettings;
 use takt_slurm::Shares;
 
-/// Where everybody stands. `raw_usage` is by association, what is below included.
+/// Computes the standing of each association. `raw_usage` is by association and includes the usage
+/// below it.
 pub fn standings(
     tree: &AssociationTree,
     settings: &PrioritySettings,
@@ -24,7 +27,7 @@ pub fn standings(
     }
     for id in tree.top_down() {
         let Some(above) = tree.fs_parent(*id) else {
-            // The root has all there is of both.
+            // The root has all shares and all usage.
             let root = &mut standings[id.index()];
             (root.norm_shares, root.effective_usage) = (1.0, 1.0);
             root.fair_share = Some(factor(1.0, 1.0, settings.dampening_factor));
@@ -52,7 +55,7 @@ pub fn standings(
     standings
 }
 
-/// 2^(−(usage / shares) / dampening); without shares nothing.
+/// Returns 2^(−(usage / shares) / dampening), or 0 without shares.
 pub fn factor(effective_usage: f64, norm_shares: f64, dampening_factor: u16) -> f64 {
     if norm_shares <= 0.0 {
         return 0.0;
@@ -60,7 +63,8 @@ pub fn factor(effective_usage: f64, norm_shares: f64, dampening_factor: u16) -> 
     (-(effective_usage / norm_shares) / f64::from(dampening_factor.max(1))).exp2()
 }
 
-/// Part of the cluster's shares: the product of the parts at each level; whoever uses the parent's has the parent's.
+/// Returns the fraction of the cluster's shares: the product of the fractions at each level. With
+/// `fairshare=parent` it is the parent's.
 fn norm_shares(
     tree: &AssociationTree,
     standings: &[Standing],
@@ -76,12 +80,10 @@ fn mixed(
     id: AssociationId,
     above: AssociationId,
 ) -> f64 {
-    let (own, of_account) = (
-        standings[id.index()].norm_usage,
-        standings[above.index()].effective_usage,
-    );
+    let own = standings[id.index()].norm_usage;
+    let of_account = standings[above.index()].effective_usage;
     match (share_of_level(tree, id), tree.level_shares(id)) {
-        // Nobody in the account has shares: they all count as the account.
+        // No user of the account has shares: all count as the account.
         (_, 0) | (None, _) => of_account,
         (Some(share), _) => own + (of_account - own) * share,
     }
@@ -93,9 +95,10 @@ fn depth_oblivious(
     id: AssociationId,
     above: AssociationId,
 ) -> f64 {
-    /// How much the balance within an account may make up for that of the account.
+    /// Weight of the balance within an account against the account's own balance.
     const WEIGHT_OF_ACCOUNT: f64 = 5.0;
-    let (own, account) = (standings[id.index()], standings[above.index()]);
+    let own = standings[id.index()];
+    let account = standings[above.index()];
     if [
         own.norm_shares,
         account.norm_shares,

@@ -1,6 +1,7 @@
-//! Why somebody stands where she stands, when that changes, and what a job would cost her: as values, and in words.
+//! Explains a user's fair share: the current place, when it changes, and the effect of a planned
+//! job, as values and as text.
 //!
-//! People read level FS backwards, so the words say what it means each time.
+//! Users often misread level FS, so the text explains it each time.
 
 use super::decay::DecayTable;
 use super::factor::{Standing, standings};
@@ -9,158 +10,162 @@ use super::usage::Usage;
 use serde::Serialize;
 use std::fmt;
 use takt_slurm::Shares;
-use takt_slurm::billing::Tres;
-use takt_slurm::{PrioritySettings, Rates};
+use takt_slurm::billing::TresAmounts;
+use takt_slurm::{BillingRates, PrioritySettings};
 
-/// What one cluster's fair share is explained from.
+/// Input of an explanation of one cluster's fair share.
 #[derive(Debug, Clone, Copy)]
 pub struct Explainer<'a> {
-    /// Who competes with whom.
+    /// Associations.
     pub tree: &'a AssociationTree,
-    /// How fair share is computed.
+    /// Formula and flags.
     pub settings: &'a PrioritySettings,
-    /// How usage fades.
+    /// Decay.
     pub table: &'a DecayTable,
-    /// What a job costs.
-    pub rates: &'a Rates,
-    /// What was used.
+    /// Costs of jobs.
+    pub rates: &'a BillingRates,
+    /// Usage.
     pub usage: &'a Usage,
 }
 
-/// A job that somebody thinks of submitting.
+/// A job that a user considers submitting.
 #[derive(Debug, Clone, Copy)]
 pub struct PlannedJob<'a> {
-    /// Where it would run.
+    /// Partition.
     pub partition: &'a str,
-    /// Its quality of service.
+    /// Quality of service.
     pub qos: Option<&'a str>,
-    /// What it would hold.
-    pub tres: &'a Tres,
-    /// For how long.
+    /// Requested TRES.
+    pub tres: &'a TresAmounts,
+    /// Duration in hours.
     pub hours: f64,
 }
 
-/// Why a user stands where she stands.
+/// Explanation of a user's fair share.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// Her account.
+    /// Account of the user.
     pub account: String,
-    /// Her name.
+    /// Unix user.
     pub user: String,
-    /// The partition, where her association holds for one only.
+    /// Partition, if the association is valid in one partition only.
     pub partition: Option<String>,
-    /// The instant of the usage, UTC seconds since 1970.
+    /// Time of the usage, UTC seconds since 1970.
     pub as_of: i64,
-    /// Where the recent time begins by which predictions go.
+    /// Start of the recent period that predictions are based on, UTC seconds.
     pub recent_from: i64,
-    /// Where she stands.
+    /// Current place.
     pub place: Place,
-    /// Users (associations) in all.
+    /// Number of user associations.
     pub users: usize,
-    /// From the root down to herself.
+    /// Path from the root account to the user.
     pub path: Vec<Step>,
-    /// Whoever is next above her; `None` if nobody is.
+    /// The user one place above. `None` for the best place.
     pub above: Option<Above>,
-    /// What a job would do.
+    /// Effect of the planned job.
     pub planned: Option<Planned>,
 }
 
-/// Where somebody stands.
+/// Place of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Place {
-    /// Shares over usage among her siblings; more than 1 is less used than her share. `None` in the classic formula and
-    /// with `fairshare=parent`. Infinite is written `"inf"`.
+    /// Level FS: shares over usage among the siblings. Above 1 the user has used less than the
+    /// share. `None` in the classic formula and with `fairshare=parent`. Infinity is written as
+    /// `"inf"`.
     #[serde(serialize_with = "super::row::infinite")]
     pub level_fs: Option<f64>,
-    /// The factor of priority, 0 to 1.
+    /// Fair-share factor of the priority, 0 to 1.
     pub fair_share: f64,
-    /// 1 is the best; several share it where they are tied.
+    /// Place from 1, the best. Tied users have the same place.
     pub place: usize,
 }
 
-/// One level of the tree.
+/// One level of the path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
-    /// The account's name, or the user's.
+    /// Name of the account or user.
     pub name: String,
-    /// Whether it is a user.
+    /// Whether this is a user.
     pub is_user: bool,
-    /// Shares as configured; `None` for the root.
+    /// Configured shares. `None` for the root.
     pub raw_shares: Option<Shares>,
-    /// S: part of the shares (of its siblings' under Fair Tree, of the cluster's in the classic formula).
+    /// S: fraction of the shares (of the siblings' under Fair Tree, of the cluster's in the classic
+    /// formula).
     pub norm_shares: f64,
-    /// U: part of the usage (of its account's under Fair Tree; effective usage in the classic formula).
+    /// U: fraction of the usage (of the account's under Fair Tree; effective usage in the classic
+    /// formula).
     pub effective_usage: f64,
-    /// S / U; `None` where it is not compared.
+    /// S / U. `None` if the level is not compared.
     #[serde(serialize_with = "super::row::infinite")]
     pub level_fs: Option<f64>,
 }
 
-/// The user next above, and what decides between the two.
+/// The user one place above, and the level that decides between the two.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Above {
-    /// That user's account.
+    /// Account of that user.
     pub account: String,
     /// That user.
     pub user: String,
-    /// That user's factor.
+    /// Fair-share factor of that user.
     pub fair_share: f64,
-    /// The account in which their ways part.
+    /// Last common account of the two users.
     pub part_at: String,
-    /// Herself, or the account of hers that is compared there.
+    /// The user's own side below the common account: a user or an account.
     pub hers: Step,
-    /// The other side.
+    /// The other user's side.
     pub theirs: Step,
-    /// What decides there.
+    /// Criterion that decides.
     pub decided_by: DecidedBy,
-    /// When she passes that user, if she runs nothing and all others go on at their recent rate.
+    /// When the user overtakes the other one without running anything, while all others continue at
+    /// their recent rate.
     pub passed_if_others_continue: Prospect,
-    /// The same, if nobody runs anything: everybody's usage fades alike, so the order never changes.
+    /// The same while all users are idle: all usage decays equally, so the order never changes.
     pub passed_if_others_idle: Prospect,
 }
 
-/// What puts one of two before the other where their ways part.
+/// Criterion between two siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecidedBy {
     /// Shares and usage.
     Shares,
-    /// `fairshare=parent`, which puts a user before her siblings whatever she uses.
+    /// `fairshare=parent`: the user ranks before all siblings, whatever the usage.
     ParentShares,
-    /// They are equal there, and users come before accounts.
+    /// Both are equal, and users rank before accounts.
     UserBeforeAccount,
-    /// They are equal there, and one is before the other in Slurm's list.
+    /// Both are equal, and the order in Slurm's list decides.
     Order,
 }
 
-/// When something comes about.
+/// Time of a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prospect {
-    /// About then, UTC seconds since 1970.
+    /// About this time, UTC seconds since 1970.
     At(i64),
-    /// Not before then, which is as far as was looked.
+    /// Not before this time, the end of the prediction.
     NotBefore(i64),
-    /// Never by itself.
+    /// Never.
     Never,
 }
 
-/// What a job would do, at its end, if it began now, its user ran nothing else, and all others went on at their recent
-/// rate.
+/// Effect of a job that starts now, at its end, if the user runs nothing else and all others
+/// continue at their recent rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Planned {
-    /// Billing units × seconds that it would be charged.
+    /// Charge in billing units × seconds.
     pub charge: f64,
-    /// Its end.
+    /// End of the job, UTC seconds.
     pub at: i64,
-    /// Where she would stand then without it.
+    /// Place at that time without the job.
     pub without: Place,
-    /// Where she would stand then with it.
+    /// Place at that time with the job.
     pub with: Place,
 }
 
 impl Explainer<'_> {
-    /// Explains a user's association; `None` for an account.
+    /// Explains a user's association. Returns `None` for an account.
     pub fn explain(
         &self,
         id: AssociationId,
@@ -201,7 +206,8 @@ impl Explainer<'_> {
     }
 
     fn step(&self, standings: &[Standing], id: AssociationId) -> Step {
-        let (association, standing) = (self.tree.get(id), &standings[id.index()]);
+        let association = self.tree.get(id);
+        let standing = &standings[id.index()];
         Step {
             name: association.name().to_owned(),
             is_user: association.user.is_some(),
@@ -225,7 +231,8 @@ impl Explainer<'_> {
                 fair_share(standings, *left).total_cmp(&fair_share(standings, *right))
             })?;
         let (part_at, hers, theirs) = self.parting(id, above)?;
-        let (hers_step, theirs_step) = (self.step(standings, hers), self.step(standings, theirs));
+        let hers_step = self.step(standings, hers);
+        let theirs_step = self.step(standings, theirs);
         let uses_parents = theirs_step.is_user && theirs_step.raw_shares == Some(Shares::Parent);
         let decided_by = if uses_parents && !self.settings.flags.no_fair_tree {
             DecidedBy::ParentShares
@@ -253,7 +260,7 @@ impl Explainer<'_> {
         })
     }
 
-    /// Where the ways of two users part, and what is compared there on either side.
+    /// Returns the last common account of two users, and both sides below it.
     fn parting(
         &self,
         hers: AssociationId,
@@ -265,7 +272,8 @@ impl Explainer<'_> {
             way.reverse();
             way
         };
-        let (hers, theirs) = (way(hers), way(theirs));
+        let hers = way(hers);
+        let theirs = way(theirs);
         let common = hers
             .iter()
             .zip(&theirs)
@@ -278,7 +286,7 @@ impl Explainer<'_> {
         ))
     }
 
-    /// When she passes another by running nothing while all others go on.
+    /// Predicts when a user overtakes another one by running nothing while all others continue.
     fn passes(&self, id: AssociationId, above: AssociationId) -> Prospect {
         const STEPS: i64 = 400;
         let half_life = match i64::from(self.settings.decay_half_life_seconds) {
@@ -293,8 +301,9 @@ impl Explainer<'_> {
         let Some(step) = (1..=STEPS).find(|step| passed(horizon * step / STEPS)) else {
             return Prospect::NotBefore(self.usage.as_of() + horizon);
         };
-        // Between the last step that had not passed and the first that had.
-        let (mut not_yet, mut by_then) = (horizon * (step - 1) / STEPS, horizon * step / STEPS);
+        // Bisect between the last step before and the first step after overtaking.
+        let mut not_yet = horizon * (step - 1) / STEPS;
+        let mut by_then = horizon * step / STEPS;
         while by_then - not_yet > i64::from(self.settings.calc_period_seconds.max(1)) {
             let middle = not_yet + (by_then - not_yet) / 2;
             *(if passed(middle) {
@@ -306,7 +315,8 @@ impl Explainer<'_> {
         Prospect::At(self.usage.as_of() + by_then)
     }
 
-    /// Usage in so many seconds, in which she runs nothing and all others go on.
+    /// Returns the usage after this many seconds in which this user runs nothing and all others
+    /// continue.
     fn without(&self, id: AssociationId, seconds: i64) -> Vec<f64> {
         let rate = |other| {
             if other == id {
@@ -342,13 +352,14 @@ fn fair_share(standings: &[Standing], id: AssociationId) -> f64 {
 }
 
 impl Step {
-    /// What it is ordered by: a user with `fairshare=parent` is before all others.
+    /// Returns the value for the comparison. A user with `fairshare=parent` ranks before all
+    /// others.
     fn compared(&self) -> f64 {
         self.level_fs.unwrap_or(f64::INFINITY)
     }
 }
 
-/// In plain words, a few lines for the person herself.
+/// Writes the explanation as text for the user.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = &self.user;
@@ -356,7 +367,8 @@ impl fmt::Display for Explanation {
         if let Some(partition) = &self.partition {
             write!(f, ", partition {partition}")?;
         }
-        let (place, users) = (self.place.place, self.users);
+        let place = self.place.place;
+        let users = self.users;
         writeln!(
             f,
             ") has place {place} of {users}: fair share {:.4}, where 1 is the best.",
@@ -386,7 +398,8 @@ impl fmt::Display for Explanation {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (shares, usage) = (percent(self.norm_shares), percent(self.effective_usage));
+        let shares = percent(self.norm_shares);
+        let usage = percent(self.effective_usage);
         match (self.raw_shares, self.level_fs) {
             (Some(Shares::Parent), _) if self.is_user => {
                 write!(
@@ -422,7 +435,8 @@ impl Above {
             "Next above is {} (account {}) with {:.4}.",
             self.user, self.account, self.fair_share
         )?;
-        let (hers, theirs) = (&self.hers, &self.theirs);
+        let hers = &self.hers;
+        let theirs = &self.theirs;
         write!(f, "Their ways part in {}: ", self.part_at)?;
         match (self.decided_by, hers.level_fs, theirs.level_fs) {
             (DecidedBy::ParentShares, ..) => {
@@ -492,7 +506,8 @@ impl Above {
         as_of: i64,
         recent_from: i64,
     ) -> fmt::Result {
-        let (other, recent) = (&self.user, span(as_of - recent_from));
+        let other = &self.user;
+        let recent = span(as_of - recent_from);
         write!(
             f,
             "If {user} runs nothing and all others go on as in the last {recent}, {user} "
@@ -513,7 +528,8 @@ impl Above {
 
 impl Planned {
     fn write(&self, f: &mut fmt::Formatter<'_>, user: &str, as_of: i64) -> fmt::Result {
-        let (with, without) = (&self.with, &self.without);
+        let with = &self.with;
+        let without = &self.without;
         write!(
             f,
             "The planned job would be charged {:.0} billing units x seconds. At its end, in {}, {user} would have ",
@@ -535,7 +551,7 @@ fn percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
 }
 
-/// Level FS, and what it means.
+/// Formats level FS with its meaning.
 fn in_words(level_fs: f64) -> String {
     match level_fs {
         level_fs if level_fs.is_infinite() => "level FS inf (nothing used)".to_owned(),
@@ -551,7 +567,7 @@ fn in_words(level_fs: f64) -> String {
     }
 }
 
-/// A span in the two largest units that matter.
+/// Formats a duration in its two largest units.
 fn span(seconds: i64) -> String {
     let of =
         |count: i64, unit: &str| format!("{count} {unit}{}", if count == 1 { "" } else { "s" });
@@ -568,34 +584,4 @@ fn span(seconds: i64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spans() {
-        for (seconds, expected) in [
-            (-5, "0 seconds"),
-            (59, "59 seconds"),
-            (119, "1 minute"),
-            (3600, "1 hour"),
-            (7265, "2 hours 1 minute"),
-            (86_400, "1 day"),
-            (7 * 86_400 + 7200, "7 days 2 hours"),
-        ] {
-            assert_eq!(span(seconds), expected);
-        }
-    }
-
-    #[test]
-    fn level_fs_says_what_it_means() {
-        for (level_fs, expected) in [
-            (f64::INFINITY, "level FS inf (nothing used)"),
-            (2.0, "level FS 2.00 (used 50 % of its share)"),
-            (0.8, "level FS 0.80 (used 125 % of its share)"),
-            (0.25, "level FS 0.25 (used 4.0 times its share)"),
-            (0.0, "level FS 0 (no shares)"),
-        ] {
-            assert_eq!(in_words(level_fs), expected);
-        }
-    }
-}
+mod tests;

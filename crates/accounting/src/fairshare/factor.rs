@@ -1,30 +1,33 @@
-//! Fair share of each association from shares and usage: what Fair Tree and the classic formula have in common.
+//! Fair share of each association from shares and usage: the common part of Fair Tree and the
+//! classic formula.
 
 use super::tree::{AssociationId, AssociationTree};
 use super::{classic, fair_tree};
 use takt_slurm::PrioritySettings;
 use takt_slurm::Shares;
 
-/// Where an association stands.
+/// Fair-share values of one association.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Standing {
-    /// Its part of the shares: among its siblings under Fair Tree, of the whole cluster in the classic formula.
+    /// Fraction of the shares: of the siblings' under Fair Tree, of the cluster's in the classic
+    /// formula.
     pub norm_shares: f64,
-    /// Its part of the cluster's usage.
+    /// Fraction of the cluster's usage.
     pub norm_usage: f64,
-    /// Fair Tree: its part of the usage of the account it competes in. Classic: usage with that of its siblings mixed
-    /// in.
+    /// Fair Tree: fraction of the usage of the account it competes in. Classic: usage including a
+    /// part of the siblings' usage.
     pub effective_usage: f64,
-    /// Fair Tree: shares over usage among its siblings. More than 1 is less used than one's share; unused is infinite.
-    /// `None` where it is not compared: the root, and with `fairshare=parent`.
+    /// Fair Tree: shares over usage among the siblings. Above 1 the user has used less than the
+    /// share; without usage it is infinite. `None` for the root and with `fairshare=parent`.
     pub level_fs: Option<f64>,
-    /// Fair Tree: the user's place among all, `user_count` being the best.
+    /// Fair Tree: rank of the user among all. The best is `user_count`.
     pub rank: Option<u32>,
-    /// The factor of priority, 0 to 1; of users, and in the classic formula of accounts too.
+    /// Fair-share factor, 0 to 1. Set for users, and in the classic formula for accounts too.
     pub fair_share: Option<f64>,
 }
 
-/// Where everybody stands. `raw_usage` is by association, what is below included.
+/// Computes the standing of each association. `raw_usage` is by association and includes the usage
+/// below it.
 pub fn standings(
     tree: &AssociationTree,
     settings: &PrioritySettings,
@@ -37,7 +40,7 @@ pub fn standings(
     }
 }
 
-/// Part of the cluster's usage.
+/// Returns the fraction of the cluster's usage.
 pub(super) fn norm_usage(tree: &AssociationTree, raw_usage: &[f64], id: AssociationId) -> f64 {
     match raw_usage[tree.root().index()] {
         0.0 => 0.0,
@@ -45,7 +48,7 @@ pub(super) fn norm_usage(tree: &AssociationTree, raw_usage: &[f64], id: Associat
     }
 }
 
-/// Part of the shares of its siblings; `None` for the root and with `fairshare=parent`.
+/// Returns the fraction of the siblings' shares. `None` for the root and with `fairshare=parent`.
 pub(super) fn share_of_level(tree: &AssociationTree, id: AssociationId) -> Option<f64> {
     tree.fs_parent(id)?;
     match (tree.get(id).shares, tree.level_shares(id)) {

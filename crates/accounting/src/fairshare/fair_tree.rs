@@ -1,19 +1,22 @@
-//! Fair Tree, Slurm's algorithm since 19.05: users are ranked, and the rank is the factor.
+//! Fair Tree, Slurm's algorithm since 19.05: it ranks users, and the rank gives the factor.
 //!
-//! Siblings are ordered by `level_fs` = S / U, their part of the shares over their part of the usage, users before
-//! accounts where these are equal; then the tree is walked depth first and each user takes the next rank. Whoever is
-//! tied with the sibling before takes its rank.
+//! Siblings are ordered by `level_fs` = S / U, their fraction of the shares over their fraction of
+//! the usage. Users come before accounts with an equal value. Then the tree is traversed depth
+//! first, and each user gets the next rank. A user who is tied with the previous sibling gets the
+//! same rank.
 //!
-//! Slurm's documentation says that the users of tied accounts are ranked together. Its code does not (the count of tied
-//! accounts stops at the first account), so the first user of an account that is tied with the one before gets the rank
-//! of the last user there. Idle accounts, all of infinite `level_fs`, make this common. We do what the code does.
+//! Slurm's documentation says that the users of tied accounts are ranked together. Its code does
+//! not do so (the count of tied accounts stops at the first account): the first user of an account
+//! that is tied with the previous account gets the rank of the last user there. Idle accounts,
+//! whose `level_fs` is infinite, make this common. Takt follows the code.
 
 use super::factor::{Standing, norm_usage, share_of_level};
 use super::tree::{AssociationId, AssociationTree};
 use std::cmp::Ordering;
 use takt_slurm::Shares;
 
-/// Where everybody stands. `raw_usage` is by association, what is below included.
+/// Computes the standing of each association. `raw_usage` is by association and includes the usage
+/// below it.
 pub fn standings(tree: &AssociationTree, raw_usage: &[f64]) -> Vec<Standing> {
     let mut standings: Vec<Standing> = vec![Standing::default(); tree.len()];
     for id in tree.top_down() {
@@ -31,17 +34,18 @@ pub fn standings(tree: &AssociationTree, raw_usage: &[f64]) -> Vec<Standing> {
     standings
 }
 
-/// What an account or user is compared by among its siblings.
+/// Sort key among siblings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Key {
-    /// Its `level_fs`.
+    /// Shares over usage.
     LevelFs(f64),
-    /// An account that is transparent: it comes where its number puts it in Slurm, but nobody is below it.
+    /// A transparent account (`fairshare=parent`). Its key decides its position, but it has no
+    /// children here.
     Transparent,
 }
 
 impl Key {
-    /// Slurm gives a transparent account this number.
+    /// Slurm's number for a transparent account.
     const NO_VAL: f64 = 4_294_967_294.0;
 
     pub(super) fn value(self) -> f64 {
@@ -52,7 +56,7 @@ impl Key {
     }
 }
 
-/// What it is ordered by. A user with `fairshare=parent` is before all others.
+/// Returns the value for the comparison. A user with `fairshare=parent` ranks before all others.
 pub(super) fn key(tree: &AssociationTree, standing: &Standing, id: AssociationId) -> Key {
     match (tree.get(id).shares, &tree.get(id).user) {
         (Shares::Raw(_), _) => Key::LevelFs(standing.level_fs.unwrap_or(f64::INFINITY)),
@@ -75,7 +79,7 @@ fn at_level(tree: &AssociationTree, raw_usage: &[f64], id: AssociationId) -> Sta
         all => raw_usage[id.index()] / all,
     };
     let share = share_of_level(tree, id);
-    // Slurm shows the account's part of the shares for whom the account stands in.
+    // With `fairshare=parent` Slurm shows the account's fraction of the shares.
     let norm_shares = share.or_else(|| share_of_level(tree, above)).unwrap_or(0.0);
     let level_fs = share.map(|share| match share {
         0.0 => 0.0,
@@ -94,9 +98,9 @@ struct Walk<'a> {
     tree: &'a AssociationTree,
     standings: &'a mut [Standing],
     count: u32,
-    /// The rank that was given last.
+    /// The last rank that was assigned.
     rank: u32,
-    /// The rank that comes next if there is no tie.
+    /// The next rank without a tie.
     without_ties: u32,
 }
 
@@ -139,7 +143,8 @@ mod tests {
     use super::*;
     use std::fmt::Write as _;
 
-    /// Ranks of a tree as text. Usage of users is given as `name=usage`; accounts have the sum.
+    /// Returns the ranks of a tree as text. Users' usage is given as `name=usage`; accounts have
+    /// the sum.
     fn ranks(drawing: &str, usage: &[(&str, f64)]) -> String {
         let tree = tree(drawing);
         let mut raw_usage = vec![0.0; tree.len()];
@@ -171,7 +176,7 @@ mod tests {
         const TWO: &str = "a 1\n  @a1 1\n  @a2 1\nb 1\n  @b1 1\n  @b2 1";
         let usage = [("a1", 25.0), ("a2", 75.0), ("b1", 40.0), ("b2", 60.0)];
         assert_eq!(ranks(TWO, &usage), "a1 4, a2 3, b1 3, b2 1, ");
-        // Which of the two comes first is a matter of their order in Slurm's list.
+        // The order in Slurm's list decides which account comes first.
         const OTHER: &str = "b 1\n  @b1 1\n  @b2 1\na 1\n  @a1 1\n  @a2 1";
         assert_eq!(ranks(OTHER, &usage), "a1 3, a2 1, b1 4, b2 3, ");
     }

@@ -1,13 +1,13 @@
-//! Fair share as Slurm's multifactor priority plugin computes it, from job records alone.
+//! Fair share of Slurm's multifactor priority plugin, computed from job records.
 //!
-//! Pure: no I/O, no SQL, no clock. Names are Slurm's: raw and norm shares, raw, norm and effective usage, level FS, fair
-//! share. The way of the data: associations make an [`AssociationTree`]; ticks and resets make a [`DecayTable`]; runs
-//! are charged to the tree, which makes [`Usage`]; shares and usage make [`ShareRow`]s, the lines of `sshare -l -a`, and
-//! an [`Explanation`] in words. `takt_slurm::share_text` reads the texts of
-//! Slurm's tools.
+//! Names are Slurm's: raw and norm shares, raw, norm and effective usage, level FS, fair share.
+//! Associations make an [`AssociationTree`]; ticks and resets make a [`DecayTable`]; runs are
+//! charged to the tree, which gives [`Usage`]; shares and usage make [`ShareRow`]s, the lines of
+//! `sshare -l -a`, and an [`Explanation`]. `takt_slurm::share_text` parses the output of Slurm's
+//! tools.
 //!
-//! What a recomputation cannot know: resets that nobody wrote down, weights and shares as they were in the past, when
-//! slurmctld was down or started again (ticks), and runs that were purged.
+//! The computation cannot know about unrecorded resets, earlier weights and shares, outages and
+//! restarts of slurmctld (ticks), and purged runs.
 
 mod classic;
 mod decay;

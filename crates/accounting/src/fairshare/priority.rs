@@ -1,4 +1,4 @@
-//! Priority of a pending job: weights times factors, with fair share being one of them.
+//! Priority of a pending job: the sum of weights times factors, among them fair share.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -7,47 +7,47 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriorityWeights {
-    /// `PriorityWeightAge`
+    /// `PriorityWeightAge`.
     pub age: u32,
-    /// `PriorityWeightAssoc`
+    /// `PriorityWeightAssoc`.
     pub assoc: u32,
-    /// `PriorityWeightFairshare`
+    /// `PriorityWeightFairshare`.
     pub fair_share: u32,
-    /// `PriorityWeightJobSize`
+    /// `PriorityWeightJobSize`.
     pub job_size: u32,
-    /// `PriorityWeightPartition`
+    /// `PriorityWeightPartition`.
     pub partition: u32,
-    /// `PriorityWeightQOS`
+    /// `PriorityWeightQOS`.
     pub qos: u32,
     /// `PriorityWeightTRES`, by TRES.
     pub tres: BTreeMap<String, f64>,
 }
 
-/// What the weights are multiplied with: each from 0 to 1, except the last two.
+/// Factors of the weights, from 0 to 1, except `site` and `nice`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PriorityFactors {
-    /// How long it waited, of `PriorityMaxAge`.
+    /// Waiting time over `PriorityMaxAge`.
     pub age: f64,
-    /// The association's own priority, of the highest.
+    /// Priority of the association over the highest one.
     pub assoc: f64,
-    /// Fair share.
+    /// Fair-share factor.
     pub fair_share: f64,
-    /// How large it is, or how small where small jobs are favoured.
+    /// Job size over cluster size; inverted if small jobs are favoured.
     pub job_size: f64,
-    /// The partition's `PriorityJobFactor`, of the highest.
+    /// `PriorityJobFactor` of the partition over the highest one.
     pub partition: f64,
-    /// The QOS' priority, of the highest.
+    /// Priority of the QOS over the highest one.
     pub qos: f64,
-    /// What it asks for, of what its partition has, by TRES.
+    /// Requested amount over the partition's amount, by TRES.
     pub tres: BTreeMap<String, f64>,
-    /// The site's own factor, added as it is.
+    /// Site factor, added unchanged.
     pub site: i64,
-    /// `--nice`, subtracted as it is.
+    /// `--nice`, subtracted unchanged.
     pub nice: i64,
 }
 
-/// A priority and what it is made of, as `sprio -l` shows it.
+/// A priority and its parts, as in `sprio -l`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "each is the weighted factor of the same name")]
 pub struct Priority {
@@ -60,12 +60,12 @@ pub struct Priority {
     pub tres: f64,
     pub site: i64,
     pub nice: i64,
-    /// The sum, cut to a whole number from 1 to 2³² − 1: 0 is kept for held jobs.
+    /// The sum, truncated to a whole number from 1 to 2³² − 1. 0 is reserved for held jobs.
     pub priority: u32,
 }
 
 impl Priority {
-    /// Weights times factors.
+    /// Multiplies weights and factors.
     pub fn new(weights: &PriorityWeights, factors: &PriorityFactors) -> Self {
         let age = f64::from(weights.age) * factors.age;
         let assoc = f64::from(weights.assoc) * factors.assoc;
@@ -81,7 +81,8 @@ impl Priority {
         let sum = age + assoc + fair_share + job_size + partition + qos + tres;
         let priority = (sum + factors.site as f64 - factors.nice as f64)
             .clamp(1.0, f64::from(u32::MAX)) as u32;
-        let (site, nice) = (factors.site, factors.nice);
+        let site = factors.site;
+        let nice = factors.nice;
         Self {
             age,
             assoc,
@@ -97,7 +98,7 @@ impl Priority {
     }
 }
 
-/// How long a job has been gathering age, of `PriorityMaxAge`. 0 before it began to (`AccrueTime`).
+/// Returns the waiting time over `PriorityMaxAge`. 0 before the job accrues age (`AccrueTime`).
 pub fn age_factor(now: i64, accrue: Option<i64>, max_age_seconds: u32) -> f64 {
     let waited = accrue.map_or(0, |accrue| (now - accrue).max(0)) as f64;
     if waited < f64::from(max_age_seconds) {
@@ -107,12 +108,12 @@ pub fn age_factor(now: i64, accrue: Option<i64>, max_age_seconds: u32) -> f64 {
     }
 }
 
-/// A job's size and that of its cluster.
+/// Size of a job and of its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobSize {
-    /// Nodes it needs at least.
+    /// Minimum number of nodes of the job.
     pub min_nodes: u32,
-    /// CPUs it has or asks for.
+    /// CPUs that the job holds or requests.
     pub cpus: u32,
     /// Nodes of the cluster.
     pub cluster_nodes: u32,
@@ -120,8 +121,8 @@ pub struct JobSize {
     pub cluster_cpus: u32,
 }
 
-/// The mean of its part of the nodes and its part of the CPUs, or what is missing to 1 with `PriorityFavorSmall`.
-/// (`SMALL_RELATIVE_TO_TIME` is another formula.)
+/// Returns the mean of the fractions of nodes and CPUs, or 1 minus the mean with
+/// `PriorityFavorSmall`. (`SMALL_RELATIVE_TO_TIME` uses another formula.)
 pub fn job_size_factor(size: JobSize, favor_small: bool) -> f64 {
     if size.cluster_nodes == 0 || size.cluster_cpus == 0 {
         return 0.0;

@@ -1,20 +1,20 @@
-//! `PriorityUsageResetPeriod`: usage starts again at nothing, at local midnight of some days.
+//! `PriorityUsageResetPeriod`: usage is reset to 0 at local midnight of some days.
 //!
-//! Resets that nobody wrote down (`RawUsage=0` by `sacctmgr`, `PriorityUsageResetPeriod=NOW`, a lost state directory)
-//! have to be given by hand.
+//! Resets without a record (`RawUsage=0` by `sacctmgr`, `PriorityUsageResetPeriod=NOW`, a lost
+//! state directory) have to be entered by hand.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use takt_slurm::UsageResetPeriod;
 
-/// The instants of a `PriorityUsageResetPeriod`. Instants are UTC seconds since 1970.
+/// Computes the resets of a `PriorityUsageResetPeriod`. Instants are UTC seconds since 1970.
 pub trait ResetSchedule: Sized {
-    /// When the next reset is due after one at `last`; slurmctld does it at the first tick from then on. Days and weeks
-    /// are 24 hours and seven times that, as in Slurm, so they shift by the hour when the clock does and come back at
-    /// the next midnight.
+    /// Returns the due time of the reset after one at `last`; slurmctld performs it at the next
+    /// tick. As in Slurm, days have 24 hours and weeks seven times that: after a change of clocks
+    /// the reset shifts by an hour until the next midnight.
     fn next(self, last: i64, calendar: &impl Calendar) -> Option<i64>;
 
-    /// All resets after the one at `last`, up to and including `until`.
+    /// Returns all resets after `last`, up to and including `until`.
     fn between(self, last: i64, until: i64, calendar: &impl Calendar) -> Vec<i64>;
 }
 
@@ -53,32 +53,32 @@ impl ResetSchedule for UsageResetPeriod {
 /// A day of the site's calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Date {
-    /// 2026
+    /// For example 2026.
     pub year: i32,
-    /// 1 to 12
+    /// 1 to 12.
     pub month: u32,
-    /// 1 to 31
+    /// 1 to 31.
     pub day: u32,
-    /// 0 is Sunday. Not looked at where a date is turned into an instant.
+    /// 0 is Sunday. Ignored when a date is converted to an instant.
     pub weekday: u32,
 }
 
-/// The site's time zone, as far as resets need it.
+/// The site's time zone, reduced to the functions that resets need.
 pub trait Calendar {
-    /// The local day of an instant (UTC seconds since 1970).
+    /// Returns the local day of an instant (UTC seconds since 1970).
     fn date(&self, instant: i64) -> Date;
-    /// The instant at which a local day begins.
+    /// Returns the first instant of a local day.
     fn midnight(&self, date: Date) -> i64;
 }
 
-/// A zone that is always as many seconds ahead of UTC.
+/// A zone with a constant offset from UTC in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FixedOffset(pub i64);
 
 impl Calendar for FixedOffset {
     fn date(&self, instant: i64) -> Date {
         let days = (instant + self.0).div_euclid(86_400);
-        // The days of a year begin at 1 March, which puts the leap day at its end.
+        // The computed year begins on 1 March, so the leap day is its last.
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
         let of_era = shifted.rem_euclid(146_097);
@@ -171,7 +171,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             [1, 4, 7, 10]
         );
-        // A Sunday's next is the one after.
+        // From a Sunday, the next reset is on the following Sunday.
         assert_eq!(
             Weekly.next(NOW + 86_400, &UTC),
             Weekly.next(NOW, &UTC).map(|reset| reset + 7 * 86_400)
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_time_zone_is_a_calendar() {
         let oslo = TimeZone::get("Europe/Oslo").unwrap();
-        // 2026-10-25 has 25 hours there; the month after begins at 23:00Z.
+        // 2026-10-25 has 25 hours there; the next month begins at 23:00Z.
         let monthly = UsageResetPeriod::Monthly
             .next(1_792_900_000, &oslo)
             .unwrap();

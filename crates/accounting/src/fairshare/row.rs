@@ -1,4 +1,4 @@
-//! What `sshare -l -a` prints.
+//! Rows of `sshare -l -a`.
 
 use super::factor::standings;
 use super::tree::AssociationTree;
@@ -8,40 +8,44 @@ use std::collections::BTreeMap;
 use takt_slurm::PrioritySettings;
 use takt_slurm::Shares;
 
-/// One line of `sshare -l -a`, unrounded. Shares of usage and factors are those of the last tick, as Slurm's are; raw
-/// usage has what ended since.
+/// One row of `sshare -l -a`, unrounded. Normalized usage and factors are from the last tick, as in
+/// Slurm; raw usage includes the runs that ended since.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShareRow {
-    /// How deep in the tree; the root is 0.
+    /// Depth in the tree. The root has 0.
     pub depth: usize,
-    /// The account; a user's is the one she is in.
+    /// Account. For a user, the account that the user belongs to.
     pub account: String,
-    /// The user; `None` for an account.
+    /// Unix user. `None` for an account.
     pub user: Option<String>,
-    /// The partition, where the association holds for one only.
+    /// Partition, if the association is valid in one partition only.
     pub partition: Option<String>,
-    /// Shares as configured; `None` for the root.
+    /// Configured shares. `None` for the root.
     pub raw_shares: Option<Shares>,
-    /// Part of the shares: of its siblings' under Fair Tree, of the cluster's in the classic formula.
+    /// Fraction of the shares: of the siblings' under Fair Tree, of the cluster's in the classic
+    /// formula.
     pub norm_shares: f64,
-    /// Billing units × seconds, faded.
+    /// Decayed usage in billing units × seconds.
     pub raw_usage: f64,
-    /// Part of the cluster's usage.
+    /// Fraction of the cluster's usage.
     pub norm_usage: f64,
-    /// Fair Tree: part of its account's usage. Classic: usage with that of its siblings mixed in.
+    /// Fair Tree: fraction of the account's usage. Classic: usage including a part of the siblings'
+    /// usage.
     pub effective_usage: f64,
-    /// The factor of priority, 0 to 1.
+    /// Fair-share factor, 0 to 1.
     pub fair_share: Option<f64>,
-    /// Shares over usage among its siblings; more than 1 is less used than one's share. Infinite is written `"inf"`.
+    /// Shares over usage among the siblings. Above 1 the user has used less than the share.
+    /// Infinity is written as `"inf"`.
     #[serde(serialize_with = "infinite", deserialize_with = "finite_or_infinite")]
     pub level_fs: Option<f64>,
-    /// Limit of TRES × minutes as Slurm writes it.
+    /// Limit of TRES × minutes, as Slurm writes it.
     pub grp_tres_mins: Option<String>,
-    /// TRES × minutes that running jobs may still use, where their limits are known.
+    /// TRES × minutes that running jobs may still use, if their limits are known.
     pub tres_run_minutes: BTreeMap<String, f64>,
 }
 
-/// All lines, in the order of `sshare`: each account followed by its users, then by its accounts, by name.
+/// Returns all rows in the order of `sshare`: each account followed by its users, then by its
+/// accounts, by name.
 pub fn share_rows(
     tree: &AssociationTree,
     settings: &PrioritySettings,
@@ -50,7 +54,8 @@ pub fn share_rows(
     let at_last_tick: Vec<f64> = usage.all_at_last_tick();
     let standings = standings(tree, settings, &at_last_tick);
     let row = |id| {
-        let (association, standing) = (tree.get(id), &standings[id.index()]);
+        let association = tree.get(id);
+        let standing = &standings[id.index()];
         ShareRow {
             depth: tree.path(id).len() - 1,
             account: association.account.clone(),
@@ -70,7 +75,7 @@ pub fn share_rows(
     tree.display_order().into_iter().map(row).collect()
 }
 
-/// JSON has no infinity.
+/// Serializes infinity as `"inf"`, because JSON cannot express it.
 pub fn infinite<S: Serializer>(level_fs: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     match level_fs {
         None => serializer.serialize_none(),
@@ -79,7 +84,7 @@ pub fn infinite<S: Serializer>(level_fs: &Option<f64>, serializer: S) -> Result<
     }
 }
 
-/// What [`infinite`] wrote.
+/// Reads the output of [`infinite`].
 pub fn finite_or_infinite<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<f64>, D::Error> {

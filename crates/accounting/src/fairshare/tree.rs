@@ -1,48 +1,49 @@
 //! The association tree: the cluster's root, accounts, users, and users in one partition.
 //!
-//! Two trees in one. Usage climbs by `parent`. Fair share climbs by `fs_parent`: an account with `fairshare=parent` is
-//! transparent, so those below it compete where the account itself hangs.
+//! Each association has two parents. Usage adds up along `parent`. Fair share follows `fs_parent`:
+//! an account with `fairshare=parent` is transparent, so its children compete in the account's own
+//! level.
 
 use std::collections::HashMap;
 use takt_slurm::{Association, Shares};
 
-/// An association's place in its tree.
+/// Index of an association in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AssociationId(usize);
 
 impl AssociationId {
-    /// Index into what is kept for each association.
+    /// Returns the index into arrays by association.
     pub fn index(self) -> usize {
         self.0
     }
 }
 
-/// Associations that make no tree.
+/// Error: the associations do not form a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// No account without a parent.
+    /// Each account has a parent.
     #[error("there is no root account: each account has a parent")]
     NoRoot,
-    /// Two accounts without a parent.
+    /// Two accounts have no parent.
     #[error("accounts '{0}' and '{1}' both have no parent")]
     TwoRoots(String, String),
-    /// The same one twice.
+    /// An association exists twice.
     #[error("there are two associations of {0}")]
     Twice(String),
-    /// An account, or a user's, that is not there.
+    /// The parent account does not exist.
     #[error("{of} is below account '{account}', which does not exist")]
     NoAccount {
-        /// What hangs in the air.
+        /// The account or user.
         of: String,
-        /// Where it should hang.
+        /// The missing account.
         account: String,
     },
-    /// Accounts that are each other's parents.
+    /// An account is its own ancestor.
     #[error("account '{0}' is its own ancestor")]
     Cycle(String),
 }
 
-/// Associations with their places.
+/// Associations and their positions in the tree.
 #[derive(Debug, Clone)]
 pub struct AssociationTree {
     associations: Vec<Association>,
@@ -59,16 +60,16 @@ pub struct AssociationTree {
 #[derive(Debug, Clone)]
 struct Account {
     id: AssociationId,
-    /// By user: the association of any partition, and those of one.
+    /// Associations by user: the one for any partition, and those for one partition.
     users: HashMap<String, Vec<AssociationId>>,
 }
 
 impl AssociationTree {
-    /// Builds the tree. Siblings keep the order they come in, which decides between accounts with equal `level_fs`:
-    /// give them in Slurm's (`lft` ascending, up to 23.02).
+    /// Builds the tree. Siblings keep their order, which decides between accounts with equal
+    /// `level_fs`: pass them in Slurm's order (`lft` ascending, up to 23.02).
     ///
     /// # Errors
-    /// Associations that make no tree.
+    /// The associations do not form a tree.
     pub fn new(associations: Vec<Association>) -> Result<Self, TreeError> {
         let mut accounts = HashMap::<String, Account>::new();
         let mut root = None;
@@ -116,57 +117,58 @@ impl AssociationTree {
         Ok(tree)
     }
 
-    /// The root.
+    /// Returns the root.
     pub fn root(&self) -> AssociationId {
         self.root
     }
 
-    /// How many associations there are.
+    /// Returns the number of associations.
     pub fn len(&self) -> usize {
         self.associations.len()
     }
 
-    /// Never: a tree has a root.
+    /// Returns false: a tree has a root.
     pub fn is_empty(&self) -> bool {
         self.associations.is_empty()
     }
 
-    /// All of them, each after its parent.
+    /// Returns all associations, parents before children.
     pub fn top_down(&self) -> &[AssociationId] {
         &self.top_down
     }
 
-    /// The association itself.
+    /// Returns the association.
     pub fn get(&self, id: AssociationId) -> &Association {
         &self.associations[id.0]
     }
 
-    /// What it hangs below.
+    /// Returns the parent.
     pub fn parent(&self, id: AssociationId) -> Option<AssociationId> {
         self.parent[id.0]
     }
 
-    /// Where it competes: the nearest ancestor that is not transparent.
+    /// Returns the nearest ancestor that is not transparent.
     pub fn fs_parent(&self, id: AssociationId) -> Option<AssociationId> {
         self.fs_parent[id.0]
     }
 
-    /// What hangs below it, in the order given.
+    /// Returns the children in their order.
     pub fn children(&self, id: AssociationId) -> &[AssociationId] {
         &self.children[id.0]
     }
 
-    /// What competes below it, in the order given.
+    /// Returns the associations that compete below this one, in their order.
     pub fn fs_children(&self, id: AssociationId) -> &[AssociationId] {
         &self.fs_children[id.0]
     }
 
-    /// Shares of all that compete with it, its own included; `fairshare=parent` has none.
+    /// Returns the sum of the shares at this association's level, its own included.
+    /// `fairshare=parent` counts 0.
     pub fn level_shares(&self, id: AssociationId) -> u64 {
         self.fs_parent[id.0].map_or(0, |parent| self.level_shares[parent.0])
     }
 
-    /// Associations of users; Fair Tree's highest rank.
+    /// Returns the number of user associations, the highest rank in Fair Tree.
     pub fn user_count(&self) -> usize {
         self.associations
             .iter()
@@ -174,20 +176,21 @@ impl AssociationTree {
             .count()
     }
 
-    /// From the root down to it, both included.
+    /// Returns the path from the root to the association, both included.
     pub fn path(&self, id: AssociationId) -> Vec<AssociationId> {
         let mut path: Vec<_> = std::iter::successors(Some(id), |id| self.parent(*id)).collect();
         path.reverse();
         path
     }
 
-    /// The account's association.
+    /// Returns the account's association.
     pub fn account(&self, account: &str) -> Option<AssociationId> {
         self.accounts.get(account).map(|account| account.id)
     }
 
-    /// Whom a run is charged to: the user's association for that partition, or else for any. A user who has none any
-    /// more is charged to her account, which Slurm does when it removes an association.
+    /// Returns the association that a run is charged to: the user's for that partition, or else the
+    /// user's for any. Without an association, as after its removal, the account is charged, as in
+    /// Slurm.
     pub fn charged(&self, account: &str, user: &str, partition: &str) -> Option<AssociationId> {
         let account = self.accounts.get(account)?;
         let of_user = account.users.get(user).map_or(&[][..], Vec::as_slice);
@@ -204,7 +207,7 @@ impl AssociationTree {
         )
     }
 
-    /// The associations of a user, in the order given.
+    /// Returns the associations of a user in their order.
     pub fn of_user(&self, user: &str) -> Vec<AssociationId> {
         let is = |association: &Association| association.user.as_deref() == Some(user);
         self.associations
@@ -215,7 +218,8 @@ impl AssociationTree {
             .collect()
     }
 
-    /// In the order of `sshare`: each account followed by its users, then by its accounts, by name.
+    /// Returns all associations in the order of `sshare`: each account followed by its users, then
+    /// by its accounts, by name.
     pub fn display_order(&self) -> Vec<AssociationId> {
         let mut order = Vec::with_capacity(self.len());
         let mut left = vec![self.root];
@@ -237,7 +241,8 @@ impl AssociationTree {
 
     fn link(&mut self) -> Result<(), TreeError> {
         for index in 0..self.associations.len() {
-            let (id, association) = (AssociationId(index), &self.associations[index]);
+            let id = AssociationId(index);
+            let association = &self.associations[index];
             if id == self.root {
                 continue;
             }
@@ -275,7 +280,7 @@ impl AssociationTree {
             self.top_down.extend_from_slice(&self.children[id.0]);
             next += 1;
         }
-        // What the root does not reach hangs below itself.
+        // An association that the root does not reach is part of a cycle.
         let mut reached = vec![false; self.associations.len()];
         self.top_down.iter().for_each(|id| reached[id.0] = true);
         match reached.iter().position(|reached| !reached) {
@@ -305,7 +310,8 @@ impl AssociationTree {
     }
 }
 
-/// In words: `account 'vision'`, `user 'bob' in account 'vision', partition 'short'`.
+/// Describes an association: `account 'vision'`, `user 'bob' in account 'vision', partition
+/// 'short'`.
 fn described(association: &Association) -> String {
     match (&association.user, &association.partition) {
         (None, _) => format!("account '{}'", association.account),
@@ -323,7 +329,7 @@ fn described(association: &Association) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// Reads a tree as a person would draw it, two blanks a level: `lab 60`, `@alice 10`, `@alice/short 4`,
+    /// Parses a drawing of a tree, two blanks per level: `lab 60`, `@alice 10`, `@alice/short 4`,
     /// `deep parent`.
     pub(crate) fn tree(drawing: &str) -> AssociationTree {
         AssociationTree::new(drawn(drawing)).unwrap()

@@ -1,35 +1,35 @@
-//! Usage: what runs were charged, faded, of each association and all above it.
+//! Decayed usage of each association, with the usage of its children.
 //!
-//! Sums are whole numbers of very small units, so no order of the runs changes them, children add up to their account
-//! to the last bit, and two users who did the same are tied as they are in Slurm.
+//! Sums are whole numbers of very small units, so they do not depend on the order of the runs,
+//! children add up exactly to their account, and two users with equal usage are tied as in Slurm.
 
 use super::decay::DecayTable;
 use super::tree::{AssociationId, AssociationTree};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use takt_slurm::Rates;
-use takt_slurm::billing::Tres;
+use takt_slurm::BillingRates;
+use takt_slurm::billing::TresAmounts;
 
-/// One run of a job, as far as fair share looks at it, borrowed from wherever it lies. Instants are UTC seconds since
-/// 1970. A job's runs before and after a requeue or a resize are runs of their own.
+/// The fields of a job run that fair share reads, borrowed. Times are UTC seconds since 1970. The
+/// runs before and after a requeue or a resize are separate runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
-    /// What it is charged to.
+    /// Account that is charged.
     pub account: &'a str,
-    /// Who submitted it.
+    /// Unix user.
     pub user: &'a str,
-    /// Where it ran.
+    /// Partition.
     pub partition: &'a str,
-    /// Its quality of service.
+    /// Quality of service.
     pub qos: Option<&'a str>,
-    /// When it got its nodes; `None` if never, or not yet.
+    /// Start time. `None` if the run has not started.
     pub start: Option<i64>,
-    /// When it left them; `None` while it runs. Suspension is no end: Slurm goes on charging.
+    /// End time. `None` while the run lasts. Suspension does not end it: Slurm continues to charge.
     pub end: Option<i64>,
-    /// Seconds it may run; `None` where that is not known or without limit.
+    /// Time limit in seconds. `None` if it is unknown or unlimited.
     pub timelimit_seconds: Option<u64>,
-    /// What it holds (`AllocTRES`); `None` where nobody saw it.
-    pub tres: Option<&'a Tres>,
+    /// Allocated TRES (`AllocTRES`). `None` if unknown.
+    pub tres: Option<&'a TresAmounts>,
 }
 
 /// Usage of a cluster at one instant.
@@ -46,12 +46,12 @@ pub struct Usage {
     left_out: LeftOut,
 }
 
-/// Runs that were charged to nobody, by reason. More than none means that usage is too low.
+/// Number of runs that were not charged, by reason. If it is above 0, usage is too low.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// Their account is not in the tree.
+    /// The account is not in the tree.
     pub account_unknown: u64,
-    /// Nobody saw what they held.
+    /// The allocated TRES are unknown.
     pub tres_unknown: u64,
 }
 
@@ -60,18 +60,19 @@ pub struct LeftOut {
 pub struct Accumulator<'a> {
     tree: &'a AssociationTree,
     table: &'a DecayTable,
-    /// For what a QOS with `NoDecay` keeps.
+    /// Table for QOS with `NoDecay`.
     undecayed: Option<DecayTable>,
-    rates: &'a Rates,
+    rates: &'a BillingRates,
     usage: Usage,
 }
 
 impl<'a> Accumulator<'a> {
-    /// Nothing used yet. What was charged from `recent_from` on makes the recent rates, which predictions go by.
+    /// Starts without runs. Charges from `recent_from` on make the recent rates, the basis of
+    /// predictions.
     pub fn new(
         tree: &'a AssociationTree,
         table: &'a DecayTable,
-        rates: &'a Rates,
+        rates: &'a BillingRates,
         recent_from: i64,
     ) -> Self {
         let usage = Usage {
@@ -140,7 +141,7 @@ impl<'a> Accumulator<'a> {
         }
     }
 
-    /// Seconds of running in the recent time.
+    /// Returns the run time within the recent period, in seconds.
     fn recent_seconds(&self, start: i64, end: Option<i64>) -> f64 {
         let until = end.map_or(self.usage.as_of, |end| end.min(self.usage.as_of));
         until
@@ -148,7 +149,7 @@ impl<'a> Accumulator<'a> {
             .max(0) as f64
     }
 
-    /// Seconds that a running job may still be charged, as Slurm knew at the last tick.
+    /// Returns the seconds that a running job may still be charged, as Slurm knew at the last tick.
     fn seconds_left(&self, start: i64, timelimit: Option<u64>) -> f64 {
         let Some(limit) = timelimit.and_then(|limit| i64::try_from(limit).ok()) else {
             return 0.0;
@@ -160,14 +161,15 @@ impl<'a> Accumulator<'a> {
             .max(0) as f64
     }
 
-    /// The usage of what was added, accounts and the root included.
+    /// Returns the usage, with accounts and the root.
     pub fn finish(self) -> Usage {
         let mut usage = self.usage;
         for id in self.tree.top_down().iter().rev() {
             let Some(parent) = self.tree.parent(*id) else {
                 continue;
             };
-            let (of, above) = (id.index(), parent.index());
+            let of = id.index();
+            let above = parent.index();
             usage.at_last_tick[above] = usage.at_last_tick[above].plus(usage.at_last_tick[of]);
             usage.now[above] = usage.now[above].plus(usage.now[of]);
             for (name, seconds) in usage.tres_run_seconds[of].clone() {
@@ -178,11 +180,11 @@ impl<'a> Accumulator<'a> {
     }
 }
 
-/// The usage of many runs.
+/// Returns the usage of many runs.
 pub fn usage<'r>(
     tree: &AssociationTree,
     table: &DecayTable,
-    rates: &Rates,
+    rates: &BillingRates,
     recent_from: i64,
     runs: impl IntoIterator<Item = Run<'r>>,
 ) -> Usage {
@@ -194,27 +196,27 @@ pub fn usage<'r>(
 }
 
 impl Usage {
-    /// The instant.
+    /// Returns the instant of the usage, UTC seconds.
     pub fn as_of(&self) -> i64 {
         self.as_of
     }
 
-    /// When Slurm last computed shares of usage and factors.
+    /// Returns the last time at which Slurm computed normalized usage and factors, UTC seconds.
     pub fn last_tick(&self) -> Option<i64> {
         self.last_tick
     }
 
-    /// Raw usage (`RawUsage`): billing units × seconds, faded, all below included.
+    /// Returns raw usage (`RawUsage`): decayed billing units × seconds, with the usage below.
     pub fn raw_usage(&self, id: AssociationId) -> f64 {
         self.now[id.index()].value()
     }
 
-    /// Raw usage when factors were last computed.
+    /// Returns raw usage at the last tick.
     pub fn raw_usage_at_last_tick(&self, id: AssociationId) -> f64 {
         self.at_last_tick[id.index()].value()
     }
 
-    /// Raw usage of all associations when factors were last computed, by index.
+    /// Returns raw usage at the last tick of all associations, by index.
     pub fn all_at_last_tick(&self) -> Vec<f64> {
         self.at_last_tick
             .iter()
@@ -222,12 +224,13 @@ impl Usage {
             .collect()
     }
 
-    /// Raw usage of a QOS. That of one with `NoDecay` is not faded.
+    /// Returns raw usage of a QOS. With `NoDecay` it is not decayed.
     pub fn raw_usage_of_qos(&self, qos: &str) -> f64 {
         self.qos.get(qos).map_or(0.0, |units| units.value())
     }
 
-    /// What the running jobs may still use (`TRESRunMins`), in TRES × minutes, where their limits are known.
+    /// Returns TRES × minutes that running jobs may still use (`TRESRunMins`), if their limits are
+    /// known.
     pub fn tres_run_minutes(&self, id: AssociationId) -> BTreeMap<String, f64> {
         self.tres_run_seconds[id.index()]
             .iter()
@@ -235,23 +238,24 @@ impl Usage {
             .collect()
     }
 
-    /// What this association itself was charged a second, on average over the recent time; nothing below it.
+    /// Returns the mean charge per second of this association in the recent period, without the
+    /// usage below.
     pub fn recent_rate(&self, id: AssociationId) -> f64 {
         self.recent[id.index()].value() / self.as_of.saturating_sub(self.recent_from).max(1) as f64
     }
 
-    /// Where the recent time begins.
+    /// Returns the start of the recent period, UTC seconds.
     pub fn recent_from(&self) -> i64 {
         self.recent_from
     }
 
-    /// Runs that were charged to nobody.
+    /// Returns the number of runs that were not charged.
     pub fn left_out(&self) -> LeftOut {
         self.left_out
     }
 
-    /// Usage after more seconds in which each association is charged a constant rate. Ticks are taken for infinitely
-    /// short, which is off by the seconds of one period at most.
+    /// Returns the usage after more seconds in which each association is charged a constant rate.
+    /// Ticks are assumed to be infinitely short; the error is at most one period.
     pub fn projected(
         &self,
         tree: &AssociationTree,
@@ -259,7 +263,8 @@ impl Usage {
         seconds: i64,
         rate: impl Fn(AssociationId) -> f64,
     ) -> Vec<f64> {
-        let (left, sum) = (table.decay().over(seconds), table.decay().sum_over(seconds));
+        let left = table.decay().over(seconds);
+        let sum = table.decay().sum_over(seconds);
         let mut usage: Vec<f64> = vec![0.0; tree.len()];
         for id in tree.top_down().iter().rev() {
             let below: f64 = tree
@@ -277,7 +282,7 @@ impl Usage {
     }
 }
 
-/// Changes a value by name; a million runs have few names, and only a new one is copied.
+/// Changes a value by name. Only a new name is copied, since a million runs have few names.
 fn add_to<T: Default>(values: &mut BTreeMap<String, T>, name: &str, change: impl FnOnce(&mut T)) {
     match values.get_mut(name) {
         Some(value) => change(value),
@@ -285,8 +290,8 @@ fn add_to<T: Default>(values: &mut BTreeMap<String, T>, name: &str, change: impl
     }
 }
 
-/// A sum that no order changes: 2⁻⁷² of a billing unit-second each. Numbers of this size are exact from a billionth of
-/// a unit-second up, and 10¹⁶ fit.
+/// An exact sum in units of 2⁻⁷² billing unit-seconds, so that the order does not matter. It is
+/// exact from a billionth of a unit-second up, and holds up to 10¹⁶.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Units(u128);
 
@@ -309,127 +314,4 @@ impl Units {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::decay::{Decay, Ticks};
-    use super::super::tree::tests::tree;
-    use super::*;
-    use takt_slurm::Qos;
-
-    const HOUR: i64 = 3600;
-
-    fn charged(
-        tree: &AssociationTree,
-        half_life: u32,
-        runs: &[(&str, &str, i64, Option<i64>)],
-    ) -> (DecayTable, Usage) {
-        let table = DecayTable::new(
-            Decay::new(half_life),
-            &Ticks::every(60, 0, 0, 10 * HOUR),
-            &[],
-            10 * HOUR,
-        );
-        let keep = Qos {
-            usage_factor: 1.0,
-            no_decay: true,
-        };
-        let rates = Rates {
-            partitions: [("p".into(), None)].into(),
-            qos: [("keep".into(), keep)].into(),
-            ..Rates::default()
-        };
-        let tres = Tres::parse("cpu=2").unwrap();
-        let run = |&(account, user, start, end)| Run {
-            account,
-            user,
-            partition: "p",
-            qos: Some("keep"),
-            start: Some(start),
-            end,
-            timelimit_seconds: Some(11 * 3600),
-            tres: (user != "unseen").then_some(&tres),
-        };
-        let usage = usage(tree, &table, &rates, 5 * HOUR, runs.iter().map(run));
-        (table, usage)
-    }
-
-    #[test]
-    fn usage_climbs_and_what_cannot_be_charged_is_told() {
-        let tree = tree("lab 1\n  @ann 1\n  @bob 1");
-        let runs = [
-            ("lab", "ann", 0, Some(HOUR)),
-            ("lab", "gone", 0, Some(2 * HOUR)),
-            ("lab", "bob", 9 * HOUR, None),
-            ("lab", "bob", 11 * HOUR, None),
-            ("lab", "unseen", 0, Some(HOUR)),
-            ("closed", "ann", 0, Some(HOUR)),
-        ];
-        let (_, usage) = charged(&tree, 0, &runs);
-        let [ann, bob] = ["ann", "bob"].map(|user| tree.of_user(user)[0]);
-        let lab = tree.account("lab").unwrap();
-        let hours = |id| usage.raw_usage(id) / 2.0 / HOUR as f64;
-        assert_eq!(
-            [ann, bob, lab, tree.root()].map(hours),
-            [1.0, 1.0, 4.0, 4.0]
-        );
-        assert_eq!(
-            usage.left_out(),
-            LeftOut {
-                account_unknown: 1,
-                tres_unknown: 1
-            }
-        );
-        assert_eq!(
-            [ann, bob, lab].map(|id| usage.recent_rate(id)),
-            [0.0, 2.0 / 5.0, 0.0]
-        );
-        assert_eq!(
-            usage.tres_run_minutes(lab),
-            [("cpu".to_owned(), 2.0 * 600.0)].into()
-        );
-    }
-
-    #[test]
-    fn a_qos_without_decay_keeps_what_its_associations_lose() {
-        let tree = tree("lab 1\n  @ann 1");
-        let (table, usage) = charged(&tree, 3600, &[("lab", "ann", 0, Some(HOUR))]);
-        assert_eq!(usage.raw_usage_of_qos("keep"), 7200.0);
-        assert_eq!(usage.raw_usage_of_qos("other"), 0.0);
-        let left = usage.raw_usage(tree.root());
-        assert!(left > 0.0 && left < 7200.0 / 500.0, "{left}");
-        assert!(table.undecayed().decay() == Decay::new(0));
-    }
-
-    #[test]
-    fn projected_usage_meets_what_the_runs_then_make() {
-        let tree = tree("lab 1\n  @ann 1\n  @bob 1");
-        let half_life = 8 * 3600;
-        let (table, now) = charged(
-            &tree,
-            half_life,
-            &[("lab", "ann", 0, Some(4 * HOUR)), ("lab", "bob", 0, None)],
-        );
-        let bob = tree.of_user("bob")[0];
-        let projected = now.projected(
-            &tree,
-            &table,
-            6 * HOUR,
-            |id| if id == bob { 2.0 } else { 0.0 },
-        );
-        let decay = Decay::new(half_life);
-        let later = DecayTable::new(decay, &Ticks::every(60, 0, 0, 16 * HOUR), &[], 16 * HOUR);
-        let (ann, bob_then) = (
-            2.0 * later.seconds(0, Some(4 * HOUR)).total(),
-            2.0 * later.seconds(0, None).total(),
-        );
-        let close = |left: f64, right: f64| (left - right).abs() < 1e-3 * right;
-        assert!(
-            close(projected[tree.of_user("ann")[0].index()], ann),
-            "{projected:?} {ann}"
-        );
-        assert!(
-            close(projected[bob.index()], bob_then),
-            "{projected:?} {bob_then}"
-        );
-        assert!(close(projected[tree.root().index()], ann + bob_then));
-    }
-}
+mod tests;

@@ -1,62 +1,65 @@
-//! The books: what everybody held in several periods, added up in one pass over the runs.
+//! Sums of usage by user and account in several periods, from one pass over the runs.
 //!
-//! Every sheet of a month is made from one pass, so a report for one person and the letters to all cost the same.
+//! All reports of a month use the same sums, so one report and the monthly mails to all users take
+//! the same time.
 
-use crate::rates::{Cost, Held, Rates};
+use crate::rates::{Cost, HeldAmounts, Rates};
 use crate::{Accounts, Period};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use takt_slurm::HeldRun;
 
-/// What one subject (a user, an account, everybody) held in one period.
+/// Usage of one subject (user, account or cluster) in one period.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tally {
-    /// Runs that got their nodes in the period.
+    /// Runs that started in the period.
     pub jobs_started: u64,
-    /// Runs that ended in it.
+    /// Runs that ended in the period.
     pub jobs_ended: u64,
-    /// Those of them that did not end well: FAILED, TIMEOUT, OUT_OF_MEMORY, NODE_FAIL and their like.
+    /// Runs that ended in the period without success: FAILED, TIMEOUT, OUT_OF_MEMORY, NODE_FAIL and
+    /// similar states.
     pub jobs_failed: u64,
-    /// Runs of it whose number of GPUs nobody saw.
+    /// Runs with an unknown number of GPUs.
     pub jobs_gpu_unknown: u64,
     /// GPUs × seconds.
     pub gpu_seconds: f64,
     /// CPUs × seconds.
     pub cpu_seconds: f64,
-    /// GiB × seconds.
+    /// Memory in GiB × seconds.
     pub gib_seconds: f64,
-    /// What was held, in money; energy is added when it is known.
+    /// Cost of the allocation. Energy is added when it is known.
     pub cost: Cost,
 }
 
-/// What one subject held.
+/// Usage of one subject.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
-    /// By period.
+    /// Usage by period.
     pub periods: Vec<Tally>,
     /// GPU-seconds and CPU-seconds by day of the last period.
     pub days: Vec<(f64, f64)>,
-    /// GPU-seconds by GPU model in the last period; the empty name is an unknown model.
+    /// GPU-seconds by GPU model in the last period. The empty name is an unknown model.
     pub models: BTreeMap<String, f64>,
-    /// Seconds that the runs that started in the last period had waited.
+    /// Waiting times of the runs that started in the last period, in seconds.
     pub waits: Vec<u32>,
 }
 
-/// The books while runs are entered. Each run is entered once, under its user and account; sums are drawn at the end.
+/// Collects runs. Each run is added once, under its user and account; the sums are formed at the
+/// end.
 #[derive(Debug)]
 pub struct Journal<'p> {
     periods: &'p [Period],
     bounds: Vec<(i64, i64)>,
-    /// Midnights of the last period, its end included.
+    /// Midnights of the last period, and its end.
     midnights: Vec<i64>,
     rates: &'p Rates,
     now: i64,
     entries: Vec<Entry>,
-    /// Entries by user and account.
+    /// Index into `entries` by user and account.
     members: HashMap<String, HashMap<String, usize>>,
 }
 
-/// Everybody's entries.
+/// Usage of all users and accounts.
 #[derive(Debug)]
 pub struct Books<'p> {
     periods: &'p [Period],
@@ -67,7 +70,7 @@ pub struct Books<'p> {
     members: BTreeMap<(String, String), Entry>,
 }
 
-/// States in which a run ended without having done its work.
+/// States of runs that ended without success.
 const FAILURES: &[&str] = &[
     "FAILED",
     "TIMEOUT",
@@ -80,7 +83,7 @@ const FAILURES: &[&str] = &[
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// What of a run lies in one period.
+/// Part of a run within one period.
 struct Part {
     seconds: i64,
     from: i64,
@@ -91,8 +94,8 @@ struct Part {
 }
 
 impl<'p> Journal<'p> {
-    /// Of these periods, the last of which is the one that is reported. A run that goes on counts up to `now` (UTC
-    /// seconds).
+    /// Starts without runs. The report covers the last of these periods. Running jobs count until
+    /// `now` (UTC seconds).
     pub fn new(periods: &'p [Period], rates: &'p Rates, now: i64) -> Self {
         Self {
             periods,
@@ -108,7 +111,7 @@ impl<'p> Journal<'p> {
         }
     }
 
-    /// Enters a run.
+    /// Adds a run.
     pub fn add(&mut self, run: &HeldRun<'_>) {
         let Some(start) = run.start else { return };
         let end = run.end.unwrap_or(self.now);
@@ -118,15 +121,16 @@ impl<'p> Journal<'p> {
                 continue;
             };
             let member = *member.get_or_insert_with(|| self.member(run));
-            let held = Held {
+            let held = HeldAmounts {
                 gpus: run.gpus.unwrap_or(0),
                 cpus: run.cpus.unwrap_or(0),
                 mem_bytes: run.mem_bytes.unwrap_or(0),
                 gpu_watts: 0.0,
             };
-            let cost = match part.seconds > 0 {
-                true => self.rates.cost(&held, run.gpu_model, part.from, part.to),
-                false => Cost::default(),
+            let cost = if part.seconds > 0 {
+                self.rates.cost(&held, run.gpu_model, part.from, part.to)
+            } else {
+                Cost::default()
             };
             let entry = &mut self.entries[member];
             let seconds = part.seconds as f64;
@@ -148,7 +152,7 @@ impl<'p> Journal<'p> {
         }
     }
 
-    /// The entry of the run's user under its account.
+    /// Returns the index of the entry for the run's user and account.
     fn member(&mut self, run: &HeldRun<'_>) -> usize {
         let accounts = self.members.entry_ref(run.user).or_default();
         *accounts.entry_ref(run.account).or_insert_with(|| {
@@ -160,10 +164,12 @@ impl<'p> Journal<'p> {
         })
     }
 
-    /// Draws the sums.
+    /// Forms the sums.
     pub fn close(self) -> Books<'p> {
         let new = || Entry::new(self.periods.len(), self.midnights.len().saturating_sub(1));
-        let (mut all, mut users, mut accounts) = (new(), BTreeMap::new(), BTreeMap::new());
+        let mut all = new();
+        let mut users = BTreeMap::new();
+        let mut accounts = BTreeMap::new();
         let mut entries: Vec<Option<Entry>> = self.entries.into_iter().map(Some).collect();
         let pairs = self.members.into_iter().flat_map(|(user, accounts)| {
             accounts
@@ -173,7 +179,7 @@ impl<'p> Journal<'p> {
         let members: BTreeMap<_, _> = pairs
             .filter_map(|(pair, at)| Some((pair, entries[at].take()?)))
             .collect();
-        // In the order of their names, so that the same runs make the same sums to the last digit.
+        // In the order of names, so that equal runs give equal sums to the last digit.
         for ((user, account), entry) in &members {
             all.absorb(entry);
             users.entry(user.clone()).or_insert_with(new).absorb(entry);
@@ -219,7 +225,7 @@ impl Entry {
         &mut self,
         model: Option<&str>,
         part: &Part,
-        held: &Held,
+        held: &HeldAmounts,
         waited: u32,
         midnights: &[i64],
     ) {
@@ -230,10 +236,8 @@ impl Entry {
             return;
         }
         if held.gpus > 0 {
-            let (model, gpu_seconds) = (
-                model.unwrap_or_default(),
-                held.gpus as f64 * part.seconds as f64,
-            );
+            let model = model.unwrap_or_default();
+            let gpu_seconds = held.gpus as f64 * part.seconds as f64;
             match self.models.get_mut(model) {
                 Some(sum) => *sum += gpu_seconds,
                 None => {
@@ -252,7 +256,7 @@ impl Entry {
         }
     }
 
-    /// Adds what another held in the same periods.
+    /// Adds the usage of another subject in the same periods.
     fn absorb(&mut self, other: &Self) {
         self.periods
             .iter_mut()
@@ -269,17 +273,17 @@ impl Entry {
 }
 
 impl<'p> Books<'p> {
-    /// Everybody's.
+    /// Returns the usage of the whole cluster.
     pub fn all(&self) -> &Entry {
         &self.all
     }
 
-    /// A user's.
+    /// Returns the usage of a user.
     pub fn user(&self, name: &str) -> Option<&Entry> {
         self.users.get(name)
     }
 
-    /// An account's with all that is below it; `None` where nobody used any of them.
+    /// Returns the usage of an account and all accounts below it. `None` if they have no usage.
     pub fn within(&self, above: &str, tree: &Accounts) -> Option<Entry> {
         let within = self
             .accounts()
@@ -292,7 +296,7 @@ impl<'p> Books<'p> {
             })
     }
 
-    /// What users held under an account and those below it, by user.
+    /// Returns the usage under an account and those below it, by user.
     pub fn users_within(&self, above: &str, tree: &Accounts) -> BTreeMap<&str, Entry> {
         let mut users: BTreeMap<&str, Entry> = BTreeMap::new();
         for (user, _, entry) in self
@@ -307,39 +311,39 @@ impl<'p> Books<'p> {
         users
     }
 
-    /// Every user's, by name.
+    /// Returns the usage of each user, by name.
     pub fn users(&self) -> impl Iterator<Item = (&str, &Entry)> {
         self.users
             .iter()
             .map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// Every account's, by name.
+    /// Returns the usage of each account, by name.
     pub fn accounts(&self) -> impl Iterator<Item = (&str, &Entry)> {
         self.accounts
             .iter()
             .map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// Users, accounts and what the one held under the other, by user and account.
+    /// Returns user, account, and the user's usage under the account, in this order.
     pub fn members(&self) -> impl Iterator<Item = (&str, &str, &Entry)> {
         self.members
             .iter()
             .map(|((user, account), entry)| (user.as_str(), account.as_str(), entry))
     }
 
-    /// The periods.
+    /// Returns the periods.
     pub fn periods(&self) -> &'p [Period] {
         self.periods
     }
 
-    /// The rates.
+    /// Returns the rates.
     pub fn rates(&self) -> &'p Rates {
         self.rates
     }
 }
 
-/// What of a run lies in a period; `None` if nothing does.
+/// Returns the part of a run within a period. `None` if it is empty.
 fn part(run: &HeldRun<'_>, start: i64, end: i64, (from, to): (i64, i64)) -> Option<Part> {
     let within = |instant: i64| from <= instant && instant < to;
     let ended = run.end.is_some_and(within);

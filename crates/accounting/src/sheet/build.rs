@@ -1,64 +1,68 @@
-//! Making a sheet from the books and from what was found of the runs that were assessed.
+//! Builds a report from the sums of usage and the assessed runs.
 
 use super::books::{Books, Entry, Tally};
 use super::{
     Day, Figures, FixRow, LostRow, Member, NetworkRow, Part, Rank, RankRow, RunRow, Share, Sheet,
     Subject, Waiting,
 };
-use crate::efficiency::{AssessedRun, EfficiencyConfig, Fix, Split, hints};
-use crate::rates::{Cost, Held, Rates};
+use crate::efficiency::{AssessedRun, EfficiencyConfig, FixKind, Split, hints};
+use crate::rates::{Cost, HeldAmounts, Rates};
 use crate::{Accounts, Breach, BudgetUse, Credit, Period, in_force};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use takt_slurm::JobRun;
 
-/// All that sheets are made from.
+/// Input of all reports.
 #[derive(Debug)]
 pub struct Facts<'f> {
-    /// The cluster.
+    /// Cluster name.
     pub cluster: &'f str,
-    /// What everybody held.
+    /// Usage of all users and accounts.
     pub books: &'f Books<'f>,
-    /// Which account is above which: an account's sheet is of those below it, too.
+    /// First recorded submission of the cluster, UTC seconds. `None` if it is unknown.
+    pub records_from: Option<i64>,
+    /// Hierarchy of accounts: an account's report includes the accounts below it.
     pub accounts: &'f Accounts,
-    /// The runs of all periods of the books that were assessed.
+    /// Assessed runs of all periods.
     pub assessed: &'f [AssessedRun],
-    /// The ledger of credits.
+    /// Ledger of credits.
     pub credits: &'f [Credit],
-    /// How far every budget is used.
+    /// Use of all budgets.
     pub budgets: &'f [BudgetUse],
     /// Runs that broke policy windows.
     pub breaches: &'f [Breach],
-    /// What counts as what.
+    /// Thresholds of efficiency.
     pub rules: &'f EfficiencyConfig,
-    /// The money's name.
+    /// Currency.
     pub currency: Option<&'f str>,
-    /// Whether users' names are kept back in the rank.
+    /// Whether the ranking hides users' names.
     pub pseudonyms: bool,
-    /// Most runs that a sheet lists.
+    /// Maximum number of runs in a report.
     pub most_runs: usize,
-    /// UTC seconds.
+    /// Current time, UTC seconds.
     pub now: i64,
 }
 
-/// Changes that a sheet lists.
+/// The first job of a recorded period may be submitted this long after its start, in seconds.
+const FIRST_JOB_DELAY: i64 = 86_400;
+/// Maximum number of changes in a report.
 const MOST_FIXES: usize = 5;
-/// Of one kind.
+/// Maximum number of changes of one kind.
 const MOST_OF_A_KIND: usize = 2;
-/// Places of the rank that everybody sees, besides their own.
+/// Number of top places in the ranking that each user sees.
 const FIRST_PLACES: usize = 10;
 
 const HOUR: f64 = 3600.0;
 
-/// A run and the periods of the books that it lies in.
-struct Seen<'f> {
+/// An assessed run and its part of each period.
+struct SeenRun<'f> {
     assessed: &'f AssessedRun,
-    /// Seconds within each period.
+    /// Run time within each period, in seconds.
     seconds: Vec<f64>,
     cost: Vec<Cost>,
 }
 
-impl Seen<'_> {
+impl SeenRun<'_> {
     fn share(&self, period: usize) -> f64 {
         match self.assessed.efficiency.held_seconds {
             0 => 0.0,
@@ -71,7 +75,7 @@ impl Seen<'_> {
     }
 }
 
-/// The sheet of a subject; `None` for one who used nothing in any period of the books.
+/// Returns the report of a subject. `None` for a subject without usage in any period.
 pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
     let books = facts.books;
     let entry: &Entry = match subject {
@@ -80,17 +84,23 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
         Subject::Cluster => books.all(),
     };
     let period = books.periods().last()?;
-    let seen: Vec<Seen<'_>> = facts
+    let seen: Vec<SeenRun<'_>> = facts
         .assessed
         .iter()
         .filter(|assessed| is_of(facts, subject, &assessed.run.user, &assessed.run.account))
         .map(|assessed| look(facts, assessed))
         .collect();
-    let all: Vec<&Seen<'_>> = seen.iter().collect();
+    let all: Vec<&SeenRun<'_>> = seen.iter().collect();
     let mut months: Vec<Figures> = (0..books.periods().len())
         .map(|at| figures(facts, entry, &all, at))
         .collect();
     let mut figures = months.pop()?;
+    // Usage before the records began is unknown, not 0.
+    if let Some(records_from) = facts.records_from {
+        let unrecorded = |period: &&Period| period.to() <= records_from;
+        let unrecorded = books.periods().iter().filter(unrecorded).count();
+        months.drain(..unrecorded.min(months.len()));
+    }
     figures.credited_gpu_hours = credited(facts, subject, period);
     let members = match subject {
         Subject::User(user) => {
@@ -165,7 +175,7 @@ pub fn sheet(facts: &Facts<'_>, subject: &Subject) -> Option<Sheet> {
     })
 }
 
-/// Whether what this user did under this account is the subject's.
+/// Returns whether usage of this user and account belongs to the subject.
 fn is_of(facts: &Facts<'_>, subject: &Subject, user: &str, account: &str) -> bool {
     match subject {
         Subject::User(name) => user == name,
@@ -183,31 +193,31 @@ fn last(entry: &Entry) -> &Tally {
     entry.periods.last().expect("books have a period")
 }
 
-/// What lies of a run in each period, with what its GPUs and their energy cost there.
-fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> Seen<'f> {
+/// Computes a run's time in each period, and the cost of its GPUs and their energy there.
+fn look<'f>(facts: &Facts<'f>, assessed: &'f AssessedRun) -> SeenRun<'f> {
     let within =
         |period: &Period| held_cost(assessed, period, facts.books.rates()).unwrap_or_default();
     let (seconds, cost) = facts.books.periods().iter().map(within).unzip();
-    Seen {
+    SeenRun {
         assessed,
         seconds,
         cost,
     }
 }
 
-/// Seconds of a run in a period, and what its GPUs and their energy cost there; `None` where it was not there.
+/// Returns the run time within a period in seconds, and the cost of GPUs and their energy. `None`
+/// if the run lies outside.
 fn held_cost(assessed: &AssessedRun, period: &Period, rates: &Rates) -> Option<(f64, Cost)> {
-    let (run, efficiency) = (&assessed.run, &assessed.efficiency);
+    let run = &assessed.run;
+    let efficiency = &assessed.efficiency;
     let joules = efficiency.gpu_energy_joules.unwrap_or(0.0);
-    let held = Held {
+    let held = HeldAmounts {
         gpus: run.gpus.unwrap_or(0),
         gpu_watts: joules / efficiency.held_seconds.max(1) as f64,
-        ..Held::default()
+        ..HeldAmounts::default()
     };
-    let (from, to) = (
-        run.start.unwrap_or(0).max(period.from()),
-        run.end.unwrap_or(0).min(period.to()),
-    );
+    let from = run.start.unwrap_or(0).max(period.from());
+    let to = run.end.unwrap_or(0).min(period.to());
     (from < to).then(|| {
         (
             (to - from) as f64,
@@ -216,17 +226,20 @@ fn held_cost(assessed: &AssessedRun, period: &Period, rates: &Rates) -> Option<(
     })
 }
 
-/// What the measured energy of a run costs in a period: what it held costs the same without.
+/// Returns the cost of the measured energy of a run in a period.
 pub fn energy_money(assessed: &AssessedRun, period: &Period, rates: &Rates) -> f64 {
     let cost = held_cost(assessed, period, rates).map_or_else(Cost::default, |(_, cost)| cost);
     cost.money - cost.gpu_money
 }
 
-/// What an entry and the runs that were assessed make in a period.
-fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&Seen<'_>], at: usize) -> Figures {
+/// Computes the figures of one period from usage and assessed runs.
+fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&SeenRun<'_>], at: usize) -> Figures {
     let tally = &entry.periods[at];
+    let period = &facts.books.periods()[at];
     let mut figures = Figures {
-        period: facts.books.periods()[at].label(),
+        period: period.label(),
+        is_partial: (facts.records_from)
+            .is_some_and(|begin| begin > period.from() + FIRST_JOB_DELAY),
         jobs_started: tally.jobs_started,
         jobs_ended: tally.jobs_ended,
         jobs_failed: tally.jobs_failed,
@@ -237,9 +250,12 @@ fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&Seen<'_>], at: usize) -> F
         money: tally.cost.money,
         ..Figures::default()
     };
-    let (mut utilization, mut cpu) = (Mean::default(), Mean::default());
+    let mut utilization = Mean::default();
+    let mut cpu = Mean::default();
     for seen in seen.iter().filter(|seen| seen.seconds[at] > 0.0) {
-        let (efficiency, cost, share) = (&seen.assessed.efficiency, &seen.cost[at], seen.share(at));
+        let efficiency = &seen.assessed.efficiency;
+        let cost = &seen.cost[at];
+        let share = seen.share(at);
         let held = efficiency.held_gpu_seconds.unwrap_or(0.0);
         figures.runs_assessed += 1;
         figures.runs_measured += u64::from(efficiency.is_measured(facts.rules));
@@ -269,7 +285,7 @@ fn figures(facts: &Facts<'_>, entry: &Entry, seen: &[&Seen<'_>], at: usize) -> F
     figures
 }
 
-/// A mean by weight of what is known.
+/// Weighted mean of the known values.
 #[derive(Default)]
 struct Mean(f64, f64);
 
@@ -291,22 +307,19 @@ fn credited(facts: &Facts<'_>, subject: &Subject, period: &Period) -> f64 {
         let is_in_period = period.from() <= credit.credited_to && credit.credited_to < period.to();
         is_in_period && is_of(facts, subject, &credit.user, &credit.account)
     };
-    in_force(facts.credits)
-        .filter(is_its)
-        .map(|credit| credit.gpu_seconds)
-        .sum::<f64>()
-        / HOUR
+    let given = in_force(facts.credits).filter(is_its);
+    given.fold(0.0, |sum, credit| sum + credit.gpu_seconds) / HOUR
 }
 
-/// Those who used anything in the last period, the most first.
+/// Returns the members with usage in the last period, largest usage first.
 fn table<'e>(
     facts: &Facts<'_>,
-    seen: &[Seen<'_>],
+    seen: &[SeenRun<'_>],
     entries: impl Iterator<Item = (&'e str, &'e Entry)>,
     key: fn(&JobRun) -> &String,
 ) -> Vec<Member> {
     let at = facts.books.periods().len() - 1;
-    let mut by_name: HashMap<&str, Vec<&Seen<'_>>> = HashMap::new();
+    let mut by_name: HashMap<&str, Vec<&SeenRun<'_>>> = HashMap::new();
     for seen in seen.iter().filter(|seen| seen.is_in_last()) {
         by_name
             .entry(key(&seen.assessed.run))
@@ -329,7 +342,8 @@ fn table<'e>(
         .collect();
     members.sort_by(|a, b| {
         let order = |member: &Member| (member.figures.gpu_hours, member.figures.cpu_hours);
-        let (a_used, b_used) = (order(a), order(b));
+        let a_used = order(a);
+        let b_used = order(b);
         b_used
             .0
             .total_cmp(&a_used.0)
@@ -446,21 +460,20 @@ fn wait_mean(waits: &[u32]) -> Option<f64> {
     (!waits.is_empty()).then(|| sum as f64 / waits.len() as f64)
 }
 
-/// What several runs of one script want alike is one change, with the amount that suits all of them.
-fn fixes(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<FixRow> {
+/// Combines equal advice for several runs of one script. The amount suits all of them.
+fn fixes(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<FixRow> {
     struct Wanted {
         row: FixRow,
         amount: u64,
         most: f64,
         held: f64,
     }
-    let mut wanted: BTreeMap<(&str, &str, Fix), Wanted> = BTreeMap::new();
+    let mut wanted: BTreeMap<(&str, &str, FixKind), Wanted> = BTreeMap::new();
     for seen in seen.iter().filter(|seen| seen.is_in_last()) {
-        let (run, efficiency) = (&seen.assessed.run, &seen.assessed.efficiency);
-        let (share, cost) = (
-            seen.share(seen.seconds.len() - 1),
-            seen.cost.last().copied().unwrap_or_default(),
-        );
+        let run = &seen.assessed.run;
+        let efficiency = &seen.assessed.efficiency;
+        let share = seen.share(seen.seconds.len() - 1);
+        let cost = seen.cost.last().copied().unwrap_or_default();
         let held = efficiency.held_gpu_seconds.unwrap_or(0.0);
         let job = run
             .name
@@ -515,8 +528,8 @@ fn fixes(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<FixRow> {
             ..row
         })
         .collect();
-    // Five times the same advice helps less than the next best one.
-    let mut of_kind: BTreeMap<Fix, usize> = BTreeMap::new();
+    // Different advice helps more than the same advice five times.
+    let mut of_kind: BTreeMap<FixKind, usize> = BTreeMap::new();
     rows.retain(|row| {
         let seen = of_kind.entry(row.fix).or_default();
         *seen += 1;
@@ -526,9 +539,9 @@ fn fixes(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<FixRow> {
     rows
 }
 
-fn runs(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<RunRow> {
-    let mut found: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.is_in_last()).collect();
-    let wasted = |seen: &Seen<'_>| seen.assessed.efficiency.split().wasted();
+fn runs(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<RunRow> {
+    let mut found: Vec<&SeenRun<'_>> = seen.iter().filter(|seen| seen.is_in_last()).collect();
+    let wasted = |seen: &SeenRun<'_>| seen.assessed.efficiency.split().wasted();
     found.sort_by(|a, b| {
         wasted(b)
             .total_cmp(&wasted(a))
@@ -560,7 +573,8 @@ fn run_row(facts: &Facts<'_>, AssessedRun { run, efficiency }: &AssessedRun) -> 
         hours: efficiency.held_seconds as f64 / HOUR,
         gpus: run.gpus,
         gpu_model: run.gpu_model.clone(),
-        coverage: efficiency.coverage_ratio,
+        // Efficiencies stored by older versions may contain -0.0.
+        coverage: efficiency.coverage_ratio + 0.0,
         gpu_utilization: efficiency.gpu_utilization_mean,
         gpu_utilization_p95: efficiency.gpu_utilization_p95,
         idle_longest_hours: efficiency
@@ -582,7 +596,7 @@ fn run_row(facts: &Facts<'_>, AssessedRun { run, efficiency }: &AssessedRun) -> 
     }
 }
 
-/// The cause that took the most, in words.
+/// Returns the cause of the largest waste, in words.
 fn cause(split: &Split) -> &'static str {
     let causes = [
         (split.idle, "did nothing"),
@@ -595,7 +609,7 @@ fn cause(split: &Split) -> &'static str {
         .map_or("", |(_, name)| name)
 }
 
-fn network_bound(seen: &[Seen<'_>]) -> Vec<NetworkRow> {
+fn network_bound(seen: &[SeenRun<'_>]) -> Vec<NetworkRow> {
     let mut on_one_node: HashMap<&str, Mean> = HashMap::new();
     for seen in seen
         .iter()
@@ -628,7 +642,7 @@ fn network_bound(seen: &[Seen<'_>]) -> Vec<NetworkRow> {
     rows
 }
 
-fn lost(facts: &Facts<'_>, seen: &[Seen<'_>]) -> Vec<LostRow> {
+fn lost(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<LostRow> {
     let credited: HashSet<(&str, Option<i64>)> = in_force(facts.credits)
         .filter_map(|credit| Some((credit.job_id.as_deref()?, credit.submit)))
         .collect();

@@ -1,7 +1,7 @@
-//! A sheet: what a user, an account or the whole cluster used in a period, how well, and what it cost.
+//! Reports: usage, efficiency and cost of a user, an account or the whole cluster in a period.
 //!
-//! It is what every report and every monthly letter is made from. Hours are cut at the period's ends; what was measured
-//! of a run that spans several periods is split by the time it held its nodes in each.
+//! All reports and monthly mails are rendered from a [`Sheet`]. Hours are cut at the ends of the
+//! period. Measurements of a run across several periods are split by its run time in each.
 
 mod books;
 mod build;
@@ -10,24 +10,24 @@ pub use books::{Books, Entry, Journal, Tally};
 pub use build::{Facts, energy_money, sheet};
 
 use super::capacity::CapacityRow;
-use super::efficiency::{Fix, Split};
+use super::efficiency::{FixKind, Split};
 use super::{Breach, BudgetUse};
 use serde::{Deserialize, Serialize};
 
-/// Whose sheet it is.
+/// Subject of a report.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "name", rename_all = "snake_case")]
 pub enum Subject {
-    /// A user's.
+    /// A user.
     User(String),
-    /// An account's, for those who answer for it.
+    /// An account, for its coordinators.
     Account(String),
-    /// Everybody's, for the operator.
+    /// The whole cluster, for operators.
     Cluster,
 }
 
 impl Subject {
-    /// `user`, `account` or `cluster`.
+    /// Returns `user`, `account` or `cluster`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::User(_) => "user",
@@ -36,7 +36,7 @@ impl Subject {
         }
     }
 
-    /// The user's or account's name; empty for the cluster.
+    /// Returns the name of the user or account. Empty for the cluster.
     pub fn name(&self) -> &str {
         match self {
             Self::User(name) | Self::Account(name) => name,
@@ -45,67 +45,67 @@ impl Subject {
     }
 }
 
-/// Everything that a report says.
+/// Content of a report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sheet {
-    /// Whose it is.
+    /// Subject.
     pub subject: Subject,
-    /// The cluster.
+    /// Cluster name.
     pub cluster: String,
-    /// The period: `2026-10`, or its days.
+    /// Name of the period: `2026-10`, or its days.
     pub period: String,
-    /// Its first instant, RFC 3339.
+    /// First instant of the period, RFC 3339.
     pub from: String,
-    /// The first instant after it, RFC 3339.
+    /// First instant after the period, RFC 3339.
     pub to: String,
-    /// The zone whose days it is made of.
+    /// Time zone of the period's days.
     pub timezone: String,
-    /// Whether it had not ended when the sheet was made.
+    /// Whether the period had not ended when the report was made.
     pub is_open: bool,
-    /// What stands behind amounts of money; `None` where nothing has a price.
+    /// Currency. `None` without prices.
     pub currency: Option<String>,
-    /// Whether CO2 is known.
+    /// Whether CO2 per kWh is configured.
     pub has_co2: bool,
-    /// Whether the cluster has GPUs, or anybody may have used some: else nothing of a sheet that is about them is shown.
+    /// Whether the cluster has GPUs, or may have some. Otherwise GPU figures are hidden.
     #[serde(default = "yes")]
     pub has_gpus: bool,
-    /// The figures of the period.
+    /// Figures of the period.
     pub figures: Figures,
-    /// Those of the periods before it, the oldest first.
+    /// Figures of the previous periods, oldest first. Periods before the first record are missing.
     pub before: Vec<Figures>,
-    /// By day.
+    /// Usage by day.
     pub days: Vec<Day>,
-    /// GPU-hours by model, the most first.
+    /// GPU-hours by model, largest first.
     pub gpu_models: Vec<Part>,
-    /// The subject's share of what the whole cluster used.
+    /// The subject's share of the cluster's usage.
     pub share: Option<Share>,
-    /// Its place among all users.
+    /// The user's place among all users.
     pub rank: Option<Rank>,
-    /// A user's accounts, or an account's or the cluster's users; the most used first.
+    /// Accounts of a user, or users of an account or the cluster; largest usage first.
     pub members: Vec<Member>,
-    /// The cluster's accounts, each with its own use; an account's own and those below it, where there are any.
+    /// Accounts of the cluster with their own usage, or an account and those below it.
     pub accounts: Vec<Member>,
-    /// What became of the cluster's GPUs, where that is known.
+    /// Use of the cluster's GPUs, if known.
     #[serde(default)]
     pub gpu_capacity: Option<CapacityRow>,
-    /// What became of its CPUs, where that is known.
+    /// Use of the cluster's CPUs, if known.
     #[serde(default)]
     pub cpu_capacity: Option<CapacityRow>,
-    /// How long its runs waited.
+    /// Waiting times of the runs that started in the period.
     pub waiting: Option<Waiting>,
-    /// What to change, the most spared first.
+    /// Proposed changes, largest savings first.
     pub fixes: Vec<FixRow>,
-    /// Runs that were assessed, the most wasted first.
+    /// Assessed runs, largest waste first.
     pub runs: Vec<RunRow>,
-    /// Runs of several nodes whose GPUs waited for the network.
+    /// Multi-node runs whose GPUs waited for the network.
     pub network_bound: Vec<NetworkRow>,
     /// Runs that a fault of the cluster ended.
     pub lost: Vec<LostRow>,
-    /// Budgets.
+    /// Use of budgets.
     pub budgets: Vec<BudgetUse>,
-    /// Runs that were where they may not be, when they may not.
+    /// Runs that broke policy windows.
     pub breaches: Vec<Breach>,
-    /// What a reader must know to read the numbers right.
+    /// Notes that are necessary to read the figures correctly.
     pub notes: Vec<String>,
 }
 
@@ -113,230 +113,249 @@ fn yes() -> bool {
     true
 }
 
-/// What a subject used in a period.
+/// Usage of a subject in one period.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// The period.
+    /// Name of the period.
     pub period: String,
-    /// Runs that started in it.
+    /// Whether the cluster's job records begin within the period, so that a part is unknown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_partial: bool,
+    /// Runs that started in the period.
     pub jobs_started: u64,
-    /// Runs that ended in it.
+    /// Runs that ended in the period.
     pub jobs_ended: u64,
-    /// Those of them that failed, ran out of time or memory, or lost their node.
+    /// Runs that ended in the period without success: failed, out of time or memory, or lost their
+    /// node.
     pub jobs_failed: u64,
-    /// Runs whose number of GPUs nobody saw, and which are in no sum of GPU-hours.
+    /// Runs with an unknown number of GPUs. They are excluded from GPU-hours.
     pub jobs_gpu_unknown: u64,
-    /// GPUs × hours held.
+    /// Allocated GPUs × hours.
     pub gpu_hours: f64,
-    /// CPUs × hours held.
+    /// Allocated CPUs × hours.
     pub cpu_hours: f64,
-    /// GiB × hours held.
+    /// Allocated memory in GiB × hours.
     pub mem_gib_hours: f64,
-    /// What that costs, with the energy that was measured.
+    /// Cost of the allocation and of the measured energy.
     pub money: f64,
-    /// Energy of the GPUs, as far as it was measured.
+    /// Measured energy of the GPUs, in kWh.
     pub kwh: f64,
-    /// CO2 of that.
+    /// CO2 of that energy, in kg.
     pub co2_kg: f64,
-    /// Runs of it that were assessed.
+    /// Assessed runs.
     pub runs_assessed: u64,
-    /// Those of them of which enough was measured.
+    /// Assessed runs with enough measurements.
     pub runs_measured: u64,
-    /// Mean utilization of the GPU time that was measured.
+    /// Mean utilization over the measured GPU time, 0 to 1.
     pub gpu_utilization: Option<f64>,
-    /// CPU time used of what was held, where it was measured.
+    /// CPU time used over CPU time allocated, where measured.
     pub cpu_ratio: Option<f64>,
-    /// Of what the assessed GPU-hours went to.
+    /// GPU-hours of the assessed runs by category.
     pub split_gpu_hours: Split,
     /// The same in money.
     pub split_money: Split,
-    /// GPU-hours that time limits kept reserved beyond the runs' ends.
+    /// GPU-hours between the ends of runs and their time limits.
     pub limit_excess_gpu_hours: f64,
     /// GPU-hours credited back.
     pub credited_gpu_hours: f64,
 }
 
-/// What was held on a day.
+impl Sheet {
+    /// Compares a figure with its mean in the previous periods that are recorded completely.
+    /// Returns the relative change (0.2 for 20 % more) and the number of these periods. `None`
+    /// if the period has not ended or is partial, or without usage to compare with.
+    pub fn change(&self, of: fn(&Figures) -> f64) -> Option<(f64, usize)> {
+        if self.is_open || self.figures.is_partial {
+            return None;
+        }
+        let complete = self.before.iter().filter(|figures| !figures.is_partial);
+        let before: Vec<f64> = complete.map(of).collect();
+        let mean = before.iter().sum::<f64>() / before.len().max(1) as f64;
+        (mean > 0.0).then(|| (of(&self.figures) / mean - 1.0, before.len()))
+    }
+}
+
+/// Usage of one day.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Day {
-    /// `2026-10-25`.
+    /// Date, such as `2026-10-25`.
     pub date: String,
-    /// GPUs × hours.
+    /// Allocated GPUs × hours.
     pub gpu_hours: f64,
-    /// CPUs × hours.
+    /// Allocated CPUs × hours.
     pub cpu_hours: f64,
 }
 
 /// A part of a sum.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// Of what.
+    /// Name of the part.
     pub name: String,
-    /// GPUs × hours.
+    /// Allocated GPUs × hours.
     pub gpu_hours: f64,
 }
 
-/// A share of what the whole cluster used.
+/// Share of the cluster's usage, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// Of its GPU-hours; `None` where nobody used any.
+    /// Share of GPU-hours. `None` if the cluster used none.
     pub gpu: Option<f64>,
-    /// Of its CPU-hours.
+    /// Share of CPU-hours. `None` if the cluster used none.
     pub cpu: Option<f64>,
 }
 
-/// A place among all users.
+/// Place of a user in the ranking by usage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rank {
-    /// 1 used the most.
+    /// Place; 1 has the largest usage.
     pub place: usize,
-    /// Users who used anything.
+    /// Number of users with usage.
     pub of: usize,
-    /// What is compared: `GPU-hours`, or `CPU-hours` where nobody used a GPU.
+    /// Unit of the ranking: `GPU-hours`, or `CPU-hours` if the cluster used no GPUs.
     pub unit: String,
-    /// The first ones, and the subject itself.
+    /// The top places, and the user's own.
     pub rows: Vec<RankRow>,
 }
 
-/// One place.
+/// One place of the ranking.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankRow {
-    /// The place.
+    /// Place from 1.
     pub place: usize,
-    /// The user's name; `None` where names are kept back.
+    /// User name. `None` if names are hidden.
     pub name: Option<String>,
-    /// Whether this is the subject.
+    /// Whether this is the report's user.
     pub is_self: bool,
-    /// What was used.
+    /// Usage in the unit of the ranking.
     pub hours: f64,
 }
 
 /// A user of an account, or an account of a user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its name.
+    /// Name of the user or account.
     pub name: String,
-    /// What it used.
+    /// Usage.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Hours that its runs waited on average.
+    /// Mean waiting time in hours.
     pub wait_mean_hours: Option<f64>,
 }
 
-/// How long runs that started in the period had waited since their submission.
+/// Waiting times between submission and start.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Mean.
+    /// Mean in seconds.
     pub mean_seconds: f64,
-    /// Half of them waited no longer.
+    /// Median in seconds.
     pub median_seconds: u64,
-    /// Nine of ten waited no longer.
+    /// 90th percentile in seconds.
     pub p90_seconds: u64,
-    /// The longest.
+    /// Maximum in seconds.
     pub longest_seconds: u64,
 }
 
-/// A change to a script.
+/// A proposed change to a job script.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FixRow {
-    /// The job's name, else its id.
+    /// Job name, or the job id without one.
     pub job: String,
-    /// Its user.
+    /// Unix user.
     pub user: String,
-    /// The kind of change.
-    pub fix: Fix,
-    /// The line to paste.
+    /// Kind of the change.
+    pub fix: FixKind,
+    /// Line to paste into the script.
     pub line: String,
-    /// What was seen of the run that would have spared the most.
+    /// Observation in the run with the largest savings.
     pub why: String,
-    /// Runs that want it.
+    /// Number of runs.
     pub runs: u64,
-    /// GPU-hours that it would have spared.
+    /// GPU-hours that the change would have saved.
     pub gpu_hours: f64,
     /// The same in money.
     pub money: f64,
 }
 
-/// A run that was assessed.
+/// An assessed run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRow {
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// Its name.
+    /// Job name.
     pub name: Option<String>,
-    /// Its user.
+    /// Unix user.
     pub user: String,
-    /// Its account.
+    /// Account.
     pub account: String,
-    /// How it ended.
+    /// Final state.
     pub state: String,
-    /// When it ended, RFC 3339.
+    /// End time, RFC 3339.
     pub end: String,
-    /// Hours it ran, all of them.
+    /// Run time in hours, also outside the period.
     pub hours: f64,
-    /// Its GPUs.
+    /// Number of GPUs.
     pub gpus: Option<u64>,
-    /// Their model.
+    /// GPU model.
     pub gpu_model: Option<String>,
-    /// Share that was measured.
+    /// Measured fraction, 0 to 1.
     pub coverage: f64,
-    /// Mean utilization.
+    /// Mean GPU utilization, 0 to 1.
     pub gpu_utilization: Option<f64>,
-    /// 95th percentile.
+    /// 95th percentile of GPU utilization, 0 to 1.
     pub gpu_utilization_p95: Option<f64>,
-    /// Longest time without work, in hours.
+    /// Longest continuous idle time of a GPU, in hours.
     pub idle_longest_hours: Option<f64>,
-    /// Highest memory on one GPU, as a share of it.
+    /// Maximum memory on one GPU over its total memory.
     pub gpu_memory_peak_ratio: Option<f64>,
-    /// Share of multiprocessors with work.
+    /// Mean fraction of multiprocessors with work, 0 to 1.
     pub gpu_sm: Option<f64>,
-    /// CPU time used of what was held.
+    /// CPU time used over CPU time allocated.
     pub cpu_ratio: Option<f64>,
-    /// Highest memory of what was asked for.
+    /// Maximum memory over requested memory.
     pub memory_ratio: Option<f64>,
-    /// Energy of its GPUs.
+    /// Energy of the GPUs, in kWh.
     pub kwh: Option<f64>,
-    /// Of what its GPU-hours went to, all of them.
+    /// GPU-hours by category, also outside the period.
     pub split_gpu_hours: Split,
-    /// The cause that wasted the most; empty where nothing was wasted or too little was measured.
+    /// Cause of the largest waste. Empty without waste, or if too little was measured.
     pub cause: String,
 }
 
-/// A run of several nodes whose GPUs waited for the network.
+/// A multi-node run whose GPUs waited for the network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NetworkRow {
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// Its user.
+    /// Unix user.
     pub user: String,
-    /// Its nodes.
+    /// Number of nodes.
     pub nodes: u64,
-    /// Share of the time in which a full link kept its GPUs waiting.
+    /// Fraction of time in which a full link kept the GPUs waiting, 0 to 1.
     pub link_bound: f64,
-    /// Its GPUs' mean utilization.
+    /// Mean GPU utilization, 0 to 1.
     pub gpu_utilization: Option<f64>,
-    /// That of the same user's runs on one node in the period.
+    /// Mean GPU utilization of the same user's single-node runs in the period, 0 to 1.
     pub single_node_utilization: Option<f64>,
 }
 
 /// A run that a fault ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LostRow {
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// Its user.
+    /// Unix user.
     pub user: String,
-    /// Its nodes, as Slurm wrote them.
+    /// Nodes, as Slurm wrote them.
     pub nodes: String,
-    /// The fault.
+    /// Fault.
     pub fault: String,
-    /// GPU-hours that it had held.
+    /// GPU-hours that the run had used.
     pub gpu_hours: f64,
-    /// CPU-hours.
+    /// CPU-hours that the run had used.
     pub cpu_hours: f64,
-    /// Whether an operator gave them back.
+    /// Whether an operator credited them back.
     pub is_credited: bool,
 }
 

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use proptest::prelude::*;
 use takt_slurm::JobRun;
 
-/// 2026-10-01 and 2026-11-01 in Oslo: 31 days, one of which has 25 hours.
+/// 2026-10-01 and 2026-11-01 in Oslo: 31 days, one day with 25 hours.
 const OCTOBER: i64 = 1_790_805_600;
 const NOVEMBER: i64 = 1_793_487_600;
 const HOUR: i64 = 3600;
@@ -54,7 +54,7 @@ fn run(id: &str, user: &str, account: &str, start: i64, end: i64) -> JobRun {
     }
 }
 
-/// A run one of whose two GPUs did nothing.
+/// A run with one working and one idle GPU.
 fn half_idle(run: JobRun) -> AssessedRun {
     let seconds = (run.end.unwrap() - run.start.unwrap()) as f64;
     let efficiency = Efficiency {
@@ -78,6 +78,7 @@ struct World {
     credits: Vec<Credit>,
     accounts: Accounts,
     pseudonyms: bool,
+    records_from: Option<i64>,
 }
 
 impl World {
@@ -89,11 +90,13 @@ impl World {
             credits: Vec::new(),
             accounts: Accounts::default(),
             pseudonyms: false,
+            records_from: None,
         }
     }
 
     fn sheet(&self, subject: Subject) -> Option<Sheet> {
-        let (periods, rates) = (periods(), rates());
+        let periods = periods();
+        let rates = rates();
         let mut journal = Journal::new(&periods, &rates, NOVEMBER + 1000);
         self.runs.iter().for_each(|run| journal.add(&run.held()));
         let books = journal.close();
@@ -105,6 +108,7 @@ impl World {
         let facts = Facts {
             cluster: "lab",
             books: &books,
+            records_from: self.records_from,
             accounts: &self.accounts,
             assessed: &self.assessed,
             credits: &self.credits,
@@ -252,6 +256,71 @@ fn trend_share_and_rank() {
     assert_eq!(world.sheet(user("dan")), None);
 }
 
+/// Issue 13.8: "+51 % on the 3 before" counted the months before the records began as 0.
+#[test]
+fn months_before_the_records_began_are_unknown() {
+    const DAY: i64 = 24 * HOUR;
+    let month = |id: &str, start: i64| run(id, "ann", "physics", start, start + 30 * HOUR);
+    let september = OCTOBER - 30 * DAY;
+    let mut world = World::of(vec![
+        month("1", september + DAY / 2),
+        month("2", OCTOBER + HOUR),
+    ]);
+    let change = |world: &World| {
+        let sheet = world.sheet(user("ann")).unwrap();
+        let names: Vec<String> = sheet
+            .before
+            .iter()
+            .map(|month| month.period.clone())
+            .collect();
+        (names.join(" "), sheet.change(|figures| figures.gpu_hours))
+    };
+    // Records since July: two months without usage count.
+    assert_eq!(
+        change(&world),
+        ("2026-07 2026-08 2026-09".into(), Some((2.0, 3)))
+    );
+    world.records_from = Some(september + DAY / 2);
+    assert_eq!(change(&world), ("2026-09".into(), Some((0.0, 1))));
+    // Records since the middle of September: the month is shown, but not compared with.
+    world.records_from = Some(september + 15 * DAY);
+    assert_eq!(change(&world), ("2026-09".into(), None));
+    let sheet = world.sheet(user("ann")).unwrap();
+    assert_eq!(
+        (sheet.before[0].is_partial, sheet.figures.is_partial),
+        (true, false)
+    );
+    // A partial month is not compared with anything.
+    world.records_from = Some(OCTOBER + 2 * DAY);
+    assert_eq!(change(&world), (String::new(), None));
+    assert!(world.sheet(user("ann")).unwrap().figures.is_partial);
+}
+
+/// Issue 13.8: "GPU-hours wasted 0" and "measured -0 %" where nothing was measured.
+#[test]
+fn waste_of_unmeasured_runs_is_unknown() {
+    let lone = run("1", "ann", "physics", OCTOBER, OCTOBER + 10 * HOUR);
+    let rules = EfficiencyConfig::default();
+    let efficiency = crate::efficiency::assess(&lone, &[], &rules).unwrap();
+    let mut world = World::of(vec![lone]);
+    world.assessed[0].efficiency = efficiency;
+    let sheet = world.sheet(user("ann")).unwrap();
+    let split = sheet.figures.split_gpu_hours;
+    assert_eq!((split.held(), split.unmeasured), (20.0, 20.0));
+    assert_eq!(split.known_waste(), None);
+    assert_eq!(sheet.figures.gpu_utilization, None);
+    assert!(sheet.runs[0].coverage.is_sign_positive());
+    assert!(sheet.figures.credited_gpu_hours.is_sign_positive());
+    // Values that an older version stored.
+    world.assessed[0].efficiency.coverage_ratio = -0.0;
+    let sheet = world.sheet(user("ann")).unwrap();
+    assert!(sheet.runs[0].coverage.is_sign_positive());
+    // A run that was measured and wasted nothing has 0, not unknown.
+    world.assessed[0].efficiency.used_gpu_seconds = 3600.0;
+    let sheet = world.sheet(user("ann")).unwrap();
+    assert_eq!(sheet.figures.split_gpu_hours.known_waste(), Some(0.0));
+}
+
 #[test]
 fn credits_count_for_the_month_of_the_loss_until_they_are_revoked() {
     let mut world = World::of(vec![run(
@@ -302,6 +371,7 @@ fn a_run_that_goes_on_is_told_of_and_not_judged() {
         credits: Vec::new(),
         accounts: Accounts::default(),
         pseudonyms: false,
+        records_from: None,
     };
     let sheet = world.sheet(user("ann")).unwrap();
     assert_eq!(
@@ -366,7 +436,7 @@ fn an_accounts_sheet_is_of_those_below_it_too() {
         names(&physics.accounts),
         named(&[("laser", 12.0), ("physics", 2.0)])
     );
-    // Nothing runs under it itself.
+    // No run is charged to this account itself.
     assert_eq!(of("optics").figures.gpu_hours, 12.0);
     assert_eq!(
         (of("laser").accounts, of("bio").figures.gpu_hours),
@@ -380,7 +450,8 @@ fn an_accounts_sheet_is_of_those_below_it_too() {
 }
 
 proptest! {
-    /// Whatever ran: days add up to the month, users and accounts to the cluster, and months to a run's whole.
+    /// For all inputs: days add up to the month, users and accounts to the cluster, and months to
+    /// whole runs.
     #[test]
     fn sums_agree(
         runs in proptest::collection::vec((0_usize..4, 0_usize..3, -70_i64 * 24..31 * 24, 1_i64..2000), 1..40)

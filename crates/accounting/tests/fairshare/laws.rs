@@ -1,13 +1,13 @@
-//! Laws that hold whatever the tree, the settings and the runs.
+//! Laws that hold for all trees, settings and runs.
 
 use proptest::prelude::*;
 use takt_accounting::fairshare::{
     Accumulator, AssociationId, AssociationTree, Decay, DecayTable, Run, Ticks, Usage, share_rows,
     standings,
 };
-use takt_slurm::billing::Tres;
+use takt_slurm::billing::TresAmounts;
 use takt_slurm::{
-    Association, BillingWeights, PriorityFlags, PrioritySettings, Qos, Rates, Shares,
+    Association, BillingRates, BillingWeights, PriorityFlags, PrioritySettings, Qos, Shares,
 };
 
 const AS_OF: i64 = 400_000;
@@ -27,7 +27,7 @@ fn shares() -> impl Strategy<Value = Shares> {
     prop_oneof![8 => (0_u32..50).prop_map(Shares::Raw), 2 => Just(Shares::Parent)]
 }
 
-/// Accounts below accounts that came before, and in each some users.
+/// Accounts below earlier accounts, each with some users.
 fn associations() -> impl Strategy<Value = Vec<Association>> {
     let account = (
         any::<proptest::sample::Index>(),
@@ -130,7 +130,7 @@ fn usage_of(tree: &AssociationTree, settings: &PrioritySettings, jobs: &[Job]) -
         AS_OF,
     );
     let weights = BillingWeights::parse("cpu=0.7").unwrap();
-    let rates = Rates {
+    let rates = BillingRates {
         partitions: [("gpu".to_owned(), Some(weights))].into(),
         qos: [
             (
@@ -154,7 +154,7 @@ fn usage_of(tree: &AssociationTree, settings: &PrioritySettings, jobs: &[Job]) -
     };
     let mut usage = Accumulator::new(tree, &table, &rates, AS_OF - 100_000);
     for job in jobs {
-        let tres = Tres::parse(&format!("cpu={}", job.cpus)).unwrap();
+        let tres = TresAmounts::parse(&format!("cpu={}", job.cpus)).unwrap();
         usage.add(&Run {
             account: &account_name(job),
             user: USERS[job.user],
@@ -192,7 +192,7 @@ proptest! {
         let usage = usage_of(&tree, &settings, &jobs);
         for id in tree.top_down() {
             let below: f64 = tree.children(*id).iter().map(|child| usage.raw_usage(*child)).sum();
-            // An account's own is what users used that it has no more.
+            // An account's own charges come from users without an association.
             let charged = |job: &Job| tree.charged(&account_name(job), USERS[job.user], "gpu") == Some(*id);
             let own: Vec<Job> = jobs.iter().filter(|job| charged(job)).cloned().collect();
             let own = usage_of(&tree, &settings, &own).raw_usage(*id);
@@ -210,7 +210,8 @@ proptest! {
             let turn = turn.index(turned.len());
             turned.rotate_left(turn);
         }
-        let (usage, other) = (usage_of(&tree, &settings, &jobs), usage_of(&tree, &settings, &turned));
+        let usage = usage_of(&tree, &settings, &jobs);
+        let other = usage_of(&tree, &settings, &turned);
         for id in tree.top_down() {
             prop_assert_eq!(usage.raw_usage(*id), other.raw_usage(*id));
         }
@@ -230,7 +231,8 @@ proptest! {
             let fair_share = row.fair_share.unwrap_or(1.0);
             prop_assert_eq!(row.fair_share.is_some(), row.user.is_some() || settings.flags.no_fair_tree);
             prop_assert!((0.0..=1.0).contains(&fair_share), "{row:?}");
-            // Only the classic factor can be nothing: without shares, or so far over them that a double ends.
+            // Only the classic factor can be 0: without shares, or if the usage is so large that a
+            // double underflows.
             prop_assert!(fair_share > 0.0 || (settings.flags.no_fair_tree && row.effective_usage >= 1000.0 * row.norm_shares));
             prop_assert!(row.effective_usage.is_finite() && row.norm_shares <= 1.0, "{row:?}");
         }
@@ -249,21 +251,24 @@ proptest! {
         for id in tree.path(id) {
             after[id.index()] += more;
         }
-        let (before, after) = (standings(&tree, &settings, &before), standings(&tree, &settings, &after));
+        let before = standings(&tree, &settings, &before);
+        let after = standings(&tree, &settings, &after);
         for id in tree.path(id) {
-            let (before, after) = (before[id.index()].level_fs, after[id.index()].level_fs);
+            let before = before[id.index()].level_fs;
+            let after = after[id.index()].level_fs;
             prop_assert!(after <= before.map(|level_fs| level_fs * (1.0 + 1e-12)), "{before:?} {after:?}");
         }
     }
 
     #[test]
     fn time_alone_changes_no_factor(associations in associations(), settings in settings(), jobs in jobs(), days in 1_i64..30) {
-        // Everybody's usage fades alike, so whoever waits for others to be forgotten waits in vain.
+        // All usage decays equally, so waiting without others running never changes the order.
         let tree = AssociationTree::new(associations).unwrap();
         let now = raw_usage(&tree, &usage_of(&tree, &settings, &jobs));
         let left = Decay::new(settings.decay_half_life_seconds).over(days * 86_400);
         let later: Vec<f64> = now.iter().map(|usage| usage * left).collect();
-        let (now, later) = (standings(&tree, &settings, &now), standings(&tree, &settings, &later));
+        let now = standings(&tree, &settings, &now);
+        let later = standings(&tree, &settings, &later);
         for (now, later) in now.iter().zip(&later) {
             prop_assert!((now.effective_usage - later.effective_usage).abs() <= 1e-9 * now.effective_usage.abs());
         }
@@ -278,7 +283,7 @@ fn account_name(job: &Job) -> String {
     }
 }
 
-/// A million runs of half a year on a cluster of 500 users, with a tick each five minutes.
+/// A million runs in half a year on a cluster of 500 users, with one tick per five minutes.
 #[test]
 fn a_million_runs_take_seconds() {
     const DAY: i64 = 86_400;
@@ -311,13 +316,13 @@ fn a_million_runs_take_seconds() {
     }
     let tree = AssociationTree::new(associations).unwrap();
     let weights = BillingWeights::parse("CPU=1.0,Mem=0.25G,GRES/gpu=8.0").unwrap();
-    let rates = Rates {
+    let rates = BillingRates {
         partitions: [("gpu".to_owned(), Some(weights))].into(),
-        ..Rates::default()
+        ..BillingRates::default()
     };
-    let tres: Vec<Tres> = (1..65)
+    let tres: Vec<TresAmounts> = (1..65)
         .map(|cpus| {
-            Tres::parse(&format!(
+            TresAmounts::parse(&format!(
                 "billing={cpus},cpu={cpus},gres/gpu:a100=1,gres/gpu=1,mem=32G,node=1"
             ))
             .unwrap()
@@ -334,7 +339,7 @@ fn a_million_runs_take_seconds() {
     let mut usage = Accumulator::new(&tree, &table, &rates, as_of - 7 * DAY);
     let mut random = 1_u64;
     for _ in 0..1_000_000 {
-        // A linear congruence is random enough to spread runs over users and days.
+        // A linear congruential generator spreads runs well enough over users and days.
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);

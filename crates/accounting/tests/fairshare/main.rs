@@ -1,4 +1,4 @@
-//! Fair share against a real Slurm's, and the laws that hold without one.
+//! Fair share against a real Slurm, and laws that hold for all inputs.
 
 #![expect(
     clippy::unwrap_used,

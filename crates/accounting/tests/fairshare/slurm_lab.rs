@@ -1,7 +1,8 @@
-//! Fair share as we compute it from job records, against what a real `sshare -l -a` printed for the same runs.
+//! Compares fair share computed from job records with `sshare -l -a` of a real Slurm for the same
+//! runs.
 //!
-//! The texts were captured from Slurm 22.05.8 (`tests/fixtures/slurm-22.05_lab/CAPTURED.md`). Ours has to be theirs in every
-//! digit that is printed; `--nocapture` shows both.
+//! The output was captured from Slurm 22.05.8 (`tests/fixtures/slurm-22.05_lab/CAPTURED.md`). All
+//! printed digits have to be equal; `--nocapture` shows both sides.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,14 +11,14 @@ use takt_accounting::fairshare::{
     PriorityFactors, PriorityWeights, Prospect, Run, ShareRow, Ticks, Usage, job_size_factor,
     share_rows, standings, usage,
 };
-use takt_slurm::billing::Tres;
+use takt_slurm::billing::TresAmounts;
 use takt_slurm::share_text::{self, AssocMgrUsage, SacctRun, SshareRow};
-use takt_slurm::{PriorityFlags, PrioritySettings, Rates};
+use takt_slurm::{BillingRates, PriorityFlags, PrioritySettings};
 
 struct Lab {
     tree: AssociationTree,
     settings: PrioritySettings,
-    rates: Rates,
+    rates: BillingRates,
     runs: Vec<SacctRun>,
     sshare: Vec<SshareRow>,
     assoc_mgr: Option<AssocMgrUsage>,
@@ -27,7 +28,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// A moment of the lab. The ticks are those that were seen.
+    /// Loads a captured moment, with its recorded ticks.
     fn at(moment: &str) -> Self {
         let directory =
             PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/slurm-22.05_lab");
@@ -41,7 +42,7 @@ impl Lab {
                 share_text::associations(&read("sacctmgr-assoc.psv"), "lab").unwrap(),
             )
             .unwrap(),
-            rates: Rates {
+            rates: BillingRates {
                 partitions: share_text::partitions(&read("scontrol-show-partition.txt")).unwrap(),
                 qos: share_text::qos(&read("sacctmgr-qos.psv")).unwrap(),
                 otherwise: None,
@@ -90,7 +91,7 @@ fn usage_of(lab: &Lab, runs: &[&SacctRun]) -> Usage {
     )
 }
 
-/// The part of a job run that fair share uses.
+/// Returns the fields of a run that fair share reads.
 fn charged(run: &SacctRun) -> Run<'_> {
     Run {
         account: &run.account,
@@ -104,7 +105,7 @@ fn charged(run: &SacctRun) -> Run<'_> {
     }
 }
 
-/// Ours beside theirs; panics at a difference beyond what `sshare` rounds away, with the whole table.
+/// Prints both sides, and panics if they differ by more than sshare's rounding.
 fn compare(moment: &str, ours: &[ShareRow], theirs: &[SshareRow]) -> String {
     let mut table = format!("{moment}\n{:<28}{:>14}{:>8}", "", "raw_usage", "sshare");
     for column in [
@@ -131,12 +132,13 @@ fn compare(moment: &str, ours: &[ShareRow], theirs: &[SshareRow]) -> String {
         assert_eq!(ours.raw_shares, theirs.raw_shares, "{name}");
         let raw_usage = theirs.raw_usage.unwrap() as f64;
         let _ = write!(table, "\n{name:<28}{:>14.4}{raw_usage:>8}", ours.raw_usage);
-        // Slurm cuts the decimals off.
+        // Slurm truncates the decimals.
         if !(raw_usage..raw_usage + 1.0).contains(&ours.raw_usage) {
             wrong.push(format!("{name}: raw_usage"));
         }
         for (column, ours, theirs) in [
-            // Slurm shows no part of shares for the root under Fair Tree, nor of usage in any case.
+            // Under Fair Tree Slurm shows no normalized shares for the root, and no normalized
+            // usage for it in either formula.
             ("norm_shares", Some(ours.norm_shares), theirs.norm_shares),
             ("norm_usage", Some(ours.norm_usage), theirs.norm_usage),
             (
@@ -184,7 +186,7 @@ fn fair_tree_with_parent_shares_partitions_qos_ties_and_idle_accounts() {
 #[test]
 fn fair_tree_with_max_tres() {
     let mut lab = Lab::at("max-tres");
-    // The first 21 jobs ran before that flag was set, and usage remembers what they were billed then.
+    // The first 21 jobs ran before the flag was set, and usage keeps their billing from that time.
     let (before, after): (Vec<_>, Vec<_>) = lab
         .runs
         .iter()
@@ -207,7 +209,7 @@ fn fair_tree_with_max_tres() {
     }
 }
 
-/// After the jobs before and before those after slurmctld was started with `PriorityFlags=MAX_TRES`.
+/// Between the jobs before and after the start of slurmctld with `PriorityFlags=MAX_TRES`.
 const MAX_TRES_FROM: i64 = 1_795_259_300;
 
 #[test]
@@ -244,7 +246,8 @@ fn usage_that_was_reset_while_jobs_ran() {
 fn tied_accounts_and_raw_usage_with_its_decimals() {
     let lab = Lab::at("reset");
     println!("{}", compare("reset", &lab.rows(), &lab.sshare));
-    let (usage, theirs) = (lab.usage(), lab.assoc_mgr.as_ref().unwrap());
+    let usage = lab.usage();
+    let theirs = lab.assoc_mgr.as_ref().unwrap();
     for (account, user, partition, raw_usage) in &theirs.associations {
         let id = match user {
             Some(user) => lab
@@ -269,7 +272,7 @@ fn tied_accounts_and_raw_usage_with_its_decimals() {
 
 #[test]
 fn tied_accounts_are_ranked_as_the_code_does_and_not_as_the_documentation_says() {
-    // Without decay, usage is whole seconds, and two accounts can be tied.
+    // Without decay, usage is a whole number of seconds, so two accounts can be tied.
     let lab = Lab::at("tied");
     println!("{}", compare("tied", &lab.rows(), &lab.sshare));
     let rows = lab.rows();
@@ -288,7 +291,8 @@ fn tied_accounts_are_ranked_as_the_code_does_and_not_as_the_documentation_says()
 
 #[test]
 fn a_requeued_job_is_charged_for_both_runs() {
-    // The half-life was set to an hour after the others' jobs, so only this user's usage can be told from runs.
+    // The half-life was set to an hour after the others' jobs, so only this user's usage follows
+    // from runs.
     let lab = Lab::at("requeued");
     let bob = lab.tree.charged("lab-a", "bob", "gpu").unwrap();
     let is_bob = |row: &&(String, Option<String>, Option<String>, f64)| {
@@ -308,7 +312,7 @@ fn ticks_need_not_be_known_for_level_fs_to_a_ten_thousandth() {
             let mut lab = Lab::at(moment);
             let first = lab.runs.iter().filter_map(|run| run.start).min().unwrap();
             let period = lab.settings.calc_period_seconds;
-            // Before the last of them, all runs had ended.
+            // All runs had ended before the last of these ticks.
             lab.ticks = Ticks::every(period, phase, first - 60, lab.instant);
             for (ours, theirs) in lab.rows().iter().zip(&lab.sshare) {
                 assert_eq!(
@@ -319,7 +323,8 @@ fn ticks_need_not_be_known_for_level_fs_to_a_ten_thousandth() {
                     (ours.level_fs, theirs.level_fs),
                     (Some(ours.effective_usage), theirs.effective_usage),
                 ] {
-                    let (ours, theirs) = (ours.unwrap_or(0.0), theirs.unwrap_or(0.0));
+                    let ours = ours.unwrap_or(0.0);
+                    let theirs = theirs.unwrap_or(0.0);
                     assert!(
                         ours == theirs || (ours - theirs).abs() <= 1e-4 * theirs + 0.501e-6,
                         "{moment} {phase}: {ours} {theirs}"
@@ -351,7 +356,7 @@ fn priority_of_pending_jobs() {
         qos: 10_000,
         ..PriorityWeights::default()
     };
-    // CPUs that the three jobs ask for; the cluster has 24 on 3 nodes.
+    // CPUs that the three jobs request. The cluster has 24 on 3 nodes.
     let cpus = [3, 2, 5];
     for ((factors, printed), cpus) in rows(&read("sprio-n.txt"))
         .iter()
@@ -391,9 +396,10 @@ fn priority_of_pending_jobs() {
     }
 }
 
-/// A user's explanation, with a job planned.
+/// Returns a user's explanation with a planned job.
 fn explanation(lab: &Lab, account: &str, user: &str) -> Explanation {
-    let (table, usage) = (lab.table(), lab.usage());
+    let table = lab.table();
+    let usage = lab.usage();
     let explainer = Explainer {
         tree: &lab.tree,
         settings: &lab.settings,
@@ -401,7 +407,7 @@ fn explanation(lab: &Lab, account: &str, user: &str) -> Explanation {
         rates: &lab.rates,
         usage: &usage,
     };
-    let tres = Tres::parse("cpu=1,gres/gpu=1").unwrap();
+    let tres = TresAmounts::parse("cpu=1,gres/gpu=1").unwrap();
     let job = PlannedJob {
         partition: "gpu",
         qos: None,
@@ -438,11 +444,10 @@ fn a_prospect_holds_when_it_comes() {
     let Prospect::At(at) = above.passed_if_others_continue else {
         panic!("{above:?}")
     };
-    let (table, usage) = (lab.table(), lab.usage());
-    let (dave, bob) = (
-        lab.tree.charged("lab-b", "dave", "").unwrap(),
-        lab.tree.charged("vision", "bob", "").unwrap(),
-    );
+    let table = lab.table();
+    let usage = lab.usage();
+    let dave = lab.tree.charged("lab-b", "dave", "").unwrap();
+    let bob = lab.tree.charged("vision", "bob", "").unwrap();
     assert_eq!(
         (above.account.as_str(), above.user.as_str()),
         ("vision", "bob")

@@ -5,13 +5,15 @@ use super::{AnswerConfig, AnswerError, Asker, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use takt_accounting::Period;
 use takt_accounting::capacity::{
-    CapacityReport, CapacityRun, Effect, Kept, NodeCapacity, Span, capacity as compute,
+    CapacityReport, CapacityRun, CapacitySpan, Effect, NodeCapacity, ReservedPeriod,
+    capacity as compute,
 };
 use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges};
 use takt_slurm::Amounts;
 use takt_slurm::JobRun;
-use takt_slurm::tres::Tres;
+use takt_slurm::tres::TresCounts;
 use takt_slurm::{Owner, Reservation};
 use takt_store::{Database, Records};
 
@@ -70,18 +72,14 @@ impl Question for CapacityQuestion {
         let cluster = cluster.cluster;
         let now = Timestamp::now();
         let period = the_period(&self.month, &self.from, &self.to, &zone, now)?;
-        let spans = records.capacity_spans(&cluster, period.from())?;
         let nodes = records.node_capacities(&cluster)?;
         let reservations = records.reservations(&cluster, period.from())?;
-        let spans = with_reservations(spans, &reservations, &nodes);
-        let kept = kept(&reservations);
         let runs = records.capacity_runs(&cluster, period.from(), period.to())?;
         let now = now.as_second();
         let reserved: Vec<ReservedRun<'_>> =
             runs.iter().filter_map(|run| reserved(run, now)).collect();
         let until_now = (period.from(), period.to().min(now));
         let charged = idle_charges(&reservations, &reserved, until_now);
-        let runs = capacity_runs(&runs);
         let mut names: Vec<String> = reservations
             .iter()
             .filter(|reservation| reservation.from < period.to())
@@ -89,7 +87,13 @@ impl Question for CapacityQuestion {
             .collect();
         names.dedup();
         Ok(CapacityAnswer {
-            report: compute(&cluster, &period, &spans, &kept, &nodes, runs, now),
+            report: report(
+                &records,
+                &cluster,
+                &period,
+                (&nodes, &reservations, &runs),
+                now,
+            )?,
             reservations_charged: charged
                 .into_iter()
                 .map(|(owner, cpu_seconds)| Charge { owner, cpu_seconds })
@@ -97,6 +101,24 @@ impl Question for CapacityQuestion {
             reservations: names,
         })
     }
+}
+
+/// Computes the report of a period from the nodes, reservations and runs of the records. `now` is in UTC seconds.
+///
+/// # Errors
+/// When the store fails.
+pub(super) fn report(
+    records: &Records<'_>,
+    cluster: &str,
+    period: &Period,
+    (nodes, reservations, runs): (&[NodeCapacity], &[Reservation], &[JobRun]),
+    now: i64,
+) -> Result<CapacityReport, AnswerError> {
+    let spans = records.capacity_spans(cluster, period.from())?;
+    let spans = with_reservations(spans, reservations, nodes);
+    let kept = kept(reservations);
+    let runs = capacity_runs(runs);
+    Ok(compute(cluster, period, &spans, &kept, nodes, runs, now))
 }
 
 /// The runs with the amounts that they held and requested.
@@ -125,14 +147,14 @@ fn capacity_runs<'r>(runs: &'r [JobRun]) -> Vec<CapacityRun<'r>> {
 }
 
 /// The nodes' states and the reservations, as spans that add capacity or take it away.
-pub(super) fn with_reservations(
-    spans: Vec<Span>,
+fn with_reservations(
+    spans: Vec<CapacitySpan>,
     reservations: &[Reservation],
     nodes: &[NodeCapacity],
-) -> Vec<Span> {
+) -> Vec<CapacitySpan> {
     let has = by_name(nodes);
     let span = |kept: &Reservation| {
-        Some(Span {
+        Some(CapacitySpan {
             effect: effect(kept)?,
             from: kept.from,
             to: Some(kept.to),
@@ -146,12 +168,12 @@ pub(super) fn with_reservations(
 }
 
 /// The reservations that keep resources free for their owners.
-pub(super) fn kept(reservations: &[Reservation]) -> Vec<Kept<'_>> {
+fn kept(reservations: &[Reservation]) -> Vec<ReservedPeriod<'_>> {
     let is_kept = |kept: &&Reservation| effect(kept) == Some(Effect::Reserved);
     reservations
         .iter()
         .filter(is_kept)
-        .map(|kept| Kept {
+        .map(|kept| ReservedPeriod {
             name: &kept.name,
             from: kept.from,
             to: kept.to,
@@ -170,7 +192,7 @@ fn reserved(run: &JobRun, now: i64) -> Option<ReservedRun<'_>> {
 
 /// The amounts in a TRES text; 0 for those it does not name.
 fn amounts(tres: &str) -> Amounts {
-    let tres = Tres::parse(tres).ok().flatten().unwrap_or_default();
+    let tres = TresCounts::parse(tres).ok().flatten().unwrap_or_default();
     Amounts {
         cpus: tres.cpus.unwrap_or(0),
         gpus: tres.gpus.unwrap_or(0),

@@ -12,7 +12,7 @@ use takt_accounting::fairshare::{
     ShareRow, Ticks, share_rows,
 };
 use takt_collector::schedulers::SharesConfig;
-use takt_slurm::billing::Tres;
+use takt_slurm::billing::TresAmounts;
 use takt_slurm::{Association, ShareSettings, Shares};
 use takt_store::{CONFIGURED, ChargedRun, Database, FairsharePoint, Records};
 
@@ -156,7 +156,7 @@ fn fairshare(
 /// Decayed usage of a cluster, with the decay and the prices.
 struct DecayedUsage {
     table: DecayTable,
-    rates: takt_slurm::Rates,
+    rates: takt_slurm::BillingRates,
     usage: takt_accounting::fairshare::Usage,
 }
 
@@ -191,13 +191,15 @@ impl DecayedUsage {
         );
         let rates = settings.rates();
         let mut usage = Accumulator::new(tree, &table, &rates, now - RECENT_SECONDS);
-        let mut held: HashMap<String, Option<Tres>> = HashMap::new();
+        let mut held: HashMap<String, Option<TresAmounts>> = HashMap::new();
         for run in runs {
             let tres = run.tres_text().unwrap_or_default();
             // Many runs held the same TRES; each text is parsed once.
-            let tres = held
-                .entry(tres)
-                .or_insert_with_key(|text| Tres::parse(text).ok().filter(|tres| !tres.is_empty()));
+            let tres = held.entry(tres).or_insert_with_key(|text| {
+                TresAmounts::parse(text)
+                    .ok()
+                    .filter(|tres| !tres.is_empty())
+            });
             usage.add(&charged(tree, run, tres.as_ref()));
         }
         let usage = usage.finish();
@@ -210,7 +212,11 @@ impl DecayedUsage {
 }
 
 /// The run as it is charged. A run without an account is charged to its user's first account.
-fn charged<'r>(tree: &'r AssociationTree, run: &'r ChargedRun, tres: Option<&'r Tres>) -> Run<'r> {
+fn charged<'r>(
+    tree: &'r AssociationTree,
+    run: &'r ChargedRun,
+    tres: Option<&'r TresAmounts>,
+) -> Run<'r> {
     let own = || {
         tree.of_user(&run.user)
             .first()

@@ -5,7 +5,7 @@ use super::{AnswerError, FairshareQuestion};
 use std::collections::BTreeSet;
 use takt_accounting::fairshare::PlannedJob;
 use takt_slurm::ShareSettings;
-use takt_slurm::billing::{Tres, is_tres};
+use takt_slurm::billing::{TresAmounts, is_tres};
 use takt_store::ChargedRun;
 
 /// Longest job that can be planned, in hours: ten years.
@@ -14,7 +14,7 @@ const MAX_HOURS: f64 = 87_600.0;
 /// A planned job.
 #[derive(Debug)]
 pub(super) struct Plan<'q> {
-    tres: Tres,
+    tres: TresAmounts,
     hours: f64,
     partition: String,
     qos: Option<&'q str>,
@@ -67,13 +67,13 @@ impl<'q> Plan<'q> {
     }
 }
 
-fn tres(text: &str) -> Result<Tres, AnswerError> {
-    let tres = Tres::parse(text).map_err(AnswerError::usage)?;
+fn tres(text: &str) -> Result<TresAmounts, AnswerError> {
+    let tres = TresAmounts::parse(text).map_err(AnswerError::usage)?;
     if let Some((name, _)) = tres.iter().find(|(name, _)| !is_tres(name)) {
         let near = did_you_mean(name, ["cpu", "gres/gpu", "mem", "node"]);
         let expected = "expected cpu=N, gres/gpu=N, mem=NG and the like";
         return Err(AnswerError::Usage(format!(
-            "Slurm counts no '{name}' ({expected}){near}"
+            "Slurm does not track '{name}' ({expected}){near}"
         )));
     }
     // The parser leaves out a TRES with an invalid or zero amount.

@@ -1,7 +1,7 @@
 //! Reports of users, accounts and the cluster.
 
 use super::budgets::{Ledgers, books, budgets};
-use super::capacity::{kept, with_reservations};
+use super::capacity::report;
 use super::near::did_you_mean;
 use super::period::{the_cluster, the_period, the_zone};
 use super::{AccountingConfig, AnswerConfig, AnswerError, Asker, Question};
@@ -9,10 +9,9 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use takt_accounting::capacity::{Capacity, CapacityRow, CapacityRun};
+use takt_accounting::capacity::CapacityRow;
 use takt_accounting::sheet::{Books, Entry, Facts, Sheet, Subject, sheet};
 use takt_accounting::{Accounts, Breach, Period, Rates};
-use takt_slurm::Amounts;
 use takt_store::{Database, JobFilter, Records};
 
 /// Asks for the reports of a user, an account, the cluster, or all of them.
@@ -102,6 +101,7 @@ pub fn sheets(
     let facts = Facts {
         cluster,
         books: &books,
+        records_from: records.extent(cluster)?.map(|(from, _)| from),
         accounts: &accounts,
         assessed: &assessed,
         credits: &credits,
@@ -197,27 +197,11 @@ fn capacities(
         return Ok([None, None]);
     }
     let reservations = records.reservations(cluster, period.from())?;
-    let spans = records.capacity_spans(cluster, period.from())?;
-    let spans = with_reservations(spans, &reservations, &nodes);
-    let kept = kept(&reservations);
-    let mut capacity = Capacity::new(period, &spans, &kept, &nodes, now.as_second());
-    records.held_runs(cluster, period.from(), period.to(), |run| {
-        let or_none = |amount: Option<u64>| amount.unwrap_or(0);
-        capacity.add(&CapacityRun {
-            start: run.start,
-            end: run.end,
-            held: Amounts {
-                cpus: or_none(run.cpus),
-                gpus: or_none(run.gpus),
-                mem_bytes: or_none(run.mem_bytes),
-            },
-            node_list: run.node_list,
-            reservation: run.reservation,
-            ..CapacityRun::default()
-        });
-    })?;
-    let mut rows = capacity
-        .rows()
+    let runs = records.capacity_runs(cluster, period.from(), period.to())?;
+    let held = (&*nodes, &*reservations, &*runs);
+    let report = report(records, cluster, period, held, now.as_second())?;
+    let mut rows = report
+        .rows
         .into_iter()
         .map(|row| Some(row).filter(|row| row.reported > 0));
     Ok(std::array::from_fn(|_| rows.next().flatten()))

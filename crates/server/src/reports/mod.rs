@@ -202,7 +202,17 @@ fn shown(
     FIGURES
         .iter()
         .filter(move |figure| is_had(figure.name))
-        .filter_map(|figure| Some((figure.name, figure.short?)))
+        .filter_map(|figure| Some((column_heading(figure.name), figure.short?)))
+}
+
+/// Returns a figure's heading for people. `jobs_running` counts the runs that were active at some
+/// time of the period; in a finished month its name would mean that they still run.
+fn column_heading(name: &'static str) -> &'static str {
+    if name == "jobs_running" {
+        "jobs_active"
+    } else {
+        name
+    }
 }
 
 fn readable(report: &UsageReport, by: &[String]) -> Listing {

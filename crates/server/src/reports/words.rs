@@ -19,7 +19,7 @@ pub fn count(value: u64) -> String {
 /// `12 %`, `0.4 %`; a ratio is a share of 1.
 pub fn percent(ratio: f64) -> String {
     match ratio * 100.0 {
-        value if value.abs() >= 9.95 || value == 0.0 => format!("{value:.0} %"),
+        value if value.abs() >= 9.95 => format!("{value:.0} %"),
         value if value.abs() < 0.05 => "0 %".to_owned(),
         value => format!("{value:.1} %"),
     }

@@ -5,7 +5,7 @@ use crate::StoreError;
 use duckdb::params;
 use std::collections::{HashMap, HashSet};
 use std::sync::PoisonError;
-use takt_accounting::capacity::{Effect, NodeCapacity, Span, history_of};
+use takt_accounting::capacity::{CapacitySpan, Effect, NodeCapacity, history_of};
 use takt_slurm::Amounts;
 use takt_slurm::{Node, NodeEvent};
 
@@ -205,14 +205,18 @@ impl Records<'_> {
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn capacity_spans(&self, cluster: &str, from: i64) -> Result<Vec<Span>, StoreError> {
+    pub fn capacity_spans(
+        &self,
+        cluster: &str,
+        from: i64,
+    ) -> Result<Vec<CapacitySpan>, StoreError> {
         let span = |event: NodeEvent| {
             let effect = if event.node.is_empty() {
                 Effect::Existed
             } else {
                 history_of(&event.state)?
             };
-            Some(Span {
+            Some(CapacitySpan {
                 effect,
                 from: event.from,
                 to: event.to,

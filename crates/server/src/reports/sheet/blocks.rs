@@ -109,13 +109,20 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     if let Some(ratio) = figures.cpu_ratio.filter(|_| !sheet.has_gpus) {
         facts.push(("of the CPU time used", percent(ratio), String::new()));
     }
-    let (split, wasted) = (&figures.split_gpu_hours, figures.split_gpu_hours.wasted());
+    let split = &figures.split_gpu_hours;
     if split.held() > 0.0 {
-        let share = format!("{} of those judged", percent(wasted / split.held()));
-        let cost = currency
-            .as_ref()
-            .map(|currency| money(figures.split_money.wasted(), currency));
-        facts.push(("GPU-hours wasted", amount(wasted), cost.unwrap_or(share)));
+        let note = split.known_waste().map_or_else(
+            || "nothing was measured".to_owned(),
+            |wasted| match currency {
+                Some(currency) => money(figures.split_money.wasted(), currency),
+                None => format!("{} of those judged", percent(wasted / split.held())),
+            },
+        );
+        facts.push((
+            "GPU-hours wasted",
+            known(judged_waste(figures), amount),
+            note,
+        ));
     }
     if let Some(currency) = currency {
         facts.push((
@@ -160,20 +167,14 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     facts
 }
 
-/// `+23 % on the mean of the 3 months before`; empty where there is nothing to compare with.
+/// Returns the change against the mean of the previous periods: `+23 % on the 3 before`. Empty
+/// without a period to compare with.
 fn change(sheet: &Sheet, of: fn(&Figures) -> f64) -> String {
-    let before: Vec<f64> = sheet.before.iter().map(of).collect();
-    let mean = before.iter().sum::<f64>() / before.len().max(1) as f64;
-    if mean <= 0.0 || sheet.is_open {
+    let Some((change, periods)) = sheet.change(of) else {
         return String::new();
-    }
-    let change = of(&sheet.figures) / mean - 1.0;
+    };
     let sign = if change >= 0.0 { "+" } else { "−" };
-    format!(
-        "{sign}{} on the {} before",
-        percent(change.abs()),
-        before.len()
-    )
+    format!("{sign}{} on the {periods} before", percent(change.abs()))
 }
 
 fn summary(sheet: &Sheet) -> Block {
@@ -258,9 +259,9 @@ fn trend(sheet: &Sheet) -> Option<Block> {
     )
 }
 
-/// GPU-hours wasted; where no run was judged nobody knows.
+/// Returns the wasted GPU-hours. `None` if nothing was measured.
 pub(super) fn judged_waste(figures: &Figures) -> Option<f64> {
-    (figures.split_gpu_hours.held() > 0.0).then(|| figures.split_gpu_hours.wasted())
+    figures.split_gpu_hours.known_waste()
 }
 
 /// What became of all the GPU-hours that there were, on a cluster without GPUs of all the CPU-hours: what, how many, and
@@ -271,17 +272,10 @@ pub(super) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)
         (None, Some(row)) if !sheet.has_gpus => ("CPU", row),
         _ => return None,
     };
-    let parts = [
-        ("held by runs", row.allocated - row.reserved_idle),
-        ("reserved, used by nobody", row.reserved_idle),
-        ("down", row.down),
-        ("planned down", row.planned_down),
-        ("idle", row.idle),
-        (
-            "stranded: idle, and the node's CPUs or memory were taken",
-            row.stranded.unwrap_or(0),
-        ),
-    ];
+    let stranded = (
+        "stranded: not held, and the node's CPUs or memory were taken",
+        row.stranded.unwrap_or(0),
+    );
     let part = |(name, seconds): (&str, u64)| {
         [
             name.to_owned(),
@@ -291,8 +285,9 @@ pub(super) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)
     };
     Some((
         resource,
-        parts
+        row.parts()
             .into_iter()
+            .chain([stranded])
             .filter(|(_, seconds)| *seconds > 0)
             .map(part)
             .collect(),
@@ -575,7 +570,7 @@ fn runs(sheet: &Sheet) -> Option<Block> {
             }),
             (Column::Number("kwh"), |run| known(run.kwh, amount)),
             (Column::Number("wasted"), |run| {
-                amount(run.split_gpu_hours.wasted())
+                known(run.split_gpu_hours.known_waste(), amount)
             }),
             (Column::Text("cause"), |run| run.cause.clone()),
         ],

@@ -186,7 +186,9 @@ fn people(sheet: &Sheet, members: &[Member]) -> Vec<Value> {
             failed => count(member.figures.jobs_failed),
             utilization => known(member.figures.gpu_utilization, percent),
             wasted => known(blocks::judged_waste(&member.figures), amount),
-            wasted_share => if split.held() > 0.0 { percent(split.wasted() / split.held()) } else { String::new() },
+            wasted_share => split
+                .known_waste()
+                .map_or_else(String::new, |wasted| percent(wasted / split.held())),
             wait => member.wait_mean_hours.map_or_else(|| UNKNOWN.to_owned(), |hours| duration(hours * 3600.0)),
             money => sheet.currency.as_ref().map(|currency| money(member.figures.money, currency)),
         }
@@ -213,7 +215,7 @@ fn run(run: &RunRow) -> Value {
         gpu_memory => known(run.gpu_memory_peak_ratio, percent),
         cpu => known(run.cpu_ratio, percent),
         memory => known(run.memory_ratio, percent),
-        wasted => amount(run.split_gpu_hours.wasted()),
+        wasted => known(run.split_gpu_hours.known_waste(), amount),
         cause => run.cause,
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use takt_accounting::efficiency::{Fix, Split};
+use takt_accounting::efficiency::{FixKind, Split};
 use takt_accounting::sheet::{Day, Figures, FixRow, LostRow, Member, RunRow, Subject};
 
 /// A user's name that every format has to defuse.
@@ -65,7 +65,7 @@ fn sheet() -> Sheet {
         fixes: vec![FixRow {
             job: NAME.into(),
             user: NAME.into(),
-            fix: Fix::FewerGpus,
+            fix: FixKind::FewerGpus,
             line: "#SBATCH --gpus=1".into(),
             why: "1 of its 2 GPUs did nothing".into(),
             runs: 3,

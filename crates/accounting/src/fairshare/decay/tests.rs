@@ -1,0 +1,192 @@
+use super::*;
+use proptest::prelude::*;
+
+const WEEK: u32 = 7 * 86_400;
+
+/// The steps of Slurm's decay thread for one run that is charged 1 per second.
+fn step_by_step(
+    half_life: u32,
+    ticks: &Ticks,
+    resets: &[i64],
+    as_of: i64,
+    start: i64,
+    end: Option<i64>,
+) -> (f64, f64) {
+    let per_second: f64 = if half_life == 0 {
+        1.0
+    } else {
+        1.0 - 0.693 / f64::from(half_life)
+    };
+    let slice = |seconds: i64| seconds.max(0) as f64 * per_second.powf(seconds.max(0) as f64);
+    let mut usage = 0.0;
+    let mut at_last_tick = 0.0;
+    let mut last_ran = None::<i64>;
+    let mut finished = false;
+    let mut resets = resets.to_vec();
+    resets.sort_unstable();
+    for tick in ticks
+        .as_slice()
+        .iter()
+        .copied()
+        .filter(|tick| *tick <= as_of)
+        .chain([i64::MAX])
+    {
+        let since = last_ran.map_or(start, |last: i64| last.max(start));
+        if let Some(end) = end.filter(|end| *end < tick && *end <= as_of && !finished) {
+            usage += slice(end - since);
+            finished = true;
+        }
+        if tick == i64::MAX {
+            break;
+        }
+        let due = resets.partition_point(|reset| *reset <= tick);
+        if due > 0 {
+            usage = 0.0;
+            resets.drain(..due);
+        }
+        usage *= last_ran.map_or(1.0, |last| per_second.powf((tick - last) as f64));
+        if !finished && start <= tick {
+            usage += slice(tick - since);
+        }
+        (last_ran, at_last_tick) = (Some(tick), usage);
+    }
+    (at_last_tick, usage)
+}
+
+fn close(left: f64, right: f64, relative: f64) -> bool {
+    (left - right).abs() <= relative * left.abs().max(right.abs()) + 1e-9
+}
+
+#[test]
+fn half_a_second_is_left_of_one_after_the_half_life_nearly() {
+    assert!((Decay::new(WEEK).over(i64::from(WEEK)) - 0.500_073).abs() < 1e-6);
+    assert_eq!(Decay::new(0).over(1 << 40), 1.0);
+    assert_eq!(Decay::new(1).over(1 << 40), f64::MIN_POSITIVE);
+}
+
+#[test]
+fn ticks_keep_their_phase() {
+    assert_eq!(Ticks::every(60, 7, 100, 300).as_slice(), [127, 187, 247]);
+    assert_eq!(
+        Ticks::every(60, 10_007, 187, 187).as_slice(),
+        Ticks::at(vec![]).as_slice()
+    );
+    assert_eq!(Ticks::every(60, 10_027, 127, 127).as_slice(), [127]);
+    assert_eq!(
+        Ticks::every(60, 0, 300, 100).as_slice(),
+        Ticks::at(vec![]).as_slice()
+    );
+    assert_eq!(Ticks::at(vec![9, 3, 9]).as_slice(), [3, 9]);
+}
+
+#[test]
+fn what_runs_is_counted_up_to_the_last_tick_and_what_ended_to_its_end() {
+    let table = DecayTable::new(Decay::new(0), &Ticks::every(60, 0, 0, 300), &[], 350);
+    for (start, end, at_last_tick, since) in [
+        (100, None, 200.0, 0.0),
+        (100, Some(400), 200.0, 0.0),
+        (100, Some(340), 200.0, 40.0),
+        (100, Some(130), 30.0, 0.0),
+        (310, Some(340), 0.0, 30.0),
+        (310, None, 0.0, 0.0),
+        (400, None, 0.0, 0.0),
+        (200, Some(100), 0.0, 0.0),
+        (120, Some(240), 120.0, 0.0),
+    ] {
+        assert_eq!(
+            table.seconds(start, end),
+            DecayedSeconds {
+                at_last_tick,
+                since
+            },
+            "{start} {end:?}"
+        );
+    }
+}
+
+#[test]
+fn a_reset_leaves_what_its_own_tick_adds() {
+    let table = DecayTable::new(Decay::new(0), &Ticks::every(60, 0, 0, 300), &[150, 60], 300);
+    assert_eq!(table.seconds(0, None).total(), 180.0);
+    assert_eq!(table.seconds(0, Some(170)).total(), 0.0);
+    assert_eq!(table.seconds(0, Some(190)).total(), 70.0);
+    // A reset after the last tick has no effect yet.
+    let table = DecayTable::new(Decay::new(0), &Ticks::every(60, 0, 0, 300), &[301], 330);
+    assert_eq!(table.seconds(0, Some(310)).total(), 310.0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn the_table_says_what_the_steps_say(
+        half_life in prop_oneof![Just(0_u32), 60_u32..100_000, Just(WEEK)],
+        period in 1_u32..400,
+        phase in 0_i64..400,
+        gaps in proptest::collection::vec(0_i64..9000, 0..4),
+        resets in proptest::collection::vec(0_i64..20_000, 0..3),
+        as_of in 0_i64..25_000,
+        start in 0_i64..20_000,
+        length in proptest::option::of(0_i64..20_000),
+    ) {
+        // Ticks with outages of slurmctld in between.
+        let ticks = Ticks::every(period, phase, 0, 30_000);
+        let ticks = Ticks::at(
+            ticks.as_slice().iter().copied().filter(|tick| !gaps.iter().any(|gap| (*gap..gap + 2000).contains(tick))).collect(),
+        );
+        let end = length.map(|length| start + length);
+        let (at_last_tick, now) = step_by_step(half_life, &ticks, &resets, as_of, start, end);
+        let found = DecayTable::new(Decay::new(half_life), &ticks, &resets, as_of).seconds(start, end);
+        prop_assert!(close(found.at_last_tick, at_last_tick, 1e-9), "{} {}", found.at_last_tick, at_last_tick);
+        prop_assert!(close(found.total(), now, 1e-9), "{} {}", found.total(), now);
+    }
+
+    #[test]
+    fn fourteen_days_are_fourteen_times_one(half_life in prop_oneof![Just(0_u32), 3600_u32..3_000_000], usage in 0.0..1e15) {
+        let decay = Decay::new(half_life);
+        let once = usage * decay.over(14 * 86_400);
+        let daily = (0..14).fold(usage, |usage, _| usage * decay.over(86_400));
+        prop_assert!(close(once, daily, 1e-12), "{once} {daily}");
+    }
+
+    #[test]
+    fn another_phase_makes_little_difference(
+        half_life in 3600_u32..3_000_000,
+        phase in 0_i64..300,
+        start in 0_i64..10_000,
+        length in 1_i64..200_000,
+        after in 600_i64..50_000,
+    ) {
+        const PERIOD: u32 = 300;
+        let end = start + length;
+        let decay = Decay::new(half_life);
+        let worth = |phase| {
+            let ticks = Ticks::every(PERIOD, phase, -300, end + after);
+            DecayTable::new(decay, &ticks, &[], end + after).seconds(start, Some(end)).total()
+        };
+        let one = worth(0);
+        let other = worth(phase);
+        let most = 1.0 / decay.over(2 * i64::from(PERIOD));
+        prop_assert!(one <= other * most && other <= one * most, "{one} {other} {most}");
+    }
+
+    #[test]
+    fn a_cut_run_is_the_uncut_one_up_to_its_slice(
+        half_life in 3600_u32..3_000_000,
+        start in 0_i64..10_000,
+        length in 2_i64..20_000,
+        cut in 0.0..1.0,
+        after in 0_i64..50_000,
+    ) {
+        const PERIOD: u32 = 300;
+        let end = start + length;
+        let decay = Decay::new(half_life);
+        let cut = start + 1 + (cut * (length - 1) as f64) as i64;
+        let as_of = end + after;
+        let table = DecayTable::new(decay, &Ticks::every(PERIOD, 0, 0, as_of), &[], as_of);
+        let whole = table.seconds(start, Some(end)).total();
+        let parts = table.seconds(start, Some(cut)).total() + table.seconds(cut, Some(end)).total();
+        // Only the slice with the cut changes, by at most one period's decay.
+        let bound = f64::from(PERIOD) * (1.0 / decay.over(PERIOD.into()) - 1.0);
+        prop_assert!((whole - parts).abs() <= bound + 1e-9, "{whole} {parts} {bound}");
+    }
+}

@@ -1,0 +1,224 @@
+use super::*;
+use crate::time_zone;
+use proptest::prelude::*;
+
+fn options() -> Options {
+    Options {
+        cluster: Cluster::Column("lab".into()),
+        zone: time_zone("UTC").unwrap(),
+        accounts: [("carol".to_owned(), "vision".to_owned())].into(),
+        resized: Resized::default(),
+    }
+}
+
+fn read(text: &str) -> Vec<Result<Entry, JobcompError>> {
+    Reader::open(text.as_bytes(), "jobcomp.log", options())
+        .unwrap()
+        .collect()
+}
+
+/// Written by Slurm 22.05.8: two nodes, then three for ten seconds, then one for twenty.
+#[test]
+fn what_a_job_held_before_and_after_a_resize_has_its_own_record() {
+    let line = |state: &str, start: &str, end: &str, nodes: u32| {
+        format!(
+            "JobId=1 UserId=bob(61002) GroupId=labusers(61000) Name=shrink JobState={state} Partition=gpu TimeLimit=5 \
+             StartTime=2026-11-21T17:{start} EndTime=2026-11-21T17:{end} NodeList=node0 NodeCnt={nodes} ProcCnt=2 \
+             WorkDir=/home/bob ReservationName= Tres=cpu=2,node={nodes} Account= QOS= WcKey= Cluster=unknown \
+             SubmitTime=2026-11-21T17:01:00 EligibleTime=2026-11-21T17:01:00 DerivedExitCode=0:0 ExitCode=0:0 \n"
+        )
+    };
+    let text = line("RESIZING", "01:30", "01:30", 2)
+        + &line("RESIZING", "01:40", "01:40", 3)
+        + &line("COMPLETED", "01:40", "02:00", 1);
+    // Read at once, and line by line as a growing file is read.
+    let options = options();
+    let piece = |text: &str| -> Vec<JobRun> {
+        let runs = Reader::open(text.as_bytes(), "jobcomp.log", options.clone()).unwrap();
+        runs.map(|entry| match entry.unwrap() {
+            Entry::Run(run) => run,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+    };
+    let whole = piece(&text);
+    let parts: Vec<JobRun> = text.split_inclusive('\n').flat_map(piece).collect();
+    assert_eq!(whole, parts);
+    let seen: Vec<_> = whole
+        .iter()
+        .map(|run| {
+            let start = run.start.map(|start| start - whole[0].submit);
+            (run.submit - whole[0].submit, start, run.elapsed, run.nodes)
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (0, None, None, Some(2)),
+            (30, Some(30), Some(10), Some(3)),
+            (40, Some(40), Some(20), Some(1))
+        ],
+        "{whole:?}"
+    );
+}
+
+/// Written by Slurm 22.05.8.
+const LINE: &str = "JobId=5 UserId=dave(61004) GroupId=labusers(61000) Name=multi JobState=COMPLETED Partition=gpu \
+    TimeLimit=5 StartTime=2026-11-20T18:53:01 EndTime=2026-11-20T18:53:21 NodeList=node[0-1] NodeCnt=2 ProcCnt=4 \
+    WorkDir=/home/dave ReservationName= Tres=cpu=4,mem=4000M,node=2,billing=4 Account= QOS= WcKey= Cluster=unknown \
+    SubmitTime=2026-11-20T18:52:59 EligibleTime=2026-11-20T18:52:59 DerivedExitCode=0:0 ExitCode=0:0 ";
+
+fn run_of(line: &str) -> JobRun {
+    match read(line).remove(0).unwrap() {
+        Entry::Run(run) => run,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_run() {
+    let run = run_of(LINE);
+    let expected = JobRun {
+        cluster: "lab".into(),
+        job_id: "5".into(),
+        submit: 1_795_200_779,
+        eligible: Some(1_795_200_779),
+        start: Some(1_795_200_781),
+        end: Some(1_795_200_801),
+        state: "COMPLETED".into(),
+        user: "dave".into(),
+        partition: "gpu".into(),
+        name: Some("multi".into()),
+        nodes: Some(2),
+        cpus: Some(4),
+        mem_bytes: Some(4000 << 20),
+        billing: Some(4),
+        alloc_tres: Some("cpu=4,mem=4000M,node=2,billing=4".into()),
+        node_list: Some("node[0-1]".into()),
+        elapsed: Some(20),
+        timelimit: Some(300),
+        exit_code: Some("0:0".into()),
+        ..JobRun::default()
+    };
+    assert_eq!(run, expected, "GPUs that nobody wrote down are unknown");
+    assert_eq!(
+        run_of(&LINE.replace("node=2,b", "node=2,gres/gpu=2,b")).gpus,
+        Some(2)
+    );
+    assert_eq!(run_of(&LINE.replace("dave(", "carol(")).account, "vision");
+    assert_eq!(
+        run_of(&LINE.replace("Account=", "Account=physics")).account,
+        "physics"
+    );
+    assert_eq!(run_of(&LINE.replace("=unknown", "=other")).cluster, "other");
+    assert_eq!(
+        run_of(&LINE.replace("TimeLimit=5", "TimeLimit=UNLIMITED")).timelimit,
+        None
+    );
+    let later = LINE
+        .replace("QOS=", "New=1 QOS=high Newer=2")
+        .trim_end()
+        .to_owned()
+        + " Newest=3";
+    let run = run_of(&later);
+    assert_eq!(
+        (run.qos.as_deref(), run.exit_code.as_deref()),
+        (Some("high"), Some("0:0")),
+        "keys of later versions"
+    );
+}
+
+#[test]
+fn ids_of_arrays_and_heterogeneous_jobs() {
+    let with = |more: &str| {
+        run_of(&LINE.replace(" DerivedExitCode", &format!(" {more} DerivedExitCode"))).job_id
+    };
+    assert_eq!(with("ArrayJobId=6 ArrayTaskId=3"), "6_3");
+    assert_eq!(with("HetJobId=20 HetJobOffset=1"), "20+1");
+    assert_eq!(with("PackJobId=20 PackJobOffset=0"), "20+0");
+    assert_eq!(with("ArrayJobId=6 ArrayTaskId=4294967294"), "5");
+}
+
+#[test]
+fn a_requeued_run_is_over_and_one_that_never_started_holds_nothing() {
+    assert_eq!(
+        run_of(&LINE.replace("COMPLETED", "PENDING")).state,
+        "REQUEUED"
+    );
+    let cancelled = LINE
+        .replace("COMPLETED", "CANCELLED")
+        .replace("node[0-1]", "(null)")
+        .replace("Cnt=2", "Cnt=0")
+        .replace("EligibleTime=2026-11-20T18:52:59", "EligibleTime=unknown");
+    let run = run_of(&cancelled);
+    assert_eq!(
+        (run.start, run.cpus, run.eligible, run.end),
+        (None, None, None, Some(1_795_200_801))
+    );
+}
+
+#[test]
+fn names_and_directories_hold_anything() {
+    let run = run_of(
+        &LINE
+            .replace("Name=multi", "Name=a b = c")
+            .replace("/home/dave", "/home/dave/my work"),
+    );
+    assert_eq!(run.name.as_deref(), Some("a b = c"));
+    let forged = LINE.replace("Name=multi", "Name=x JobState=FAILED Partition=gpu");
+    let Ok(Entry::Rejected(reject)) = &read(&forged)[0] else {
+        panic!()
+    };
+    assert_eq!(
+        reject.reason,
+        "Name holds another key, so it is unclear where it ends"
+    );
+}
+
+#[test]
+fn bad_lines_are_set_aside_and_other_files_refused() {
+    for (line, reason) in [
+        (
+            LINE.replace("JobId=5", "JobId=x"),
+            "JobId 'x' is not a number",
+        ),
+        (
+            LINE.replace("EndTime=2026-11-20T18:53:21", "EndTime=Unknown"),
+            "JobState is COMPLETED, but EndTime is 'Unknown'",
+        ),
+        (
+            LINE.replace("SubmitTime=2026-11-20T18:52:59", "SubmitTime=never"),
+            "Submit 'never' is not a time",
+        ),
+        (
+            LINE.replace("JobId=5 UserId", "JobId=5 Surprise UserId")
+                .replace("JobState=COMPLETED", ""),
+            "is missing",
+        ),
+    ] {
+        let entries = read(&format!("{LINE}\n{line}\n\n{LINE}\n"));
+        let Ok(Entry::Rejected(reject)) = &entries[1] else {
+            panic!("{line}: {:?}", entries[1])
+        };
+        assert!(
+            reject.reason.contains(reason) && reject.line == Some(2),
+            "{}",
+            reject.reason
+        );
+        assert!(matches!(entries[2], Ok(Entry::Run(_))));
+    }
+    let error = read("JobID|User|State\n1|a|b\n").remove(0).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "jobcomp.log is not what jobcomp/filetxt writes: expected JobId=…, found 'JobID|User|State'"
+    );
+    assert!(read("").is_empty());
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "(JobId=|EndTime=| Name=|[ -~]|é|\n){0,80}") {
+        read(&format!("JobId={text}"));
+        read(&LINE.replace("multi", &text));
+    }
+}

@@ -1,0 +1,287 @@
+use super::*;
+use crate::JobRun;
+use crate::sacct::Cluster;
+use jiff::tz::TimeZone;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn options() -> Options {
+    Options {
+        cluster: Cluster::Named("lab".into()),
+        zone: TimeZone::UTC,
+        columns: None,
+    }
+}
+
+fn run(entry: Entry) -> JobRun {
+    match entry {
+        Entry::Run(run) => run,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The same run in v0.0.38, and in the schemas of v0.0.40 and later.
+fn both() -> [Value; 2] {
+    let tres = json!([
+        {"type": "cpu", "name": null, "id": 1, "count": 2},
+        {"type": "mem", "name": "", "id": 2, "count": 1000},
+        {"type": "energy", "name": null, "id": 3, "count": -2},
+        {"type": "node", "name": null, "id": 4, "count": 1},
+        {"type": "gres", "name": "gpu", "id": 1001, "count": 1},
+        {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 1},
+    ]);
+    let plain = json!({
+        "job_id": 12, "account": "lab-a", "name": "train", "nodes": "node0", "partition": "gpu", "qos": "normal",
+        "array": {"job_id": 6, "task_id": 3, "task": null}, "het": {"job_id": 0, "job_offset": null},
+        "association": {"user": "alice"}, "state": {"current": "FAILED"}, "allocation_nodes": 1,
+        "time": {"submission": 1000, "eligible": 1001, "start": 1010, "end": 1110, "elapsed": 90, "suspended": 10,
+                 "limit": 5},
+        "exit_code": {"status": "ERROR", "return_code": 3},
+        "tres": {"allocated": tres, "requested": []},
+    });
+    let mut marked = plain.clone();
+    let number = |number: i64| json!({"set": true, "infinite": false, "number": number});
+    marked["array"]["task_id"] = number(3);
+    marked["array"]["task"] = json!("");
+    marked["het"]["job_offset"] = json!({"set": false, "infinite": false, "number": 0});
+    marked["state"]["current"] = json!(["FAILED"]);
+    marked["time"]["limit"] = number(5);
+    marked["exit_code"] = json!({"status": ["ERROR"], "return_code": number(3), "signal": {"id": {"set": false, "number": 0}}});
+    marked["licenses"] = json!("new fields are passed over");
+    [plain, marked]
+}
+
+#[test]
+fn every_version_gives_the_same_run() {
+    for job in both() {
+        let run = run(database_jobs(&json!({"jobs": [job]}), &options()).remove(0));
+        let expected = JobRun {
+            cluster: "lab".into(),
+            job_id: "6_3".into(),
+            submit: 1000,
+            eligible: Some(1001),
+            start: Some(1010),
+            end: Some(1110),
+            state: "FAILED".into(),
+            user: "alice".into(),
+            account: "lab-a".into(),
+            partition: "gpu".into(),
+            qos: Some("normal".into()),
+            name: Some("train".into()),
+            nodes: Some(1),
+            cpus: Some(2),
+            gpus: Some(1),
+            gpu_model: Some("a100".into()),
+            mem_bytes: Some(1000 << 20),
+            alloc_tres: Some("cpu=2,mem=1000M,node=1,gres/gpu=1,gres/gpu:a100=1".into()),
+            node_list: Some("node0".into()),
+            elapsed: Some(90),
+            suspended: Some(10),
+            timelimit: Some(300),
+            exit_code: Some("3:0".into()),
+            raw_job_id: Some("12".into()),
+            ..JobRun::default()
+        };
+        assert_eq!(run, expected);
+    }
+}
+
+#[test]
+fn missing_fields_leave_unknown_what_they_would_say() {
+    let [mut job, _] = both();
+    for field in [
+        "qos",
+        "name",
+        "exit_code",
+        "allocation_nodes",
+        "array",
+        "het",
+    ] {
+        job.as_object_mut().unwrap().remove(field);
+    }
+    let job_now = run(database_job(&job, &options()));
+    assert_eq!(
+        (job_now.job_id.as_str(), job_now.qos, job_now.name),
+        ("12", None, None)
+    );
+    job["time"] = json!(null);
+    let Entry::Rejected(reject) = database_job(&job, &options()) else {
+        panic!()
+    };
+    assert_eq!(reject.reason, "Submit is missing");
+}
+
+#[test]
+fn a_running_job_lists_its_gpus_by_node_and_index() {
+    let job = json!({
+        "job_id": 5, "job_state": ["RUNNING"], "user_name": "dave", "submit_time": 10, "start_time": 20,
+        "end_time": 320, "partition": "gpu", "nodes": "node[0-1]", "node_count": 2, "cpus": 4, "time_limit": 5,
+        "tres_alloc_str": "cpu=4,mem=4000M,node=2,billing=4", "gres_detail": ["gpu:a100:1(IDX:0)", "gpu:a100:3(IDX:0,2-3)"],
+        "job_resources": {"nodes": "node[0-1]"}, "exit_code": 0,
+    });
+    let job_now = live_jobs(&json!({"jobs": [job]}), &options()).remove(0);
+    let held = run(job_now.entry);
+    assert_eq!(
+        (held.end, held.gpus, held.gpu_model.as_deref()),
+        (None, Some(4), Some("a100"))
+    );
+    let at = |node: &str, index| (node.to_owned(), index);
+    assert_eq!(
+        job_now.gpus,
+        [
+            at("node0", 0),
+            at("node1", 0),
+            at("node1", 2),
+            at("node1", 3)
+        ]
+    );
+
+    // Once a job completes, Slurm no longer lists its GPUs: their number is unknown, not 0.
+    for (state, asked) in [("COMPLETING", ""), ("RUNNING", "gres:gpu:1")] {
+        let mut completing = job_of(&held);
+        completing["job_state"] = json!(state);
+        completing["gres_detail"] = json!([]);
+        completing["tres_per_node"] = json!(asked);
+        assert_eq!(
+            run(live_job(&completing, &options()).entry).gpus,
+            None,
+            "{state}"
+        );
+    }
+    let mut over = job_of(&held);
+    over["gres_detail"] = json!([]);
+    let job_now = live_job(&over, &options());
+    assert_eq!((run(job_now.entry).gpus, job_now.gpus), (None, Vec::new()));
+}
+
+fn job_of(run: &JobRun) -> Value {
+    json!({
+        "job_id": 5, "job_state": "COMPLETED", "user_name": run.user, "submit_time": run.submit, "start_time": 20,
+        "end_time": 30, "nodes": "node[0-1]", "tres_alloc_str": "cpu=4,mem=4000M,node=2", "cpus": 4,
+    })
+}
+
+#[test]
+fn pending_jobs_hold_nothing_and_say_why_they_wait() {
+    let job = json!({
+        "job_id": 8, "array_job_id": 8, "array_task_string": "0-2,5", "job_state": "PENDING", "user_id": 61003,
+        "user_name": null, "submit_time": 10, "start_time": 4000, "end_time": 4300, "state_reason": "Resources",
+        "nodes": "", "tres_alloc_str": "", "cpus": 1,
+    });
+    let job_now = live_job(&job, &options());
+    assert_eq!(job_now.reason.as_deref(), Some("Resources"));
+    let Entry::Tasks { run, job_ids } = job_now.entry else {
+        panic!("{:?}", job_now.entry)
+    };
+    assert_eq!(job_ids, ["8_0", "8_1", "8_2", "8_5"]);
+    assert_eq!(
+        (run.user.as_str(), run.start, run.end, run.gpus),
+        ("61003", None, None, None)
+    );
+}
+
+#[test]
+fn slurmctlds_clock() {
+    let of = |at: Value| time(&json!({"statistics": {"req_time": at}}));
+    assert_eq!(of(json!(1_795_200_573)), Some(1_795_200_573));
+    assert_eq!(
+        of(json!({"set": true, "infinite": false, "number": 1_795_200_573})),
+        Some(1_795_200_573)
+    );
+    assert_eq!((of(json!(0)), time(&json!({}))), (None, None));
+}
+
+#[test]
+fn errors_are_seen_under_any_status() {
+    let answer = json!({"errors": [{"error_number": 1007, "error": "Protocol authentication error", "source": "slurmdb_tres_get"}]});
+    let found = error(&answer).unwrap();
+    assert_eq!(
+        (found.number, found.to_string().as_str()),
+        (
+            1007,
+            "slurmdb_tres_get: Protocol authentication error (error 1007)"
+        )
+    );
+    assert_eq!(
+        error(&json!({"errors": [{"error": "Unspecified error", "errno": -1}]}))
+            .unwrap()
+            .number,
+        -1
+    );
+    assert_eq!(error(&json!({"errors": []})), None);
+    assert_eq!(error(&json!({})), None);
+}
+
+#[test]
+fn shares_and_prices() {
+    let answer = json!({"associations": [
+        {"cluster": "lab", "account": "root", "parent_account": null, "user": null, "partition": null, "shares_raw": 1},
+        {"cluster": "lab", "account": "vision", "parent_account": "root", "user": "", "shares_raw": 2147483647},
+        {"cluster": "lab", "account": "vision", "parent_account": "", "user": "ann", "shares_raw": 10},
+        {"cluster": "other", "account": "root", "shares_raw": 1},
+    ]});
+    let found = associations(&answer, "lab");
+    assert_eq!(
+        (found.len(), found[1].shares, found[2].shares),
+        (3, Shares::Parent, Shares::Raw(10))
+    );
+    assert_eq!(
+        (found[1].user.as_deref(), found[2].user.as_deref()),
+        (None, Some("ann"))
+    );
+    let old = qos(&json!({"QOS": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": 0.5}]}));
+    let new = qos(
+        &json!({"qos": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": {"set": true, "number": 0.5}}]}),
+    );
+    assert_eq!((old["low"], old["low"].usage_factor), (new["low"], 0.5));
+    let old = billing_weights(
+        &json!({"partitions": [{"name": "gpu", "billing_weights": "CPU=1,GRES/gpu=8"}, {"name": "x"}]}),
+    );
+    let new = billing_weights(
+        &json!({"partitions": [{"name": "gpu", "tres": {"billing_weights": "CPU=1,GRES/gpu=8"}}, {"name": "x"}]}),
+    );
+    assert!(old == new && old["gpu"].is_some() && old["x"].is_none());
+}
+
+#[test]
+fn nodes_of_old_and_new_versions() {
+    let old = json!({"nodes": [{"name": "node0", "state": "mixed", "state_flags": ["DRAIN"], "reason": "fan",
+        "reason_set_by_user": "root", "reason_changed_at": 1700000000, "partitions": ["gpu", "all"],
+        "tres": "cpu=8,gres/gpu=2", "tres_used": "cpu=1", "gres": "gpu:a100:2", "gres_used": "gpu:a100:1(IDX:0)"}]});
+    let new = json!({"nodes": [{"name": "node0", "state": ["MIXED", "DRAIN"], "reason": "fan",
+        "reason_set_by_user": "root", "reason_changed_at": {"set": true, "infinite": false, "number": 1700000000},
+        "partitions": ["gpu", "all"],
+        "tres": "cpu=8,gres/gpu=2", "tres_used": "cpu=1", "gres": "gpu:a100:2", "gres_used": "gpu:a100:1(IDX:0)"}]});
+    assert_eq!(nodes(&old), nodes(&new));
+    let node = &nodes(&old)[0];
+    assert_eq!(
+        (node.state.as_str(), node.partitions.join(" ").as_str()),
+        ("MIXED+DRAIN", "gpu all")
+    );
+    assert_eq!(
+        (node.reason_by.as_deref(), node.reason_at),
+        (Some("root"), Some(1_700_000_000))
+    );
+    let well = json!({"nodes": [{"name": "node1", "state": ["IDLE"], "reason_set_by_user": "", "reason_changed_at": 0}]});
+    assert_eq!(
+        (&nodes(&well)[0].reason_by, nodes(&well)[0].reason_at),
+        (&None, None)
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_json_makes_a_reader_panic(
+        key in "job_id|time|array|state|tres|gres_detail|nodes|exit_code|job_state|submit_time",
+        value in prop_oneof![Just(json!(null)), Just(json!(-1)), Just(json!([1, {}])), Just(json!({"set": 1})), Just(json!("x,[")), Just(json!(1e300))],
+    ) {
+        for mut job in both() {
+            job[&key] = value.clone();
+            let answer = json!({"jobs": [job, value], "nodes": value});
+            database_jobs(&answer, &options());
+            live_jobs(&answer, &options());
+            nodes(&answer);
+            let _ = error(&answer);
+        }
+    }
+}

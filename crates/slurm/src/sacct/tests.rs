@@ -1,0 +1,505 @@
+use super::*;
+use crate::lines::MAX_LINE_BYTES;
+use crate::time_zone;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use std::error::Error;
+use std::io::{Cursor, Write};
+
+const HEADER: &str = "JobID|User|Submit|Start|End|State|AllocTRES|NCPUS|NNodes|NodeList|ElapsedRaw";
+
+fn options(zone: &str) -> Options {
+    Options {
+        cluster: Cluster::Named("lab".into()),
+        zone: time_zone(zone).unwrap(),
+        columns: None,
+    }
+}
+
+fn open(text: impl AsRef<[u8]>) -> Result<Reader<'static>, SacctError> {
+    Reader::open(
+        Cursor::new(text.as_ref().to_vec()),
+        "jobs.txt",
+        options("Europe/Oslo"),
+    )
+}
+
+fn entries(text: impl AsRef<[u8]>) -> Vec<Entry> {
+    open(text).unwrap().map(Result::unwrap).collect()
+}
+
+/// Parses one row under `HEADER` and returns its run.
+fn run_of(row: &str) -> JobRun {
+    let entries = entries(format!("{HEADER}\n{row}\n"));
+    let [Entry::Run(run)] = entries.as_slice() else {
+        panic!("{row}: {entries:?}")
+    };
+    run.clone()
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn at(instant: &str) -> i64 {
+    instant.parse::<Timestamp>().unwrap().as_second()
+}
+
+const ROW: &str = "7|ann|2026-09-01T10:00:00|2026-09-01T10:05:00|2026-09-01T11:05:00|COMPLETED|\
+     cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=8G,node=1|4|1|g1|3600";
+
+#[test]
+fn a_run() {
+    let expected = JobRun {
+        cluster: "lab".into(),
+        job_id: "7".into(),
+        submit: at("2026-09-01T08:00:00Z"),
+        start: Some(at("2026-09-01T08:05:00Z")),
+        end: Some(at("2026-09-01T09:05:00Z")),
+        state: "COMPLETED".into(),
+        user: "ann".into(),
+        nodes: Some(1),
+        cpus: Some(4),
+        gpus: Some(2),
+        gpu_model: Some("a100".into()),
+        mem_bytes: Some(8 << 30),
+        alloc_tres: Some("cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=8G,node=1".into()),
+        node_list: Some("g1".into()),
+        elapsed: Some(3600),
+        ..JobRun::default()
+    };
+    assert_eq!(run_of(ROW), expected);
+}
+
+#[test]
+fn columns_come_in_any_order_and_case_and_unknown_ones_are_passed_over() {
+    let text = "\u{feff}STATE|end|Start|submit|Comment|user|JobID|QOS|Cluster|TimelimitRaw|Suspended|JobName\r\n\
+                COMPLETED|1788250200|1788249600|1788249000|x|ann|7|normal|other|90|1-00:00:05|a|b\r\n";
+    let error = open(text).unwrap().next().unwrap().unwrap();
+    assert!(
+        matches!(&error, Entry::Rejected(reject) if reject.reason == "AllocTRES and NCPUS are both empty")
+    );
+    let entries = entries(text.replace("Comment", "NCPUS").replace("|x|", "|12|"));
+    let [Entry::Run(run)] = entries.as_slice() else {
+        panic!("{entries:?}")
+    };
+    assert_eq!(
+        (run.submit, run.start, run.end),
+        (1_788_249_000, Some(1_788_249_600), Some(1_788_250_200))
+    );
+    assert_eq!(
+        (run.cpus, run.nodes, run.gpus),
+        (Some(12), None, None),
+        "GPUs that nobody counted are unknown"
+    );
+    assert_eq!((run.timelimit, run.suspended), (Some(5400), Some(86_405)));
+    assert_eq!(
+        (run.cluster.as_str(), run.name.as_deref()),
+        ("lab", Some("a|b"))
+    );
+}
+
+#[test]
+fn a_text_without_header_needs_column_names() {
+    let columns = "JobID|User|Submit|Start|End|State|NCPUS"
+        .split('|')
+        .map(str::to_owned)
+        .collect();
+    let options = Options {
+        columns: Some(columns),
+        cluster: Cluster::Column("here".into()),
+        ..options("UTC")
+    };
+    let row =
+        "7|ann|2026-09-01T10:00:00Z|2026-09-01T12:00:00+02:00|2026-09-01T11:00:00.5Z|FAILED|1\n";
+    let mut reader = Reader::open(row.as_bytes(), "-", options).unwrap();
+    let Some(Ok(Entry::Run(run))) = reader.next() else {
+        panic!()
+    };
+    assert_eq!(
+        (run.end.unwrap() - run.submit, run.start),
+        (3600, Some(run.submit))
+    );
+    assert_eq!(run.cluster, "here");
+    assert!(reader.next().is_none());
+}
+
+#[test]
+fn steps_blank_lines_and_repeated_headers_are_no_runs() {
+    let text = format!(
+        "{HEADER}\n{ROW}\n7.batch||||||||||\n7.0||||||||||\n7_3.extern||||||||||\n\n{HEADER}\n{ROW}\n"
+    );
+    let entries = entries(text);
+    assert_eq!(entries.len(), 5);
+    assert_eq!(
+        entries
+            .iter()
+            .filter(|entry| **entry == Entry::Step)
+            .count(),
+        3
+    );
+}
+
+#[test]
+fn runs_that_never_got_a_node_hold_nothing() {
+    for row in [
+        "8|ann|2026-09-01T10:00:00|Unknown|Unknown|PENDING||4|1|None assigned|0",
+        "8|ann|2026-09-01T10:00:00|None|2026-09-01T10:30:00|CANCELLED by 61003||4|1|None assigned|0",
+        "8|ann|2026-09-01T10:00:00|2026-09-01T10:30:00|2026-09-01T10:30:00|CANCELLED by 61003||4|1||0",
+        "8|ann|2026-09-01T10:00:00|2026-09-01T10:30:00|2026-09-01T10:30:00|CANCELLED|cpu=4|4|1|None assigned|0",
+    ] {
+        let run = run_of(row);
+        assert_eq!(
+            (run.start, run.cpus, run.gpus, run.nodes, run.node_list),
+            (None, None, None, None, None),
+            "{row}"
+        );
+        assert!(["PENDING", "CANCELLED"].contains(&run.state.as_str()));
+    }
+    // A job that was cancelled in its first second did start.
+    let row = "8|ann|2026-09-01T10:00:00|2026-09-01T10:30:00|2026-09-01T10:30:00|CANCELLED|cpu=4,node=1|4|1|g1|0";
+    assert_eq!(
+        (run_of(row).start, run_of(row).cpus),
+        (Some(at("2026-09-01T08:30:00Z")), Some(4))
+    );
+}
+
+#[test]
+fn plain_columns_stand_in_for_alloctres() {
+    let row = "8|ann|2026-09-01T10:00:00|2026-09-01T10:05:00|Unknown|RUNNING||16|2|g[1-2]|99";
+    let run = run_of(row);
+    assert_eq!(
+        (run.cpus, run.nodes, run.gpus, run.mem_bytes),
+        (Some(16), Some(2), None, None)
+    );
+    assert_eq!(
+        (run.end, run.elapsed),
+        (None, None),
+        "how long it has run is not known until it ends"
+    );
+    // An AllocTRES without GPUs means 0 GPUs.
+    assert_eq!(
+        run_of(&row.replace("RUNNING||", "RUNNING|cpu=16,node=2|")).gpus,
+        Some(0)
+    );
+}
+
+#[test]
+fn an_arrays_tasks_are_runs() {
+    let row = "17_[5-6,9%2]|ann|2026-09-01T10:00:00|Unknown|Unknown|PENDING||1|1|None assigned|0";
+    let entries = entries(format!("{HEADER}\n{row}\n"));
+    let [Entry::Tasks { run, job_ids }] = entries.as_slice() else {
+        panic!("{entries:?}")
+    };
+    assert_eq!(
+        (job_ids.join(" ").as_str(), run.start, run.user.as_str()),
+        ("17_5 17_6 17_9", None, "ann")
+    );
+    assert_eq!(run_of(&ROW.replacen('7', "17_4", 1)).job_id, "17_4");
+    assert_eq!(run_of(&ROW.replacen('7', "123+1", 1)).job_id, "123+1");
+}
+
+/// 2026-10-25, 03:00 CEST → 02:00 CET: the local hour from 02:00 to 03:00 occurs twice, from 00:00Z
+/// and from 01:00Z.
+#[test]
+fn an_hour_that_comes_twice_is_settled_by_how_long_the_run_was() {
+    for (submit, start, end, elapsed, expected) in [
+        // The end lies in the repeated hour, before or after the change.
+        (
+            "00:30:00",
+            "01:00:00",
+            "02:30:00",
+            "5400",
+            ("2026-10-24T23:00:00Z", "2026-10-25T00:30:00Z"),
+        ),
+        (
+            "00:30:00",
+            "01:00:00",
+            "02:30:00",
+            "9000",
+            ("2026-10-24T23:00:00Z", "2026-10-25T01:30:00Z"),
+        ),
+        // The start lies in the repeated hour.
+        (
+            "00:30:00",
+            "02:30:00",
+            "04:00:00",
+            "9000",
+            ("2026-10-25T00:30:00Z", "2026-10-25T03:00:00Z"),
+        ),
+        (
+            "00:30:00",
+            "02:30:00",
+            "04:00:00",
+            "5400",
+            ("2026-10-25T01:30:00Z", "2026-10-25T03:00:00Z"),
+        ),
+        // Both lie in the repeated hour; local time seems to run backwards.
+        (
+            "00:30:00",
+            "02:50:00",
+            "02:10:00",
+            "1200",
+            ("2026-10-25T00:50:00Z", "2026-10-25T01:10:00Z"),
+        ),
+        // Both lie in the repeated hour and either reading fits: take the first.
+        (
+            "00:30:00",
+            "02:10:00",
+            "02:50:00",
+            "2400",
+            ("2026-10-25T00:10:00Z", "2026-10-25T00:50:00Z"),
+        ),
+        // The run time is unknown: take the first reading that keeps the order.
+        (
+            "00:30:00",
+            "02:50:00",
+            "02:10:00",
+            "",
+            ("2026-10-25T00:50:00Z", "2026-10-25T01:10:00Z"),
+        ),
+        (
+            "02:40:00",
+            "02:20:00",
+            "02:30:00",
+            "",
+            ("2026-10-25T01:20:00Z", "2026-10-25T01:30:00Z"),
+        ),
+    ] {
+        let row = format!(
+            "7|ann|2026-10-25T{submit}|2026-10-25T{start}|2026-10-25T{end}|COMPLETED|cpu=1,node=1|1|1|g1|{elapsed}"
+        );
+        let run = run_of(&row);
+        assert_eq!(
+            (run.start, run.end),
+            (Some(at(expected.0)), Some(at(expected.1))),
+            "{row}"
+        );
+    }
+}
+
+/// Slurm 22.05: the record after a resize has the resize as its submission and the old start.
+#[test]
+fn what_was_held_before_a_resize_is_not_held_twice() {
+    let text = "JobID|User|Submit|Start|End|State|NCPUS|NNodes|ElapsedRaw\n\
+                14|bob|1795280453|1795280454|1795280457|RESIZING|2|2|3\n\
+                14|bob|1795280457|1795280454|1795280474|COMPLETED|1|1|20\n";
+    let held: Vec<_> = entries(text)
+        .into_iter()
+        .map(|entry| match entry {
+            Entry::Run(run) => (run.submit, run.start, run.end, run.elapsed, run.cpus),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let at = 1_795_280_454;
+    assert_eq!(
+        held,
+        [
+            (at - 1, Some(at), Some(at + 3), Some(3), Some(2)),
+            (at + 3, Some(at + 3), Some(at + 20), Some(17), Some(1))
+        ]
+    );
+}
+
+#[test]
+fn suspension_counts_when_an_hour_is_settled() {
+    let text = "JobID|User|Submit|Start|End|State|NCPUS|ElapsedRaw|Suspended\n\
+                7|ann|2026-10-25T00:30:00|2026-10-25T01:00:00|2026-10-25T02:30:00|COMPLETED|1|5400|01:00:00\n";
+    let entries = entries(text);
+    let [Entry::Run(run)] = entries.as_slice() else {
+        panic!("{entries:?}")
+    };
+    assert_eq!(run.end, Some(at("2026-10-25T01:30:00Z")));
+}
+
+#[test]
+fn bad_rows_are_set_aside_with_their_line_and_reason() {
+    for (row, reason) in [
+        (
+            "7|ann|2026-09-01T10:00:00|COMPLETED",
+            "expected 11 fields, found 4",
+        ),
+        (&format!("{ROW}|more"), "expected 11 fields, found 12"),
+        (&ROW.replacen('7', "job", 1), "JobID 'job' is not a number"),
+        (&ROW.replacen('7', "", 1), "JobID '' is not a number"),
+        (
+            &ROW.replacen('7', "17_[1,3,...]", 1),
+            "JobID '17_[1,3,...]' does not list its tasks",
+        ),
+        (
+            &ROW.replacen("2026-09-01T10:00:00", "yesterday", 1),
+            "Submit 'yesterday' is not a time",
+        ),
+        (
+            &ROW.replacen("2026-09-01T10:00:00", "Unknown", 1),
+            "Submit is missing",
+        ),
+        (
+            &ROW.replacen("2026-09-01T10:05:00", "2026-09-01T11:06:00", 1),
+            "End is before Start",
+        ),
+        (
+            &ROW.replacen("2026-09-01T10:05:00", "2026-03-29T02:30:00", 1),
+            "Start '2026-03-29T02:30:00' does not exist in Europe/Oslo; is the time zone right?",
+        ),
+        (
+            &ROW.replacen("2026-09-01T11:05:00", "Unknown", 1),
+            "State is COMPLETED, but End is 'Unknown'",
+        ),
+        (&ROW.replacen("COMPLETED", "", 1), "State is empty"),
+        (
+            &ROW.replacen("cpu=4", "cpu", 1),
+            "AllocTRES 'cpu' is not NAME=AMOUNT",
+        ),
+        (
+            &ROW.replacen("3600", "an hour", 1),
+            "ElapsedRaw 'an hour' is not a number",
+        ),
+        (
+            "7|ann|2026-09-01T10:00:00|2026-09-01T10:05:00|2026-09-01T11:05:00|FAILED||||g1|3600",
+            "AllocTRES and NCPUS are both empty",
+        ),
+    ] {
+        let entries = entries(format!("{HEADER}\n{ROW}\n{row}\n{ROW}\n"));
+        let expected = Reject {
+            line: Some(3),
+            reason: reason.into(),
+            text: row.into(),
+        };
+        assert_eq!(entries[1], Entry::Rejected(expected), "{row}");
+        assert!(
+            matches!((&entries[0], &entries[2]), (Entry::Run(_), Entry::Run(_))),
+            "{row}"
+        );
+    }
+    // Invalid UTF-8 is replaced and never stops the reader.
+    let mut text = format!("{HEADER}\n").into_bytes();
+    text.extend(
+        ROW.replace("ann", "an\u{1}")
+            .bytes()
+            .map(|byte| if byte == 1 { 0xe9 } else { byte }),
+    );
+    let entries = entries(text);
+    assert!(
+        matches!(&entries[0], Entry::Run(run) if run.user == "an\u{fffd}"),
+        "{entries:?}"
+    );
+}
+
+#[test]
+fn what_is_no_sacct_output_is_refused_in_one_line() {
+    let binary = [0x7f, b'E', b'L', b'F', 2, 1, 0, 0, b'\n', 0];
+    for (text, message) in [
+        (
+            &b""[..],
+            "expected a header with JobID, User, Submit, Start, End, State, found an empty line or nothing",
+        ),
+        (
+            b"<!DOCTYPE html>\n<html>",
+            "JobID, User, Submit, Start, End, State, found '<!DOCTYPE html>'",
+        ),
+        (&binary, r"found '\u{7f}ELF\u{2}\u{1}\0\0'"),
+        (
+            b"JobIDRaw|User|Submit|Start|End|State\n7|a|b|c|d|e",
+            "a header with JobID, found 'JobIDRaw|User|Submit",
+        ),
+        (
+            b"JobID|User|Start|End|State\n",
+            "a header with Submit, found 'JobID|User|Start|End|State'",
+        ),
+        (
+            b"JobID    User   Submit\n",
+            "State, found 'JobID    User   Submit'",
+        ),
+    ] {
+        let message_of = open(text).err().expect("refused").to_string();
+        assert!(
+            message_of
+                .starts_with("jobs.txt is not what 'sacct -P' prints: expected a header with "),
+            "{message_of}"
+        );
+        assert!(message_of.contains(message), "{message_of}");
+    }
+}
+
+#[test]
+fn gzip_is_known_by_its_magic() {
+    let mut two_members = gzip(&format!("{HEADER}\n{ROW}\n"));
+    two_members.extend(gzip(&format!("{ROW}\n")));
+    assert_eq!(entries(two_members).len(), 2);
+}
+
+#[test]
+fn a_truncated_gzip_ends_in_an_error_that_names_the_file() {
+    let whole = gzip(&format!("{HEADER}\n{}", format!("{ROW}\n").repeat(2000)));
+    let cut = &whole[..whole.len() - 20];
+    let last = open(cut).unwrap().last().unwrap().unwrap_err();
+    assert!(
+        last.to_string()
+            .starts_with("cannot read jobs.txt after line "),
+        "{last}"
+    );
+    assert_eq!(
+        last.source().unwrap().to_string(),
+        "the gzip data are truncated"
+    );
+    // The same error before the header.
+    let Err(error) = open(&whole[..12]) else {
+        panic!("opened")
+    };
+    assert_eq!(error.to_string(), "cannot read jobs.txt after line 0");
+    let mut broken = whole.clone();
+    broken[whole.len() / 2] ^= 0xff;
+    assert!(open(broken).unwrap().last().unwrap().is_err());
+}
+
+#[test]
+fn a_row_without_end_is_refused() {
+    let mut text = format!("{HEADER}\n").into_bytes();
+    text.resize(
+        text.len() + usize::try_from(MAX_LINE_BYTES).unwrap() + 1,
+        b'x',
+    );
+    let error = open(text).unwrap().next().unwrap().unwrap_err();
+    assert!(
+        error
+            .source()
+            .unwrap()
+            .to_string()
+            .starts_with("line 2 is longer than"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn durations_and_limits() {
+    for (text, seconds) in [
+        ("00:01:26", 86),
+        ("1-00:00:05", 86_405),
+        ("12:30", 750),
+        ("00:02.004", 2),
+        ("100:00:00", 360_000),
+    ] {
+        assert_eq!(duration(text, "Elapsed"), Ok(Some(seconds)), "{text}");
+    }
+    for text in ["INVALID", "5", "1:2:3:4", "1--2:00:00", ":", "1-"] {
+        assert_eq!(
+            duration(text, "Elapsed"),
+            Err(format!("Elapsed '{text}' is not a duration"))
+        );
+    }
+    let limit = |raw, formatted| {
+        let mut fields = Fields([""; FIELDS]);
+        fields.0[Field::TimelimitRaw as usize] = raw;
+        fields.0[Field::Timelimit as usize] = formatted;
+        timelimit(&fields).unwrap()
+    };
+    assert_eq!(limit("90", ""), Some(5400));
+    assert_eq!(limit("", "01:30:00"), Some(5400));
+    assert_eq!(limit("UNLIMITED", "UNLIMITED"), None);
+    assert_eq!(limit("Partition_Limit", ""), None);
+    assert_eq!(limit("", ""), None);
+}
