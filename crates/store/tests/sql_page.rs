@@ -100,7 +100,7 @@ fn each_query_of_the_page_returns_the_expected_rows() {
     let database =
         Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
     database.connect().unwrap().execute_batch(CLUSTER).unwrap();
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/sql.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sql.md");
     let page = std::fs::read_to_string(page).unwrap();
     let queries: Vec<&str> = page
         .split("```sql\n")

@@ -60,7 +60,7 @@ impl Records<'_> {
     /// The imports, the newest first.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn imports(&self) -> Result<Vec<ImportRecord>, StoreError> {
         self.list(
             "list the imports",
